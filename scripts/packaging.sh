@@ -125,9 +125,9 @@ builds_plugins() {
 	(cd / && "$equic" plugin new "$work/seldom" && "$equic" plugin build "$work/seldom" &&
 		"$equic" plugin check "$work/seldom/seldom.qplug") >"$work/plugin" 2>&1 ||
 		{ cat "$work/plugin"; fail plugins "new, build, check"; }
-	grep -q "would run as one's own plugin" "$work/plugin" || { cat "$work/plugin"; fail plugins "check"; }
+	grep -q "would run as a local plugin" "$work/plugin" || { cat "$work/plugin"; fail plugins "check"; }
 	if [ -e "$work/tree/usr/local/bin/equic-prove" ]; then
-		grep -q 'proved to keep within its memory' "$work/plugin" || { cat "$work/plugin"; fail plugins "no proof"; }
+		grep -q 'proved to stay within its memory' "$work/plugin" || { cat "$work/plugin"; fail plugins "no proof"; }
 	fi
 	for plugin in "$share"/*; do
 		(cd / && "$equic" plugin build "$plugin" -o "$work/one.qplug") >"$work/plugin" 2>&1 ||

@@ -52,11 +52,11 @@ done
 mkdir "$work/bpf"
 mount -t bpf -o mode=0700 bpf "$work/bpf"
 start pinned "$equic" gateway run -i veth0 -p 4433 --name pinned --pin "$work/bpf/pinned"
-await pinned 'status. shows it at work'
+await pinned 'status. shows its counters'
 kill -KILL "${started[-1]}"
 wait "${started[-1]}" 2>/dev/null || true
 start gateway "$equic" gateway run -i eth0 -p 443 --max-connections 1
-await gateway 'status. shows it at work'
+await gateway 'status. shows its counters'
 start serve "$equic" serve --gateway equic --listen '[::]:443'
 await serve 'feeding'
 # A lab of a process that was killed, for whoever sweeps, and one that lives.

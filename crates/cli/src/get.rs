@@ -27,8 +27,8 @@ use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
 
-/// Fetches URLs over HTTP/3; those of one server share a connection, and are fetched at once unless
-/// they go to standard output.
+/// Fetches URLs over HTTP/3. URLs of one server share a connection. They are fetched in parallel
+/// unless the bodies go to standard output.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// https://HOST[:PORT]/PATH
@@ -76,39 +76,41 @@ pub(crate) struct Args {
     timeout: Duration,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// One JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is not whole), and per plugin with its
-    /// counters (equic.get.plugin/1): those that were offered, and those of --plugin. The body goes to a file or nowhere
+    /// Print one JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is
+    /// incomplete). Also print one per plugin that was offered or given with --plugin, with its
+    /// counters (equic.get.plugin/1). The body goes to a file or is discarded
     #[arg(long)]
     json: bool,
 }
 
-/// Facts about a response, for `--json`.
+/// Information about a response, for `--json`.
 #[derive(Serialize)]
 struct Fetched<'a> {
     url: &'a str,
     status: u16,
     bytes: u64,
     server: SocketAddr,
-    /// Of QUIC: 1 or 2.
+    /// QUIC version: 1 or 2.
     version: u8,
     handshake_ms: f64,
     first_byte_ms: f64,
     total_ms: Option<f64>,
-    /// The server took the request in 0-RTT packets.
+    /// Whether the server accepted the request in 0-RTT packets.
     early: bool,
-    /// Packets of the connection so far that did not come, and whose payload a plugin has put together from others.
+    /// Number of lost packets whose payload a plugin recovered from other packets, on this
+    /// connection so far.
     packets_recovered: u64,
-    /// Paths that were open at the end of the body; with `--path`.
+    /// Paths that were open at the end of the body. Only with `--path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<OpenPath>,
 }
 
-/// A URL whose body is not whole, for `--json`.
+/// A URL whose body is incomplete, for `--json`.
 #[derive(Serialize)]
 struct NotFetched<'a> {
     url: &'a str,
     error: String,
-    /// Bytes of the body that came before the error.
+    /// Bytes of the body that arrived before the error.
     bytes: u64,
 }
 
@@ -120,17 +122,17 @@ struct OpenPath {
     to: SocketAddr,
     rtt_ms: f64,
     min_rtt_ms: f64,
-    /// Bytes of UDP payload.
+    /// UDP payload bytes.
     bytes_sent: u64,
     bytes_received: u64,
     congestion_window: u64,
     mtu: u16,
 }
 
-/// Longest wait for what becomes of plugins, after the last body.
+/// Maximum time to wait after the last body for the final state of plugins.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// URLs that are fetched at once.
+/// Number of URLs that are fetched in parallel.
 const AT_ONCE: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Done {
@@ -170,14 +172,14 @@ pub(crate) fn run(args: &Args) -> Done {
         };
         let context = Arc::new(FetchContext {
             client: Client::new(config)?,
-            // Bodies on standard output are in the order of their URLs.
+            // Bodies on standard output must have the order of their URLs.
             at_once: if matches!(place, Place::Stdout) { 1 } else { AT_ONCE },
             place,
             json: args.json,
             discard: args.discard,
             early: args.early,
             several: !args.path.is_empty(),
-            // Lines of a trace would run through them.
+            // No progress bars with a trace, because its lines would overwrite them.
             bars: MultiProgress::with_draw_target(if args.trace {
                 ProgressDrawTarget::hidden()
             } else {
@@ -191,7 +193,8 @@ pub(crate) fn run(args: &Args) -> Done {
                 never = follower.follow(&context.client) => match never {},
             },
         };
-        // Taken before the connections end, which takes plugins off. A small body is there sooner than a plugin.
+        // Read the states before the connections end, because that detaches the plugins. Wait for
+        // them, because a small body may arrive before a plugin.
         told.settled(SETTLE).await;
         let mut plugins = told.all();
         plugins.extend(own.standings());
@@ -200,7 +203,7 @@ pub(crate) fn run(args: &Args) -> Done {
             standing.counters = tally.of(&standing.hash);
         }
         report_plugins(&plugins, told.left_out(), args.json)?;
-        // The last one is said by whoever called.
+        // The caller prints the last failure.
         let last = failed.pop_last();
         failed.values().for_each(output::notice);
         match (last, own.check()) {
@@ -226,7 +229,7 @@ fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// Settings that are the same for all URLs.
+/// Settings that all URLs share.
 struct FetchContext {
     client: Client,
     place: Place,
@@ -234,12 +237,12 @@ struct FetchContext {
     json: bool,
     discard: bool,
     early: bool,
-    /// Connections have several paths.
+    /// Whether connections may have several paths.
     several: bool,
     bars: MultiProgress,
 }
 
-/// The paths that the response's connection has.
+/// Returns the paths of the response's connection.
 fn open_paths(response: &Response) -> Vec<OpenPath> {
     let paths = response.connection().paths().into_iter().filter(|path| path.validated);
     let of = |path: PathInfo| OpenPath {
@@ -256,7 +259,7 @@ fn open_paths(response: &Response) -> Vec<OpenPath> {
     paths.map(of).collect()
 }
 
-/// Fetches all URLs; what failed, by their places.
+/// Fetches all URLs. Returns the failures by the position of their URL.
 async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
     let mut failed = BTreeMap::new();
     let mut servers = BTreeSet::new();
@@ -288,7 +291,7 @@ async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMa
             Some(Ok((_, Ok(())))) => {}
             Some(Ok((_, Err(closed @ Failure::ClosedPipe)))) => return Err(closed),
             Some(Ok((number, Err(failure)))) => drop(failed.insert(number, failure)),
-            Some(Err(error)) => return Err(Failure::because("a download broke off", error)),
+            Some(Err(error)) => return Err(Failure::because("a download task failed", error)),
         }
     }
 }
@@ -298,7 +301,7 @@ impl FetchContext {
         let mut bytes = 0;
         let response = match self.whole(url, &mut bytes).await {
             Ok(response) => response,
-            // Standard output is closed.
+            // Standard output is closed, so stop.
             Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
             Err(failure) => {
                 if self.json {
@@ -316,7 +319,8 @@ impl FetchContext {
         }
     }
 
-    /// Fetches a body and writes all of it; `bytes` counts what has come, also if that fails.
+    /// Fetches a body and writes all of it. `bytes` counts the bytes that have arrived, even if the
+    /// call fails.
     async fn whole(&self, url: &str, bytes: &mut u64) -> Done<Response> {
         let mut response = self.client.get(url).await?;
         let mut sink = self.place.open(url)?;
@@ -362,12 +366,12 @@ impl FetchContext {
     }
 }
 
-/// Place that bodies are written to.
+/// Where to write the bodies.
 enum Place {
     Nowhere,
     Stdout,
     File(PathBuf),
-    /// Under the last part of each URL's path.
+    /// A file in this directory, named after the last part of the URL's path.
     Directory(PathBuf),
 }
 
@@ -384,7 +388,9 @@ impl Place {
             return Err(Failure::usage("--json and the body cannot both go to standard output"));
         }
         if args.urls.len() > 1 && matches!(place, Place::File(_)) {
-            return Err(Failure::usage("several URLs and one file to write them to"));
+            return Err(Failure::usage(
+                "several URLs cannot be written to one file: give a directory",
+            ));
         }
         if matches!(place, Place::Directory(_)) {
             let mut names = BTreeSet::new();
@@ -409,13 +415,13 @@ impl Place {
     }
 }
 
-/// Host and port of a URL; none if the URL cannot be used.
+/// Returns the host and port of a URL, or `None` if the URL is not valid.
 fn server(url: &str) -> Option<(String, u16)> {
     let (target, _) = Target::parse(url).ok()?;
     Some((target.host().to_owned(), target.port()))
 }
 
-/// Host and port of the only server that URLs are of; none: there are several.
+/// Returns the host and port that all URLs share, or `None` if they have different ones.
 fn only_server(urls: &[String]) -> Option<String> {
     let servers: BTreeSet<_> = urls.iter().map(|url| server(url)).collect();
     match servers.into_iter().collect::<Option<Vec<_>>>()?.as_slice() {
@@ -424,7 +430,7 @@ fn only_server(urls: &[String]) -> Option<String> {
     }
 }
 
-/// The server whose plugins may be kept.
+/// Returns the server whose plugins may be cached, or the reason why none may be.
 fn cache_of(args: &Args) -> CacheOf {
     let Some(server) = only_server(&args.urls) else {
         return CacheOf::Nobody("give URLs of one server");
@@ -435,7 +441,8 @@ fn cache_of(args: &Args) -> CacheOf {
     }
 }
 
-/// Reports the outcome of each plugin, and how many more plugins of servers there were.
+/// Prints the final state of each plugin. `left_out` is the number of further plugins of servers
+/// that are not listed.
 fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
     for standing in plugins {
         if json {
@@ -446,20 +453,22 @@ fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
     }
     if left_out > 0 {
         output::notice(format_args!(
-            "{left_out} more plugins of servers are over, and are not listed"
+            "{left_out} more plugins of servers have ended, and are not listed"
         ));
     }
     Ok(())
 }
 
-/// The last part of a URL's path, as a file name.
+/// Returns the last part of a URL's path as a file name.
 fn name(url: &str) -> Done<String> {
     let (_, path) = Target::parse(url)?;
     let name = path.path().rsplit('/').next().unwrap_or_default();
     match name {
-        // What a server would call it.
+        // Servers use this name for the index of a directory.
         "" => Ok("index.html".to_owned()),
-        "." | ".." => Err(Failure::usage(format!("no file can be called as {url} ends"))),
+        "." | ".." => Err(Failure::usage(format!(
+            "the last part of {url} is not a file name: give the name of a file with --output"
+        ))),
         name => Ok(name.to_owned()),
     }
 }
@@ -473,7 +482,7 @@ async fn copy(response: &mut Response, sink: &mut Sink, bar: &ProgressBar) -> Do
 }
 
 fn progress(response: &Response, sink: &Sink) -> ProgressBar {
-    // Not into the middle of the body.
+    // A progress bar must not appear in the middle of the body.
     if sink.is_terminal() || !io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     }
@@ -489,11 +498,11 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
     }
 }
 
-/// Place that one body is written to.
+/// Where to write one body.
 enum Sink {
     Nowhere,
     Stdout,
-    /// Written beside its place and moved there when it is whole.
+    /// Written to a temporary file in the same directory, and renamed when it is complete.
     File {
         file: File,
         part: PathBuf,
@@ -503,7 +512,7 @@ enum Sink {
 
 impl Sink {
     fn file(path: &Path) -> Done<Sink> {
-        // Neither a device nor a pipe is to be replaced.
+        // A device or a FIFO must not be replaced.
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
             return Ok(Sink::File { file, part: path.to_owned(), path: path.to_owned() });

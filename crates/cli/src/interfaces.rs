@@ -1,4 +1,5 @@
-//! The system's interfaces, for paths of connections: which addresses can be sent from, and when that changes.
+//! The system's interfaces as sources of paths: which addresses can be used to send, and when that
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -15,19 +16,20 @@ use nix::net::if_::InterfaceFlags;
 use crate::failure::{Done, Failure};
 use crate::netlink::Listener;
 
-/// Changes after which it is time to look. After that of a route an address may be of use that was of none before.
+/// Multicast groups whose messages trigger a look at the addresses. A new route can make an address
+/// usable.
 const GROUPS: i32 =
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
 
-/// Most paths of a connection.
+/// Maximum number of paths of a connection.
 const MOST: usize = 8;
 
-/// Source of a connection's further paths: a value of `--path`.
+/// Where the additional paths of a connection start: a value of `--path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathFrom {
     /// Every interface.
     All,
-    /// An address, with what it costs to use its path.
+    /// An address, and the cost of its path.
     Address(IpAddr, u32),
 }
 
@@ -42,15 +44,15 @@ impl FromStr for PathFrom {
             None => (text, 0),
             Some((address, option)) => {
                 let cost = option.strip_prefix("cost=").and_then(|cost| cost.parse().ok());
-                (address, cost.ok_or("behind the address is nothing but cost=NUMBER")?)
+                (address, cost.ok_or("only cost=NUMBER may follow the address")?)
             }
         };
-        let address = address.parse().map_err(|_| "neither an address nor all")?;
+        let address = address.parse().map_err(|_| "it is neither an address nor `all`")?;
         Ok(PathFrom::Address(address, cost))
     }
 }
 
-/// Most paths of a connection that has these and its first one.
+/// Returns the maximum number of paths of a connection: those of these values and the first path.
 pub(crate) fn most(paths: &[PathFrom]) -> usize {
     if paths.contains(&PathFrom::All) { MOST } else { (paths.len() + 1).min(MOST) }
 }
@@ -60,7 +62,7 @@ pub(crate) fn most(paths: &[PathFrom]) -> usize {
 struct Address {
     interface: String,
     address: IpAddr,
-    /// The interface is up, and something is plugged in.
+    /// Whether the interface is up and has a carrier.
     works: bool,
 }
 
@@ -75,7 +77,7 @@ fn addresses(all: impl Iterator<Item = InterfaceAddress>) -> Vec<Address> {
     all.filter_map(of).collect()
 }
 
-/// True if another machine can answer to an address from beyond the link.
+/// Returns whether hosts beyond the local link can reach the address.
 fn is_of_use(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !(v4.is_loopback() || v4.is_link_local() || v4.is_unspecified()),
@@ -83,19 +85,19 @@ fn is_of_use(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses that paths are to lead from, as the system's change.
+/// Keeps the set of addresses for paths up to date while the system's addresses change.
 pub(crate) struct Follower {
     paths: Vec<PathFrom>,
     listener: Listener,
-    /// All addresses that have worked so far.
+    /// All addresses that were usable at some time.
     seen: BTreeSet<IpAddr>,
 }
 
 impl Follower {
-    /// Follows what `--path` names; inside a runtime.
+    /// Starts to follow the values of `--path`. Must be called inside a runtime.
     ///
     /// # Errors
-    /// An address that no interface of this machine has.
+    /// No interface of this machine has one of the addresses.
     pub(crate) fn new(paths: Vec<PathFrom>) -> Done<Follower> {
         for path in &paths {
             if let PathFrom::Address(address, _) = path {
@@ -104,12 +106,13 @@ impl Follower {
                 })?;
             }
         }
-        let listener = Listener::open(GROUPS)
-            .map_err(|error| Failure::because("cannot hear of changes to interfaces", error))?;
+        let listener = Listener::open(GROUPS).map_err(|error| {
+            Failure::because("cannot subscribe to changes of interfaces", error)
+        })?;
         Ok(Follower { paths, listener, seen: BTreeSet::new() })
     }
 
-    /// Has the connections of a client follow, without end.
+    /// Updates the paths of a client's connections. Never returns.
     pub(crate) async fn follow(&mut self, client: &Client) -> Infallible {
         loop {
             match getifaddrs() {
@@ -117,12 +120,12 @@ impl Follower {
                 Err(error) => tracing::warn!(%error, "interfaces cannot be listed"),
             }
             self.listener.ready().await;
-            // The message itself is not needed: addresses and routes are read anew.
+            // The messages are discarded, because addresses and routes are read again.
             self.listener.hear(|_| {});
         }
     }
 
-    /// Addresses to have paths from, of those that the system has now.
+    /// Chooses the addresses for paths from the current addresses of the system.
     fn choose(&mut self, addresses: &[Address]) -> PathAddresses {
         let works: BTreeSet<IpAddr> =
             addresses.iter().filter(|one| one.works).map(|one| one.address).collect();
@@ -137,7 +140,8 @@ impl Follower {
         for path in &self.paths {
             match path {
                 PathFrom::Address(address, _) => want(*address),
-                // One of each family: several of one interface are the same way.
+                // Use one address of each family, because all addresses of an interface lead over
+                // the same path.
                 PathFrom::All => {
                     let mut had = BTreeSet::new();
                     for one in addresses.iter().filter(|one| one.works && is_of_use(one.address)) {
@@ -151,7 +155,7 @@ impl Follower {
         PathAddresses { wanted, gone, costs: self.costs() }
     }
 
-    /// What it costs to use the paths from addresses that have a cost.
+    /// Returns the costs of paths, for the addresses that have one.
     fn costs(&self) -> BTreeMap<IpAddr, u32> {
         let of = |path: &PathFrom| match path {
             PathFrom::Address(address, cost) if *cost > 0 => Some((*address, *cost)),
@@ -196,7 +200,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_is_wanted_unless_its_interface_is_down() {
         let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap(), 5)]);
-        // No interface has it, and it can be had: all of 127.0.0.0/8 is the machine's.
+        // No interface lists this address, but it can be used because Linux accepts all of
+        // 127.0.0.0/8 as local.
         let chosen = follower.choose(&[on("lo", "127.0.0.1", true)]);
         assert_eq!((texts(&chosen.wanted), chosen.gone), (vec!["127.0.0.2".to_owned()], vec![]));
         assert_eq!(chosen.costs.into_values().collect::<Vec<u32>>(), [5]);
@@ -204,7 +209,7 @@ mod tests {
         let chosen =
             follower.choose(&[on("lo", "127.0.0.2", false), on("eth0", "192.0.2.1", false)]);
         assert!(chosen.wanted.is_empty());
-        // The first address was there once, and no interface has it any more.
+        // 127.0.0.1 was usable before, and no interface has it now.
         assert_eq!(texts(&chosen.gone), ["127.0.0.1", "127.0.0.2", "192.0.2.1"]);
         let chosen = follower.choose(&[on("lo", "127.0.0.2", true)]);
         assert_eq!(texts(&chosen.wanted), ["127.0.0.2"]);

@@ -1,13 +1,14 @@
 //! `equic`: the command. Start reading at [`Command`], then at the module of each subcommand:
 //!
-//! * [`gateway`]: run a gateway, look into one, change it, ask it what it would do;
+//! * [`gateway`]: runs a gateway, inspects one, changes it, and explains its verdicts;
 //! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
-//! * [`plugin`]: from C to a plugin on a connection;
-//! * [`moved`]: names of commands that are `equic-lab`'s now;
-//! * [`equic_command`], a crate of its own: what `equic-lab` has, too, such as man pages and options of QUIC;
-//! * [`interfaces`]: addresses of this machine as they come and go, as [`netlink`] tells;
-//! * [`equic_console`], a crate of its own: the only place that prints, the exit codes (0 done, 1 failed,
-//!   2 wrong usage), and what every result has beside its figures.
+//! * [`plugin`]: writes, builds, checks and signs plugins;
+//! * [`moved`]: names of commands that now belong to `equic-lab`;
+//! * [`equic_command`], a separate crate: the parts that `equic-lab` shares, such as man pages and
+//!   QUIC options;
+//! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
+//! * [`equic_console`], a separate crate: the only code that prints; the exit codes (0 done, 1
+//!   failed, 2 wrong usage); and the fields that all results share.
 
 mod gateway;
 mod get;
@@ -25,7 +26,7 @@ use equic_command::{exchange, quic, start, trust};
 use equic_console::{failure, output, signals};
 use failure::Done;
 
-/// QUIC servers protected in the kernel.
+/// Protects QUIC servers in the kernel.
 #[derive(Parser)]
 #[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
@@ -61,14 +62,16 @@ enum Command {
 }
 
 impl Command {
-    /// True for services, which take signals over themselves. The others end by them.
+    /// Returns whether the command is a service, which handles signals itself. Other commands are
+    /// terminated by them.
     fn hears_signals(&self) -> bool {
         matches!(self, Command::Gateway(gateway::Command::Run(_)) | Command::Serve(_))
     }
 }
 
 fn main() -> ExitCode {
-    // Before a file is opened and a thread is started: a service manager may signal at once.
+    // Do this before a file is opened or a thread is started, because a service manager may send a
+    // signal at once.
     signals::hold();
     let equic = match Equic::try_parse() {
         Ok(equic) => equic,

@@ -1,12 +1,13 @@
-//! Names of commands that are `equic-lab`'s now. They are refused, with the new name, for one release.
+//! Names of commands that now belong to `equic-lab`. For one release, `equic` rejects them and
+//! prints the new name.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The program that has these commands now, and the Debian package that it is in.
+/// The program that has these commands now, and also the name of its Debian package.
 const PROGRAM: &str = "equic-lab";
 
-/// Words of an old command, and those of the new one.
+/// Words of each old command, and words of the new one.
 const MOVED: &[(&[&str], &str)] = &[
     (&["demo"], "demo"),
     (&["bench"], "bench"),
@@ -22,8 +23,8 @@ const MOVED: &[(&[&str], &str)] = &[
     (&["plugin", "bench"], "plugin-bench"),
 ];
 
-/// Returns what to say if arguments begin with the name of a command that has moved. If the new command cannot be
-/// found in this program's folder or on `PATH`, the message names its package.
+/// Returns an error message if the arguments start with a command that has moved. If the new
+/// program is neither in this program's directory nor on `PATH`, the message names its package.
 pub(crate) fn notice(arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let new = new_name(arguments)?;
     let package =

@@ -1,7 +1,7 @@
-//! Reports of the kernel about interfaces and their addresses: rtnetlink(7).
+//! The kernel's notifications about interfaces and their addresses: rtnetlink(7).
 //!
-//! A message says that it is time to look; what there is now is asked elsewhere, so a message that is lost (ENOBUFS)
-//! does no harm.
+//! A notification only triggers a look. The current state is read in another way, so a lost message
+//! (ENOBUFS) does no harm.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,40 +11,42 @@ use nix::sys::socket::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Greatest number of messages that are read at a time: the rest waits for the next one.
+/// Maximum number of messages that one call reads. The rest waits for the next call.
 const MOST: usize = 10_000;
 
-/// A socket that hears of this network namespace. Takes no privilege.
+/// A socket that receives notifications of this network namespace. It needs no privileges.
 pub(crate) struct Listener {
     socket: AsyncFd<OwnedFd>,
 }
 
 impl Listener {
-    /// Listens from now on to these multicast groups (RTMGRP_...); inside a runtime.
+    /// Subscribes to these multicast groups (RTMGRP_...). Must be called inside a runtime.
     pub(crate) fn open(groups: i32) -> io::Result<Listener> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let netlink = AddressFamily::Netlink;
         let socket = socket(netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups as u32))?;
-        // SAFETY: an OwnedFd owns its descriptor, and the one in AsyncFd is neither replaced nor closed.
+        // SAFETY: the OwnedFd owns the descriptor, and the one in AsyncFd is neither replaced nor
+        // closed.
         Ok(Listener { socket: unsafe { AsyncFd::register(socket) }? })
     }
 
-    /// Waits until there is something to [`Listener::hear`].
+    /// Waits until [`Listener::hear`] has something to read.
     pub(crate) async fn ready(&self) {
         match self.socket.readable().await {
-            // Before reading, and all is read: what comes in between makes it ready again.
+            // Clear the state before reading all messages. A message that arrives in between sets
+            // it again.
             Ok(mut guard) => guard.clear_ready(),
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Reads what there is; `message` is given what the kernel has said, and nobody else.
+    /// Reads all pending messages and calls `message` for those that the kernel sent.
     pub(crate) fn hear(&self, mut message: impl FnMut(&[u8])) {
         let mut buffer = vec![0; 32 << 10];
         for _ in 0..MOST {
             match recvfrom::<NetlinkAddr>(self.socket.get_ref().as_raw_fd(), &mut buffer) {
-                // Number 0 is the kernel.
+                // Port ID 0 is the kernel.
                 Ok((length, Some(from))) if from.pid() == 0 => {
                     message(&buffer[..length.min(buffer.len())]);
                 }

@@ -1,8 +1,10 @@
-//! Shared by the commands `equic` and `equic-lab`.
+//! Code that the commands `equic` and `equic-lab` share.
 //!
 //! * [`start`]: usage errors and the log; [`manual`]: man pages and completions.
-//! * [`trust`]: options that say which servers a client trusts. [`quic`]: options of QUIC servers and clients.
-//! * [`exchange`]: plugins that connections offer and accept. [`plugin`]: plugins of the user's own.
+//! * [`trust`]: options that say which servers a client trusts. [`quic`]: options of QUIC servers
+//!   and clients.
+//! * [`exchange`]: plugins that connections offer and accept. [`plugin`]: local plugins of the
+//!   user.
 //!
 //! ```
 //! use clap::{CommandFactory as _, Parser};

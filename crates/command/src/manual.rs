@@ -1,6 +1,7 @@
-//! The commands `man` and `completions`: a program's definitions as man pages and for shells.
+//! The commands `man` and `completions`: a program's command line as man pages and as completions
+//! for shells.
 //!
-//! Both are made from what clap parses by, so they cannot say anything else than `--help` does.
+//! Both are generated from clap's definitions, so they always agree with `--help`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::output;
 pub struct Manual {
     /// The definitions of its command line.
     pub program: clap::Command,
-    /// Documents to read on, as a part of a sentence.
+    /// Documents to refer to, as a part of a sentence.
     pub documents: &'static str,
 }
 
@@ -31,7 +32,7 @@ pub struct Pages {
     out: Option<PathBuf>,
 }
 
-/// Prints a script that teaches a shell to complete this command's arguments.
+/// Prints a script with completions of this command's arguments for a shell.
 #[derive(clap::Args)]
 pub struct Completions {
     /// The shell
@@ -48,7 +49,8 @@ pub fn completions(mut program: clap::Command, args: &Completions) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut program, &name, &mut script);
     if args.shell == Shell::Bash && name.contains('-') {
-        // clap_complete 4.6.11 writes a hyphen of the program's name in two ways, of which only one is looked for.
+        // clap_complete 4.6.11 writes a hyphen of the program's name in two ways, but its script
+        // only looks up one of them.
         let [other, wanted] = ["__subcmd__", "__"].map(|hyphen| name.replace('-', hyphen));
         script = String::from_utf8_lossy(&script).replace(&other, &wanted).into_bytes();
     }
@@ -71,7 +73,7 @@ pub fn pages(manual: Manual, args: &Pages) -> Done {
     }
 }
 
-/// The command with these words, and the command that it is a part of.
+/// Finds the command with these words, and its parent command.
 fn find<'a>(
     program: &'a clap::Command,
     path: &[String],
@@ -119,7 +121,7 @@ fn name(command: &clap::Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// How the command is written, with the names of what its options and arguments take.
+/// Returns the usage of the command, with the value names of its options and arguments.
 fn synopsis(command: &clap::Command) -> Roff {
     let mut line = vec![bold(command.get_bin_name().unwrap_or_else(|| command.get_name()))];
     let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
@@ -142,7 +144,7 @@ fn synopsis(command: &clap::Command) -> Roff {
     roff
 }
 
-/// An option with its value, or an argument.
+/// Formats an option with its value, or an argument.
 fn written(argument: &clap::Arg) -> Vec<Inline> {
     let mut line = Vec::new();
     if let Some(short) = argument.get_short() {
@@ -173,8 +175,8 @@ fn page(command: &clap::Command, parent: Option<&clap::Command>, documents: &str
     page
 }
 
-/// The sections of [`Man::render`], but examples stay as they are, line by line, and every page says
-/// where to read on.
+/// Renders the same sections as [`Man::render`], but keeps the lines of examples as they are, and
+/// refers to further documents on every page.
 fn render(
     command: &clap::Command,
     parent: Option<&clap::Command>,

@@ -1,4 +1,4 @@
-//! Flags that a QUIC server and client have in common.
+//! Options that a QUIC server and client share.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use crate::plugin::{self, OnFailure, OwnPlugins, Tally};
 
-/// How the transport is to behave.
+/// Options of the transport.
 #[derive(Args)]
 pub struct QuicArgs {
     /// Congestion control algorithm for sending
@@ -27,7 +27,7 @@ pub struct QuicArgs {
     /// Write a qlog file for each connection into this folder
     #[arg(long, value_name = "DIR")]
     qlog_dir: Option<PathBuf>,
-    /// End a qlog file, with a note, at this size, such as 100MB
+    /// End a qlog file with a note at this size, such as 100MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
     qlog_max: Option<u64>,
     /// Attach this plugin (.qplug) to each connection; may be given several times. If it fails on a
@@ -36,7 +36,7 @@ pub struct QuicArgs {
     plugin: Vec<PathBuf>,
 }
 
-/// Logs whose last lines are written when it is dropped.
+/// Logs that are flushed when the value is dropped.
 pub struct Flush(Box<dyn Fn()>);
 
 impl Drop for Flush {
@@ -55,7 +55,7 @@ enum Algorithm {
     Bbr,
     /// RFC 6356: NewReno, coupled over all paths of a connection
     Lia,
-    /// As lia, but leaves congested paths faster
+    /// Like lia, but leaves congested paths faster
     Olia,
 }
 
@@ -65,14 +65,14 @@ enum SchedulerName {
     LowestRtt,
     /// All paths with room in turn, one packet each
     RoundRobin,
-    /// The first path; another one only if the first does not work
+    /// The first path. Another one is used only while the first does not work
     Backup,
     /// Every packet on each path with room
     Redundant,
 }
 
 impl QuicArgs {
-    /// The scheduler that was chosen.
+    /// Returns the chosen scheduler.
     pub fn scheduler(&self) -> Scheduler {
         match self.scheduler {
             SchedulerName::LowestRtt => Scheduler::LowestRtt,
@@ -82,10 +82,12 @@ impl QuicArgs {
         }
     }
 
-    /// Options that have no meaning where a connection has one path only; `more` says how it gets several.
+    /// Checks options that only make sense with several paths. `more` names the option that permits
+    /// several paths.
     ///
     /// # Errors
-    /// A scheduler was chosen for them. Congestion control that couples them is as good as NewReno, which is said.
+    /// A scheduler other than the default was chosen. For a coupled congestion control, only prints
+    /// a notice that it behaves like NewReno.
     pub fn check_one_path(&self, more: &str) -> Done {
         if !matches!(self.scheduler, SchedulerName::LowestRtt) {
             let message =
@@ -94,13 +96,13 @@ impl QuicArgs {
         }
         if matches!(self.congestion, Algorithm::Lia | Algorithm::Olia) {
             output::notice(format_args!(
-                "--congestion lia and olia couple several paths, and are NewReno on one: {more} allows more"
+                "--congestion lia and olia couple several paths, and behave like NewReno on one: {more} permits more"
             ));
         }
         Ok(())
     }
 
-    /// The congestion control that was chosen.
+    /// Returns the chosen congestion control.
     pub fn congestion(&self) -> Congestion {
         match self.congestion {
             Algorithm::Newreno => Congestion::NewReno,
@@ -111,12 +113,12 @@ impl QuicArgs {
         }
     }
 
-    /// The plugins of one's own, loaded. `tally` counts their calls, and `tell` hears of failures.
+    /// Loads the local plugins. `tally` counts their calls, and `tell` is called for failures.
     pub fn plugins(&self, tally: Option<Tally>, tell: Option<OnFailure>) -> Done<OwnPlugins> {
         plugin::own(&self.plugin, tally, tell)
     }
 
-    /// The file for secrets, open.
+    /// Opens the file for TLS secrets.
     pub fn key_log(&self) -> Done<Option<KeyLog>> {
         let Some(path) = &self.keylog else { return Ok(None) };
         KeyLog::open(path).map(Some).map_err(|error| {
@@ -124,7 +126,7 @@ impl QuicArgs {
         })
     }
 
-    /// The folder for qlog files, tried.
+    /// Opens the folder for qlog files, and checks that it is writable.
     pub fn qlog(&self) -> Done<Option<QlogFolder>> {
         let folder = self.qlog_dir.as_deref().map(qlog_folder).transpose()?;
         Ok(folder.map(|folder| match self.qlog_max {
@@ -134,15 +136,16 @@ impl QuicArgs {
     }
 }
 
-/// A folder for qlog files, tried.
+/// Opens a folder for qlog files, and checks that it is writable.
 pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
     QlogFolder::open(folder).map_err(|error| {
         let what = format!("cannot write qlog files into {}", folder.display());
-        Failure::because(what, format_args!("{error}; it has to be a folder you may write to"))
+        Failure::because(what, format_args!("{error}; it must be a folder that you may write to"))
     })
 }
 
-/// Keep it until all connections are gone.
+/// Returns a value that flushes the logs when it is dropped. Keep it until all connections have
+/// ended.
 pub fn flushed(qlog: Option<&QlogFolder>, trace: Option<&PacketTrace>) -> Flush {
     let (qlog, trace) = (qlog.cloned(), trace.cloned());
     Flush(Box::new(move || {

@@ -1,4 +1,4 @@
-//! The begin of a command: usage errors and the log.
+//! Start of a command: usage errors and the log.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Writes log lines to standard error, as far as `EQUIC_LOG` asks for them.
+/// Writes log lines to standard error, with the levels that `EQUIC_LOG` selects.
 pub fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("EQUIC_LOG").unwrap_or_else(|_| EnvFilter::new("off"));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use equic_http3::{Fingerprint, Trust};
 
-/// The system's roots, unless one of these is given.
+/// Without one of these options, the client trusts the system's root certificates.
 #[derive(Args)]
 #[group(multiple = false)]
 pub struct TrustArgs {
@@ -22,16 +22,17 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// Servers that the client trusts, by the options given.
+    /// Returns the servers that the client trusts according to the options.
     pub fn trust(&self) -> Trust {
         equic_http3::client::trust(self.insecure, self.ca.clone(), self.pin)
     }
 
-    /// Authentication of a server of this name (host and port); none: there is none.
+    /// Returns the authenticated identity of the server with this name (host and port), or `None`
+    /// if the client does not authenticate servers.
     pub fn authenticated(&self, server: &str) -> Option<String> {
         match self.pin {
             _ if self.insecure => None,
-            // The certificate is the server's, whatever name it was reached by.
+            // The certificate identifies the server, regardless of the name in the URL.
             Some(pin) => Some(format!("certificate {pin}")),
             None => Some(server.to_owned()),
         }

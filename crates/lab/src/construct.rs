@@ -55,7 +55,7 @@ fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         let path = Path::new(NETNS_DIR).join(name);
         if identity(&path).is_none_or(|id| id == record.home) {
-            let same = io::Error::other("it is not a new one");
+            let same = io::Error::other("the namespace is not new");
             return Err(LabError::file("use namespace", &path, same));
         }
     }

@@ -43,7 +43,7 @@ impl Namespace {
             .filesystem_type();
         if kind != nix::sys::statfs::NSFS_MAGIC {
             let plain =
-                io::Error::new(io::ErrorKind::InvalidData, "it is no namespace, but a plain file");
+                io::Error::new(io::ErrorKind::InvalidData, "it is a plain file, not a namespace");
             return Err(LabError::file("open namespace", &path, plain));
         }
         Ok(Self { record: Arc::new(record), file: Arc::new(file) })

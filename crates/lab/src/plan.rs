@@ -242,7 +242,7 @@ fn check_prefix(prefix: IpNet) -> Result<IpNet, LabError> {
     } else if prefix.prefix_len() < least {
         format!("is too wide; /{least} is the shortest")
     } else if range.contains(&prefix) || prefix.contains(&range) {
-        format!("overlaps {range}, which the lab gives out itself")
+        format!("overlaps {range}, which the lab uses itself")
     } else if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
         "is not unicast".to_owned()
     } else {

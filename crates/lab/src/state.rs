@@ -111,12 +111,15 @@ impl LabRecord {
         let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
         let record: Self = serde_json::from_slice(&text).map_err(|e| invalid(e.to_string()))?;
         if record.path() != path {
-            return Err(invalid(format!("it is of lab {:?}", record.id)));
+            return Err(invalid(format!("it belongs to lab {:?}", record.id)));
         }
         let prefix = format!("{PREFIX}{}-", record.id);
         for name in record.names() {
             if !name.starts_with(&prefix) || name.contains('/') {
-                return Err(invalid(format!("namespace {name:?} is not of lab {:?}", record.id)));
+                return Err(invalid(format!(
+                    "namespace {name:?} does not belong to lab {:?}",
+                    record.id
+                )));
             }
         }
         Ok(record)

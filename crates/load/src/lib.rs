@@ -48,9 +48,10 @@ const CLOSING: Duration = Duration::from_millis(500);
 pub enum Hold {
     /// Closed at once.
     No,
-    /// Kept open for this long, or until the server closes it or the load ends.
+    /// Kept open for this time. It ends earlier if the server closes the connection or the load
+    /// ends.
     For(Duration),
-    /// Kept open until the server closes it or the load ends.
+    /// Kept open until the server closes it, or the load ends.
     UntilClosed,
 }
 
@@ -147,7 +148,7 @@ pub enum LoadError {
     Nothing(&'static str),
     /// More simultaneous connections than a machine has ports for.
     #[error(
-        "{clients} clients with {connections} connections each are too many: {MAX_SLOTS} in all"
+        "{clients} clients with {connections} connections each are too many: the maximum is {MAX_SLOTS} in total"
     )]
     TooMany {
         /// Number of clients.

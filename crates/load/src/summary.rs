@@ -1,4 +1,4 @@
-//! From samples to numbers: totals, percentiles, and one row per second.
+//! Turns samples into numbers: totals, percentiles, and one row per second.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! The load generators count correctly, whatever the server does.
+//! Tests that the load generators count correctly, however the server behaves.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! The rule for skipping tests, as crates/gateway/tests/support/ci.rs has it.
+//! The rule for skipping tests. It is the same as in crates/gateway/tests/support/ci.rs.
 
 use std::ffi::OsStr;
 

@@ -1,7 +1,9 @@
-//! For tests of the commands `equic` and `equic-lab`: running them, waiting for their output, labs and root.
+//! Helpers for tests of the commands `equic` and `equic-lab`: run them, wait for their output,
+//! create labs, and check for root.
 //!
-//! [`EQUIC`] and [`EQUIC_LAB`] are the programs in the folder that the test was built into. Cargo builds those of the
-//! test's own package with it, and `cargo build --workspace` builds both.
+//! [`EQUIC`] and [`EQUIC_LAB`] are the programs in the directory that the test was built into.
+//! Cargo builds only those of the test's own package together with the test. `cargo build
+//! --workspace` builds both.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +22,7 @@ use serde_json::Value;
 
 pub use program::Tested;
 
-/// Far more than anything here takes: reaching it means that it never comes.
+/// Timeout of all waits in tests. It is far longer than any expected event takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command `equic`.
@@ -38,7 +40,7 @@ pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic
 /// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Out {
-    /// The process it was.
+    /// Process ID of the command.
     pub pid: u32,
     /// Exit code, or `None` if a signal ended the command.
     pub code: Option<i32>,
@@ -49,19 +51,19 @@ pub struct Out {
 }
 
 impl Out {
-    /// Standard output, when all went well.
+    /// Returns standard output. Panics unless the command succeeded.
     pub fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// The one JSON document on standard output.
+    /// Returns the single JSON document on standard output.
     pub fn json(self) -> Value {
         let text = self.ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Every line of standard output as JSON.
+    /// Returns every line of standard output as JSON.
     pub fn json_lines(self) -> Vec<Value> {
         let text = self.ok();
         text.lines()
@@ -70,12 +72,12 @@ impl Out {
     }
 }
 
-/// Runs a command to its end, which must come in time.
+/// Runs a command to its end. Panics if it takes longer than [`PATIENCE`].
 pub fn finish(command: Command) -> Out {
     finish_within(command, PATIENCE)
 }
 
-/// The same for one that takes longer.
+/// Runs a command like [`finish`], with another timeout.
 pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
@@ -83,7 +85,7 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     let (done, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
         if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            // Not waited for yet, so the number is still its own.
+            // The child was not waited for yet, so its process ID cannot belong to another process.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
     });
@@ -101,7 +103,7 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     out
 }
 
-/// Every command of a program, as its words, found by walking the help.
+/// Returns the words of every command of a program. Finds the commands by walking the help.
 pub fn commands(program: Tested) -> Vec<Vec<String>> {
     let mut found = vec![Vec::new()];
     let mut next = 0;
@@ -122,7 +124,7 @@ pub fn commands(program: Tested) -> Vec<Vec<String>> {
     found
 }
 
-/// Commands whose last word is also that of a command in another group, by that word.
+/// Returns verbs that occur as the last word of commands in several groups, with these commands.
 pub fn repeated_verbs(program: Tested) -> BTreeMap<String, Vec<String>> {
     let mut by_verb: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in commands(program) {
@@ -162,7 +164,7 @@ pub fn equic_in(host: &Namespace, args: &[&str]) -> Out {
     finish(command)
 }
 
-/// An `equic` that runs until it is ended, and prints JSON lines. Killed when dropped.
+/// An `equic` that keeps running and prints JSON lines. It is killed when dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<Value>,
@@ -186,14 +188,14 @@ impl Running {
         Running { child, lines }
     }
 
-    /// `equic gateway run` on a host's `eth0` for port 443, under this name and with more arguments. That it is
-    /// `ready` is not waited for.
+    /// Starts `equic gateway run` on a host's `eth0` for port 443, with this name and further
+    /// arguments. Does not wait for its `ready` event.
     pub fn gateway(host: &Namespace, name: &str, more: &[&str]) -> Running {
         let args = ["gateway", "run", "-i", "eth0", "-p", "443", "--json", "--name", name];
         Running::start(host.command(EQUIC), &[&args, more].concat())
     }
 
-    /// Waits for the next line with this `event`, passing over others.
+    /// Waits for the next line with this `event`. Skips other lines.
     pub fn event(&self, event: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -206,7 +208,7 @@ impl Running {
         }
     }
 
-    /// Waits for the next line that is JSON, passing over others.
+    /// Waits for the next line that is JSON. Skips other lines.
     pub fn json(&self) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -219,7 +221,7 @@ impl Running {
         }
     }
 
-    /// Waits for the next line that is no JSON and begins so, passing over others.
+    /// Waits for the next line that is not JSON and starts with this text. Skips other lines.
     pub fn line(&self, begins: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -243,7 +245,7 @@ impl Running {
         nix::sys::signal::kill(pid, signal).expect("the child is ours");
     }
 
-    /// Ends it as a service manager would.
+    /// Sends SIGTERM, as a service manager does, and waits for the end.
     pub fn terminate(mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
         self.child.wait().expect("the child is ours")
@@ -262,7 +264,7 @@ impl Drop for Running {
     }
 }
 
-/// Tries until it is so.
+/// Repeats `attempt` until it returns a value. Panics after [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -274,7 +276,7 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the test can go on, for which it needs root.
+/// Returns whether the test runs as root. Otherwise prints that it is skipped, or fails in CI.
 pub fn root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
@@ -285,17 +287,17 @@ pub fn root(test: &str) -> bool {
     false
 }
 
-/// A lab for a test, if the test can have one.
+/// Builds a lab for a test, or returns `None` if the test must be skipped.
 pub fn lab(name: &str, clients: usize) -> Option<Lab> {
     root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab is made"))
 }
 
-/// A name for a gateway that no other test on this machine has.
+/// Returns a name for a gateway that no other test on this machine uses.
 pub fn unique(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
 
-/// The host's IPv4 address, for the server's side of a URL or a packet.
+/// Returns the host's IPv4 address.
 pub fn v4(host: &Namespace) -> IpAddr {
     host.address_like(Ipv4Addr::UNSPECIFIED.into())
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A program of this workspace, in the folder that the running test was built into.
+/// A program of this workspace, in the directory that the running test was built into.
 #[derive(Clone, Copy, Debug)]
 pub struct Tested {
     index: usize,
 }
 
-/// Names of the programs, and the packages that have them.
+/// Names of the programs, and the packages that contain them.
 const PROGRAMS: [(&str, &str); 2] = [("equic", "equic-cli"), ("equic-lab", "equic-lab-cli")];
 
 impl Tested {

@@ -1,13 +1,17 @@
-//! `equic-lab`: the laboratory's command. Start reading at [`Command`], then at the module of each subcommand:
+//! `equic-lab`: the command for experiments. Start reading at [`Command`], then at the module of
+//! each subcommand:
 //!
-//! * [`equic_experiments`], a crate of its own: the demo, the experiments of the papers, what a flood leaves of a
-//!   server (`gateway-bench`), and the soak;
-//! * [`bench`]: how fast are QUIC implementations? [`interop`]: do they understand each other?
-//! * [`net`]: network namespaces, load and attacks on one machine; [`sim`]: simulations, which `equic-sim` does;
-//! * [`plugin`]: what the tree's plugins are good for, and what they cost;
-//! * [`equic_command`], [`equic_console`], crates of their own: what the command `equic` has, too.
+//! * [`equic_experiments`], a separate crate: the demo, the experiments of the papers, the
+//!   benchmark of a server under floods (`gateway-bench`), and the soak test;
+//! * [`bench`] measures the speed of QUIC implementations; [`interop`] tests whether they
+//!   interoperate;
+//! * [`net`]: network namespaces, load and attacks on one machine; [`sim`]: simulations, which the
+//!   program `equic-sim` runs;
+//! * [`plugin`]: benefits and costs of the plugins in the source tree;
+//! * [`equic_command`], [`equic_console`], separate crates: code that the command `equic` shares.
 //!
-//! The gateway and the server of an experiment are the program `equic`, in this program's folder or on `PATH`.
+//! The gateway and the server of an experiment are the program `equic`, in this program's directory
+//! or on `PATH`.
 
 #[cfg(feature = "all")]
 mod bench;
@@ -105,7 +109,7 @@ fn main() -> ExitCode {
         Ok(lab) => lab,
         Err(error) => return start::usage(&error),
     };
-    // A parent may have left them blocked.
+    // A parent process may have left signals blocked.
     signals::release();
     start::log();
     let done: Done = match lab.command {

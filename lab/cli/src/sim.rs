@@ -1,8 +1,8 @@
-//! `equic-lab sim`: hands over to `equic-sim`.
+//! `equic-lab sim`: starts `equic-sim`.
 //!
-//! Simulations are connections without protection, and this command has no code for those
-//! (docs/decisions/0029-equic-sim.md). The command line is known here all the same: help, man pages, completions and
-//! wrong usage need no other program.
+//! Simulations use connections without encryption, and this command contains no code for those
+//! (docs/decisions/0029-equic-sim.md). It still parses the arguments itself, so help, man pages,
+//! completions and usage errors work without `equic-sim`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -12,12 +12,12 @@ use equic_experiments::simulator::{missing, program};
 
 use crate::failure::{Done, Failure};
 
-/// Replaces this process by `equic-sim`, with the arguments behind `sim`.
+/// Replaces this process by `equic-sim`, with the arguments after `sim`.
 pub(crate) fn run() -> Done {
     let program = program();
     let arguments: Vec<OsString> =
         std::env::args_os().skip(1).skip_while(|argument| argument != "sim").skip(1).collect();
-    // It only returns when it fails; a name without a slash is looked for on PATH.
+    // This call only returns if it fails. A name without a slash is searched on PATH.
     let error = Command::new(&program).args(arguments).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
         return Err(missing());

@@ -1,4 +1,4 @@
-//! Loading the program and attaching it, for `gateway run` and `serve --attach` alike.
+//! Loads the program and attaches it, for `gateway run` and for `serve --attach`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectS
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// How to attach, and what to limit.
+/// Flags that say how to attach and what to limit.
 #[derive(Args)]
 pub(crate) struct Attachment {
     /// `native` (in the driver), `generic` (works everywhere), or `auto`
@@ -29,7 +29,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Lays the flags over a configuration read from a file.
+    /// Applies the flags on top of a configuration that was read from a file.
     pub(crate) fn apply(&self, config: &mut Config) {
         if let Some(mode) = self.mode {
             config.gateway.mode = mode;
@@ -40,15 +40,17 @@ impl Attachment {
         config.gateway.dry_run |= self.dry_run;
     }
 
-    /// Loads the program and attaches it to every interface of `config`, or to none.
+    /// Loads the program and attaches it to every interface of `config`. On an error it stays
+    /// attached to none of them.
     pub(crate) fn start(&self, config: &Config) -> Done<Running> {
         let gateway = self.load(config)?;
         let attached = self.attach_all(&gateway, config)?;
         Ok(Running { gateway, attached, taken: None })
     }
 
-    /// Loads and attaches for `gateway run`, which sweeps by itself. If the gateway is to be pinned and one is
-    /// pinned there already, that one goes on, and this process looks after it.
+    /// Loads and attaches the program for `gateway run`, whose own loop does the sweeping. If the
+    /// configuration pins the gateway and one is already pinned there, this process takes over that
+    /// gateway.
     pub(crate) fn start_to_keep(&self, config: &Config) -> Done<Running> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         let object = object(self.object.as_ref());
@@ -64,7 +66,7 @@ impl Attachment {
         match self.attach_all(&gateway, config) {
             Ok(attached) => Ok(Running { gateway, attached, taken }),
             Err(failure) if taken.is_none() => {
-                // A beginning that failed leaves nothing.
+                // A failed start leaves no pins behind.
                 let _ = gateway.unpin();
                 Err(failure)
             }
@@ -72,8 +74,8 @@ impl Attachment {
         }
     }
 
-    /// Makes the configuration's interfaces the ones the gateway is on; those that need not be there yet
-    /// are left to who looks after it.
+    /// Makes the set of attached interfaces match the configuration. With `wait`, it attaches
+    /// nothing: the loop of `gateway run` attaches to the missing interfaces later.
     fn attach_all(&self, gateway: &Gateway, config: &Config) -> Done<Vec<Attached>> {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();
@@ -92,7 +94,8 @@ impl Attachment {
             // On an error the gateway is dropped, and with it the links made so far.
             let one = match gateway.attach(interface, config.gateway.mode) {
                 Ok(one) => one,
-                // By another of its names, which whoever looks after the gateway says.
+                // The program is attached to this interface already, under another of its names.
+                // The loop of `gateway run` reports that.
                 Err(Error::AlreadyAttached { .. }) => continue,
                 Err(error) => return Err(self.explain(&error)),
             };
@@ -104,7 +107,7 @@ impl Attachment {
         Ok(attached)
     }
 
-    /// Loads the program; it is attached to nothing.
+    /// Loads the program without attaching it to any interface.
     pub(crate) fn load(&self, config: &Config) -> Done<Gateway> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         Gateway::load(config, object(self.object.as_ref())).map_err(|error| self.explain(&error))
@@ -116,21 +119,25 @@ impl Attachment {
             Error::Verifier { log, .. } if self.verbose_verifier => {
                 failure.mend(format!("what the verifier said:\n{log}"))
             }
-            Error::Verifier { .. } => failure.mend("`--verbose-verifier` shows all it said"),
+            Error::Verifier { .. } => {
+                failure.mend("`--verbose-verifier` prints the verifier's whole log")
+            }
             _ => failure,
         }
     }
 }
 
-/// A gateway of this process; gone from its interfaces when dropped, unless it is pinned.
+/// A gateway that this process runs. When the value is dropped, the program is detached, unless the
+/// gateway is pinned.
 pub(crate) struct Running {
     pub gateway: Gateway,
     pub attached: Vec<Attached>,
-    /// The process that it was taken over from; none: it was loaded by this one.
+    /// The process from which this one took the gateway over, or `None` if this process loaded the
+    /// program.
     pub taken: Option<TakenOver>,
 }
 
-/// The program in a file, or the one inside this command.
+/// Returns the program in `file`, or the one that is built into this command.
 pub(crate) fn object(file: Option<&PathBuf>) -> ObjectSource {
     file.map_or(ObjectSource::Embedded, |path| ObjectSource::Path(path.clone()))
 }

@@ -1,5 +1,5 @@
-//! Extended attributes of a file that is replaced (xattr(7)): access control lists, labels, and whatever somebody
-//! wrote beside it.
+//! Copies extended attributes (xattr(7)) to the file that replaces another one: access control
+//! lists, labels, and attributes that users have set.
 
 use std::fs::File;
 use std::io;
@@ -7,18 +7,21 @@ use std::io;
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
-/// An access control list (acl(5)). A new file may have one from its folder.
+/// Name of the attribute that holds an access control list (acl(5)). A new file may inherit such a
+/// list from its directory.
 const ACL: &str = "system.posix_acl_access";
-/// These are about the bytes in a file, which are others now.
+/// Attributes that describe the content of a file. They are not copied, because the new file has
+/// other content.
 const OF_THE_CONTENT: [&str; 3] = ["security.ima", "security.evm", "security.capability"];
-/// Most bytes of a value, and of all names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX` of Linux).
+/// Maximum size in bytes of one value, and of the list of all names (`XATTR_SIZE_MAX` and
+/// `XATTR_LIST_MAX` of Linux).
 const LARGEST: usize = 65_536;
 
-/// Gives `to` the attributes of `from`.
+/// Copies the attributes of `from` to `to`.
 ///
 /// # Errors
-/// What the system says where it cannot be given one, with the name of that: a list of who may read a file is not lost
-/// in silence.
+/// The system's error and the name of the attribute, if an attribute cannot be set. An access
+/// control list must not be lost silently.
 pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
     let wanted = names(from)?;
     if !wanted.iter().any(|name| name == ACL) && names(to)?.iter().any(|name| name == ACL) {
@@ -36,10 +39,11 @@ pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
 
 fn failed(name: &str, error: Errno) -> io::Error {
     let why = io::Error::from(error);
-    io::Error::new(why.kind(), format!("its attribute {name} cannot be kept ({why})"))
+    io::Error::new(why.kind(), format!("its extended attribute {name} cannot be copied ({why})"))
 }
 
-/// The names of a file's attributes; none where the file system has no attributes.
+/// Returns the names of a file's attributes. The list is empty if the file system does not support
+/// attributes.
 fn names(file: &File) -> io::Result<Vec<String>> {
     let mut list = vec![0; LARGEST];
     let length = match flistxattr(file, &mut list[..]) {
@@ -51,7 +55,7 @@ fn names(file: &File) -> io::Result<Vec<String>> {
     Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// The value of an attribute; none if it has gone meanwhile.
+/// Returns the value of an attribute, or `None` if the attribute was removed in the meantime.
 fn value(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; LARGEST];
     match fgetxattr(file, name, &mut value[..]) {
@@ -75,10 +79,10 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A list by which user 4242 may read, and the group may not.
+    /// Returns an access control list that lets user 4242 and the file's group read.
     pub(in crate::gateway) fn acl() -> Vec<u8> {
         const NOBODY: u32 = u32::MAX;
-        // Tag, permissions and id: the owner, a user, the group, the mask, others.
+        // Tag, permissions and ID of the owner, a user, the group, the mask, and others.
         let entries: [(u16, u16, u32); 5] =
             [(1, 6, NOBODY), (2, 4, 4242), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
         let mut value = 2u32.to_le_bytes().to_vec();
@@ -89,7 +93,8 @@ pub(super) mod tests {
         value
     }
 
-    /// Sets an attribute of a file that is there; false where the file system has none, which CI does not let pass.
+    /// Sets an attribute of an existing file. Returns `false` if the file system does not support
+    /// attributes; in CI this is a failure.
     pub(in crate::gateway) fn set(path: &Path, name: &str, value: &[u8]) -> bool {
         let file = File::open(path).unwrap();
         match fsetxattr(&file, name, value, XattrFlags::empty()) {
@@ -122,7 +127,8 @@ pub(super) mod tests {
         assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o640, "the list says so");
     }
 
-    /// A folder can give a list to all new files: the old one had none.
+    /// The directory has a default access control list, so new files inherit one. The old file had
+    /// none, so the new file must have none either.
     #[test]
     fn a_list_that_only_the_new_file_has_goes() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `equic gateway detach`.
+//! The command `equic gateway detach`.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// Takes a gateway off its interfaces, whichever process runs it; that process then ends.
-/// The pins of a pinned one are removed.
+/// Detaches a gateway from its interfaces, whichever process runs it; that process then ends. The
+/// pins of a pinned gateway are removed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Detach the gateway that is pinned in this directory, of any release
     #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "gateway", "interface"])]
     pin: Option<PathBuf>,
-    /// JSON (schema equic.gateway.detach/1)
+    /// Print JSON (schema equic.gateway.detach/1)
     #[arg(long)]
     json: bool,
 }
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Done {
         return output::json("equic.gateway.detach/1", json!({ "interfaces": interfaces }));
     }
     if interfaces.is_empty() {
-        return output::line("it was attached to no interface");
+        return output::line("the gateway was not attached to any interface");
     }
     for interface in &interfaces {
         output::line(format_args!("detached from {}", interface.label()))?;

@@ -1,4 +1,4 @@
-//! `equic gateway keys`.
+//! The command `equic gateway keys`.
 
 use clap::Subcommand;
 use serde_json::json;
@@ -7,15 +7,15 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// What can be done with the keys of Retry tokens and connection IDs.
+/// Actions on the keys of Retry tokens and connection IDs.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Withdraw all keys, because others may know them, and make a new one
     Renew(Renew),
 }
 
-/// Makes a new key for Retry tokens and connection IDs, hands it to the servers that have joined, and withdraws all
-/// others a second later.
+/// Creates a new key for Retry tokens and connection IDs, sends it to the servers that have joined,
+/// and withdraws all other keys one second later.
 #[derive(clap::Args)]
 #[command(
     after_help = "Older Retry tokens are no longer valid: a client in the middle of its handshake starts again. With \
@@ -26,7 +26,7 @@ and restart the gateway. The gateway's process must run, because it does this wo
 pub(crate) struct Renew {
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.keys/1)
+    /// Print JSON (schema equic.gateway.keys/1)
     #[arg(long)]
     json: bool,
 }

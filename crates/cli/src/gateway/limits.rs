@@ -1,4 +1,4 @@
-//! The limits of a gateway with one service, as flags.
+//! Flags for the limits of a gateway with one service.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use equic_gateway::{
 };
 use equic_report::number;
 
-/// One flag per key of `[[service]]` that limits something.
+/// One flag for each key of `[[service]]` that sets a limit.
 #[derive(Args)]
 #[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
 pub(crate) struct Limits {
@@ -47,12 +47,12 @@ pub(crate) struct Limits {
     /// Negotiation, stateless reset), to all sources together
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
-    /// With `--retry adaptive`: rate of new connections without proof above which clients must
+    /// With `--retry adaptive`: rate of new connections without a token above which clients must
     /// validate their address
     #[arg(long, value_name = "RATE")]
     retry_above: Option<Rate>,
-    /// With `--retry adaptive`: how long clients must validate their address after the rate was too
-    /// high
+    /// With `--retry adaptive`: how long clients must still validate their address after the rate
+    /// was too high
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_hold: Option<Duration>,
     /// Packets per source
@@ -85,7 +85,7 @@ pub(crate) struct Limits {
     /// Answer other QUIC versions with Version Negotiation in the server's name
     #[arg(long)]
     version_negotiation: bool,
-    /// The port dials out too: Retry and Version Negotiation are legitimate
+    /// Connections are also opened from this port: accept Retry and Version Negotiation packets
     #[arg(long)]
     also_client: bool,
     /// Drop packets to connection IDs that no server of the service issued; the servers must make
@@ -99,7 +99,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Sets what was given.
+    /// Copies the limits that were given to `service`.
     pub(crate) fn apply(&self, service: &mut ServiceConfig) {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -135,23 +135,23 @@ impl Limits {
     }
 }
 
-/// State of a service with adaptive Retry and its reason, in a few words.
+/// Describes the state of adaptive Retry of a service, and its cause, in a few words.
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
         return format!(
-            "calm: clients need not validate their address (began to ask: {})",
+            "calm: clients need not validate their address (times active so far: {})",
             state.began
         );
     }
     format!(
-        "asks for proof since {}, as more than {above} came without; calm in {} if they are no more",
+        "requires address validation since {}, because more than {above} came without; ends in {} if the rate stays below that",
         seconds(state.asking_for_ms),
         seconds(state.calm_in_ms),
     )
 }
 
-/// Limits of a service, in a few words.
+/// Describes the limits of a service in a few words.
 pub(crate) fn describe(service: &ServiceConfig) -> String {
     let mut parts = Vec::new();
     if service.max_connections > 0 {
@@ -166,9 +166,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         (service.new_per_v6_56, "new per IPv6 /56"),
         (service.new_per_v6_48, "new per IPv6 /48"),
         (service.new_per_v6_32, "new per IPv6 /32"),
-        (service.new_per_service, "new in all"),
+        (service.new_per_service, "new in total"),
         (service.packets_per_source, "packets per source"),
-        (service.packets_per_service, "packets in all"),
+        (service.packets_per_service, "packets in total"),
         (service.unproven_per_service, "packets of unknown sources"),
     ] {
         if !rate.is_off() {
@@ -181,7 +181,9 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
     match service.retry {
         Retry::Never => {}
         Retry::Always => parts.push("Retry for all clients".to_owned()),
-        Retry::Adaptive => parts.push(format!("Retry above {} new", service.retry_above)),
+        Retry::Adaptive => {
+            parts.push(format!("Retry above {} new connections", service.retry_above))
+        }
     }
     if service.version_negotiation {
         parts.push(format!("Version Negotiation for all but {}", service.versions));

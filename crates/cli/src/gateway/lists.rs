@@ -1,4 +1,4 @@
-//! `equic gateway deny`, `allow`, `forget` and `lists`.
+//! The commands `equic gateway deny`, `allow`, `forget` and `lists`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
     #[arg(value_name = "PREFIX", required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
-    /// File with one per line (# begins a comment); replaces what was loaded from files before; may
-    /// be given several times
+    /// File with one prefix per line (# starts a comment). It replaces the prefixes that were
+    /// loaded from files before. May be given several times
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
     /// In tables of autonomous systems, select the prefixes of AS number N; may be given several
@@ -38,20 +38,20 @@ pub(crate) struct Add {
     lifetime: Option<Duration>,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.deny/1, equic.gateway.allow/1)
+    /// Print JSON (schema equic.gateway.deny/1, equic.gateway.allow/1)
     #[arg(long)]
     json: bool,
 }
 
-/// Takes entries off the lists, whichever they are on.
+/// Removes entries from the deny and allow lists.
 #[derive(Args)]
 pub(crate) struct Forget {
-    /// An address or a prefix, as it was given
+    /// An address or a prefix, exactly as it was added
     #[arg(value_name = "PREFIX", required = true, value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.forget/1)
+    /// Print JSON (schema equic.gateway.forget/1)
     #[arg(long)]
     json: bool,
 }
@@ -61,14 +61,16 @@ pub(crate) struct Forget {
 pub(crate) struct Show {
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.lists/1)
+    /// Print JSON (schema equic.gateway.lists/1)
     #[arg(long)]
     json: bool,
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
-        Ok(Duration::ZERO) => Err("it would end before it begins: use `forget`".to_owned()),
+        Ok(Duration::ZERO) => {
+            Err("a duration of zero has no effect: use `forget` to remove an entry".to_owned())
+        }
         Ok(lifetime) => Ok(lifetime),
         Err(error) => Err(error.to_string()),
     }
@@ -109,7 +111,8 @@ fn add(args: &Add, action: ListAction) -> Done {
     Ok(())
 }
 
-/// All of the files, or none: every bad line is told.
+/// Loads all of the files, or none of them if a line is invalid. The error lists every invalid
+/// line.
 fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
     for file in &args.file {
@@ -136,7 +139,7 @@ fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done
     }
     let left = match done.left {
         0 => String::new(),
-        left => format!(", {left} left as they were listed by a command or the configuration"),
+        left => format!(", {left} unchanged, because a command or the configuration added them"),
     };
     output::line(format_args!(
         "{} added, {} removed, {} kept{left}",
@@ -174,7 +177,7 @@ pub(super) fn forget(args: &Forget) -> Done {
         return Ok(());
     }
     Err(Failure::because("on neither list", missing.join(", "))
-        .mend("`equic gateway lists` shows the prefixes as they were given"))
+        .mend("`equic gateway lists` shows the prefixes as they were added"))
 }
 
 pub(super) fn show(args: &Show) -> Done {

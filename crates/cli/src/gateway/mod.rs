@@ -1,9 +1,10 @@
-//! `equic gateway`: the gateway from the operator's side.
+//! `equic gateway`: runs a gateway, and inspects or changes one.
 //!
-//! `run` loads, attaches and looks after one ([`mod@run`], over [`attach`] and [`limits`]); everything
-//! else opens one that runs, in whatever process, through [`Target`]: [`status`], [`sources`],
-//! [`lists`], [`set`] (over [`needs`]), [`keys`], [`reload`], [`detach`], and the dashboard [`watch`]. [`metrics`] tells
-//! Prometheus; [`explain`] asks the real program about packets; [`capture`] writes dropped ones to a file.
+//! `run` loads the program, attaches it and manages it ([`mod@run`], with [`attach`] and
+//! [`limits`]). All other commands open a running gateway of any process through [`Target`]:
+//! [`status`], [`sources`], [`lists`], [`set`] (with [`needs`]), [`keys`], [`reload`], [`detach`],
+//! and the dashboard [`watch`]. [`metrics`] serves metrics to Prometheus, [`explain`] runs the real
+//! program on given packets, and [`capture`] writes dropped packets to a file.
 
 pub(crate) mod attach;
 mod attributes;
@@ -70,7 +71,7 @@ pub(crate) enum Command {
     Detach(detach::Args),
 }
 
-/// Carries one out.
+/// Runs the subcommand.
 pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),
@@ -93,7 +94,7 @@ pub(crate) fn run(command: Command) -> Done {
     }
 }
 
-/// Which of the running gateways is meant.
+/// Selects one of the running gateways.
 #[derive(Args)]
 pub(crate) struct Target {
     /// The gateway: an interface, its name, or its program's id. A name or an id also finds a

@@ -1,28 +1,29 @@
-//! Settings of a service that need something of its servers, or their clients are lost. `equic gateway set` refuses
-//! them, and a gateway that has them warns, where a server has not said that it does its part.
+//! Settings of a service that only work if its servers support them; otherwise their clients lose
+//! connections. `equic gateway set` refuses such a setting while a server has not declared its
+//! support, and a running gateway that has such a setting warns.
 
 use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Done, Failure};
 
-/// A setting that demands something of servers, and the words that say so.
+/// A setting that needs the support of the servers, and the texts of its warnings.
 pub(super) struct Need {
-    /// Subject of the warnings of a running gateway.
+    /// Subject under which a running gateway reports the warning.
     pub about: &'static str,
-    /// Whether a change makes the setting.
+    /// Returns whether a change enables the setting.
     is_made_by: fn(&Setting) -> bool,
-    /// Whether a service has it.
+    /// Returns whether a service has the setting.
     is_of: fn(&ServiceConfig) -> bool,
-    /// The servers of a service that have not said that they do their part.
+    /// Returns the servers of a service that have not declared that they support the setting.
     missing: fn(&Control, &str) -> Result<Vec<JoinedServer>, Error>,
-    /// Their part, for one server and for several.
+    /// What the servers must do, as a verb phrase for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
-    /// The question that has to be answered before the setting is made.
+    /// The question that the operator must answer before enabling the setting.
     question: &'static str,
-    /// The fate of the clients of such a server.
+    /// What happens to the clients of a server that does not support the setting.
     lost: &'static str,
-    /// The danger to clients of the service with this name.
+    /// Describes the risk for clients of the service with this name.
     may_be_lost: fn(&str) -> String,
     mend: &'static str,
 }
@@ -33,37 +34,36 @@ pub(super) const NEEDS: [Need; 2] = [
         is_made_by: Setting::asks_for_proof,
         is_of: |service| service.retry != Retry::Never,
         missing: Control::servers_without_keys,
-        verbs: ["has not said that it checks", "have not said that they check"],
+        verbs: ["has not declared that it checks", "have not declared that they check"],
         what: "the gateway's tokens",
         question: "whether servers check the gateway's tokens",
-        lost: "new clients get no further",
-        may_be_lost: |service| format!("new clients of `{service}` may get no further than Retry"),
+        lost: "new clients cannot connect",
+        may_be_lost: |service| format!("new clients of `{service}` may be unable to connect"),
         mend: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
-               --gateway-socket), or say --force",
+               --gateway-socket), or use --force",
     },
     Need {
         about: "ids",
         is_made_by: Setting::checks_ids,
         is_of: |service| service.check_ids,
         missing: Control::servers_without_ids,
-        verbs: ["has not said that it makes", "have not said that they make"],
+        verbs: ["has not declared that it makes", "have not declared that they make"],
         what: "connection IDs with the gateway's keys",
         question: "whether servers make IDs that can be checked",
-        lost: "its clients are cut off",
-        may_be_lost: |service| format!("clients of `{service}` may be cut off"),
-        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md says how \
-               other servers do; or say --force",
+        lost: "its clients lose their connections",
+        may_be_lost: |service| format!("clients of `{service}` may lose their connections"),
+        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md explains it for other servers; or use --force",
     },
 ];
 
-/// Names of the services that a setting is for.
+/// Returns the names of the services that a setting applies to.
 fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = String> {
     let wanted = setting.service.clone();
     let names = control.service_names().into_iter();
     names.filter(move |name| wanted.as_ref().is_none_or(|one| one == name))
 }
 
-/// Notices for the user about settings that were made just now.
+/// Returns warnings for the user about settings that were just changed.
 pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
     let mut found: Vec<String> =
         NEEDS.iter().flat_map(|need| need.unheard(control, settings)).collect();
@@ -73,7 +73,7 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
         let without = control.servers_without_ids(&service).map(|servers| servers.len());
         if servers.is_ok() && servers.ok() == without.ok() {
             found.push(format!(
-                "no server of `{service}` has said that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
+                "no server of `{service}` has declared that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
             ));
         }
     }
@@ -81,7 +81,8 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
 }
 
 impl Need {
-    /// The servers of a service that have not said that they do their part, in words; none: all have.
+    /// Describes the servers of a service that have not declared their support. Returns `None` if
+    /// all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
         let named = |server: &JoinedServer| format!("{} (process {})", server.name, server.pid);
@@ -91,14 +92,14 @@ impl Need {
         Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))
     }
 
-    /// Fails if one of the settings would be made of a service that has such servers.
+    /// Fails if one of the settings would be enabled for a service that has such servers.
     pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Done {
         for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
             for service in services_of(control, setting) {
-                // Where it cannot be told, they may all be lost.
+                // If the servers cannot be read, assume that all clients may be lost.
                 let servers = self.missing(control, &service).map_err(|error| {
                     Failure::because(format_args!("cannot tell {}", self.question), error)
-                        .mend("as root it can be told; --force is for those who know")
+                        .mend("run the command as root to find out, or use --force")
                 })?;
                 if let Some(servers) = servers {
                     let lost = (self.may_be_lost)(&service);
@@ -109,40 +110,40 @@ impl Need {
         Ok(())
     }
 
-    /// Of the services that one of the settings is made of, those that no living server has joined for, in words: nobody
-    /// has said anything of what is needed.
+    /// Returns a warning for each service for which one of the settings is enabled and no living
+    /// server has joined. Without a server, nothing has declared whether the setting is supported.
     pub(super) fn unheard(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
         let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
         let services = made.flat_map(|setting| services_of(control, setting));
-        // A warning is for what is known.
+        // Warn only about services whose servers can be read.
         let unserved = services
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
         let warning = |service: String| {
             format!(
-                "no server of `{service}` has joined, so the gateway cannot tell {}: where one does not, {}",
+                "no server of `{service}` has joined, so it is not known {}: if a server does not, {}",
                 self.question, self.lost
             )
         };
         unserved.map(warning).collect()
     }
 
-    /// Services that have the setting although some server may not do its part, and which servers; none: there are
-    /// no such services.
+    /// Names the services that have the setting although a server may not support it, and those
+    /// servers. Returns `None` if there are no such services.
     pub(super) fn unmet(&self, control: &Control) -> Option<String> {
         let services = control.services().unwrap_or_default();
         let having = services.iter().filter(|service| (self.is_of)(service));
         let lost: Vec<String> = having
             .filter_map(|ServiceConfig { name, .. }| {
-                // A warning is for what is known.
+                // Warn only about services whose servers can be read.
                 let servers = self.missing(control, name).ok().flatten()?;
-                Some(format!("service {name}: {servers}: where one does not, {}", self.lost))
+                Some(format!("service {name}: {servers}: if a server does not, {}", self.lost))
             })
             .collect();
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 }
 
-/// Whether some server that is heard of counts for a service.
+/// Returns whether at least one ledger that can be read counts connections for the service.
 fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     let counts_for = |ledger: &LedgerStatus| {
         let all = ledger.services.as_ref();
@@ -151,8 +152,8 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     ledgers.iter().any(|ledger| ledger.counts && counts_for(ledger))
 }
 
-/// Fails if one of the settings would bound the packets of unknown sources at a service whose connections nobody
-/// counts: all sources are unknown there.
+/// Fails if one of the settings would limit packets of unknown sources for a service whose
+/// connections no server reports. In such a service, all sources are unknown.
 pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
     for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
@@ -160,9 +161,9 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
         for service in control.service_names().into_iter().filter(named) {
             if !is_counted_for(&ledgers, &service) {
                 let what = format!("all connections of `{service}` would share the limit");
-                let why = "no server counts its connections";
+                let why = "no server reports its connections";
                 let mend =
-                    "start one that does (`equic serve --gateway`, libequic), or say --force";
+                    "start one that does (`equic serve --gateway`, libequic), or use --force";
                 return Err(Failure::because(what, why).mend(mend));
             }
         }
@@ -170,8 +171,8 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
     Ok(())
 }
 
-/// Services that bound the packets of unknown sources although nobody counts their connections; none: there are no
-/// such services.
+/// Names the services that limit packets of unknown sources although no server reports their
+/// connections. Returns `None` if there are no such services.
 pub(super) fn uncounted(control: &Control) -> Option<String> {
     let mut having = control.services().unwrap_or_default();
     having.retain(|config| config.enabled && !config.unproven_per_service.is_off());
@@ -183,14 +184,14 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     let names: Vec<&str> = uncounted.map(|config| config.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "service {}: no server counts its connections, so all of them share unproven_per_service",
+            "service {}: no server reports its connections, so all of them share unproven_per_service",
             names.join(", ")
         )
     })
 }
 
-/// Names living servers whose connections do not count because their clock is not the gateway's; `None` if there are no
-/// such servers.
+/// Names living servers whose connections do not count because their clock differs from the
+/// gateway's. Returns `None` if there are no such servers.
 pub(super) fn clocks_apart(control: &Control) -> Option<String> {
     let ledgers = control.ledgers().ok()?;
     let silent = ledgers.iter().filter(|ledger| ledger.alive && !ledger.counts);
@@ -202,15 +203,15 @@ pub(super) fn clocks_apart(control: &Control) -> Option<String> {
         apart.map(|ledger| format!("{} (process {})", ledger.name, ledger.pid)).collect();
     (!named.is_empty()).then(|| {
         format!(
-            "the clock of {} is not the gateway's, so its connections do not count: it runs in another time \
-             namespace, and cannot read /proc/self/timens_offsets, by which it would allow for that. Mount /proc for \
+            "the clock of {} differs from the gateway's, so its connections do not count: it runs in another time namespace, and cannot read /proc/self/timens_offsets to correct the difference. Mount /proc for \
              it, or start it in the gateway's time namespace",
             named.join(", ")
         )
     })
 }
 
-/// False also where it cannot be told: looking at another user's process takes `CAP_SYS_PTRACE`.
+/// Returns whether the process is in another time namespace. Returns `false` if that is unknown,
+/// because inspecting another user's process needs `CAP_SYS_PTRACE`.
 fn in_another_time_namespace(pid: u32) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let inode = |process: &str| {

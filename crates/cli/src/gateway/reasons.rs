@@ -1,4 +1,4 @@
-//! `equic gateway reasons`.
+//! The command `equic gateway reasons`.
 
 use equic_gateway::Reason;
 use equic_report::table::{Column, Table};
@@ -7,10 +7,11 @@ use serde_json::json;
 use crate::failure::Done;
 use crate::output;
 
-/// Every verdict has one of these reasons; counters, events and `explain` name them.
+/// Lists the reasons for verdicts. Every verdict has one of them; counters, events and `explain`
+/// use their names.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// JSON (schema equic.gateway.reasons/1)
+    /// Print JSON (schema equic.gateway.reasons/1)
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `equic gateway reload` and `equic gateway check`.
+//! The commands `equic gateway reload` and `equic gateway check`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,24 +13,23 @@ use super::Target;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Makes a running gateway read its configuration file again, and says what came of it.
+/// Makes a running gateway read its configuration file again, and prints the result.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Reload the gateway of this process, instead of --gateway: for service managers
+    /// Reload the gateway of this process, for service managers. Replaces --gateway
     #[arg(long, value_name = "PID", conflicts_with = "gateway")]
     pid: Option<u32>,
-    /// JSON (schema equic.gateway.reload/1)
+    /// Print JSON (schema equic.gateway.reload/1)
     #[arg(long)]
     json: bool,
 }
 
-/// Checks a configuration file and the list files it names, and changes nothing.
+/// Checks a configuration file and the list files that it names. Changes nothing.
 #[derive(clap::Args)]
 #[command(
-    after_help = "It warns of what holds and yet may not be what is meant: an interface that is not \
-on this machine, a quota that no server can feed, a limit that forged packets evade or use up."
+    after_help = "It also warns about valid settings that may not be intended: an interface that is not on this machine, a quota for which no server can report connections, a limit that forged packets evade or use up."
 )]
 pub(crate) struct Check {
     /// Configuration file
@@ -39,12 +38,12 @@ pub(crate) struct Check {
     /// Also fail on warnings
     #[arg(long)]
     strict: bool,
-    /// JSON (schema equic.gateway.check/1)
+    /// Print JSON (schema equic.gateway.check/1)
     #[arg(long)]
     json: bool,
 }
 
-/// Longest time that a reload may take: long lists take a while.
+/// Maximum time to wait for a reload. Long lists take a while.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &Args) -> Done {
@@ -62,7 +61,8 @@ pub(super) fn run(args: &Args) -> Done {
         ));
     };
     let number = before.reload.as_ref().map_or(0, |reload| reload.number);
-    // The report may outlive its writer, and its number may be another process's, here or by now.
+    // The report may outlive the process that wrote it, and its process ID may belong to another
+    // process by now.
     if !before.is_alive() {
         let ended = format!(
             "process {}, which runs `{name}`, has ended or cannot be seen from here",
@@ -75,8 +75,8 @@ pub(super) fn run(args: &Args) -> Done {
         Failure::because(format!("cannot signal process {}", before.pid), error)
     })?;
     let reload = await_reload(&control, number).ok_or_else(|| {
-        Failure::new(format!("process {} did not say that it has reloaded", before.pid))
-            .mend("`equic gateway status` shows how it is")
+        Failure::new(format!("process {} did not report the result of the reload", before.pid))
+            .mend("`equic gateway status` shows its state")
     })?;
     if args.json {
         output::json("equic.gateway.reload/1", json!({ "file": file, "reload": reload }))?;
@@ -87,10 +87,10 @@ pub(super) fn run(args: &Args) -> Done {
     if reload.ok {
         return Ok(());
     }
-    Err(Failure::new(format!("not reloaded, everything is as before\n{}", reload.lines.join("\n"))))
+    Err(Failure::new(format!("not reloaded, nothing has changed\n{}", reload.lines.join("\n"))))
 }
 
-/// The gateway that a process looks after.
+/// Opens the gateway that a process manages.
 fn of_process(pid: u32) -> Done<Control> {
     let all = Control::find()?;
     let Some(found) = all.iter().find(|one| one.owner_pid == pid && one.owner_alive) else {

@@ -1,8 +1,9 @@
-//! `equic gateway set --save`: live changes, written back into the configuration file.
+//! `equic gateway set --save`: writes live changes back to the configuration file.
 //!
-//! The file is edited, not written anew: comments, order and spaces stay (crate `toml_edit`). It is
-//! replaced in one step, and only if it is the text that the gateway goes by: a process that reads a
-//! configuration leaves a fingerprint of it with the gateway.
+//! The file is edited rather than regenerated, so comments, order and white space stay (crate
+//! `toml_edit`). The new file replaces the old one in one step, and only if the old one is the
+//! configuration in force. To check this, a process that reads a configuration stores its
+//! fingerprint in the gateway.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -18,8 +19,8 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 use super::attributes;
 use crate::failure::{Done, Failure};
 
-/// A number that two texts hardly share; never 0. (FNV-1a; nobody gains by forging it who could not
-/// write the file.)
+/// Returns a fingerprint of a text (FNV-1a), which is never 0. It is not cryptographic. Only a
+/// process that may write the file could exploit a collision, and it gains nothing by that.
 pub(super) fn fingerprint(text: &[u8]) -> u64 {
     let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -27,24 +28,26 @@ pub(super) fn fingerprint(text: &[u8]) -> u64 {
     hash.max(1)
 }
 
-/// Fingerprint of a file; none if it cannot be read.
+/// Returns the fingerprint of a file, or `None` if the file cannot be read.
 pub(super) fn fingerprint_of(path: &Path) -> Option<u64> {
     read_regular(path, Config::MAX_BYTES).ok().map(|text| fingerprint(&text))
 }
 
-/// A configuration file about to be replaced. Dropped before [`Saving::finish`], it leaves nothing.
+/// A configuration file that is about to be replaced. If the value is dropped before
+/// [`Saving::finish`], the temporary file is removed.
 pub(super) struct Saving {
     path: PathBuf,
     temporary: PathBuf,
     before: u64,
     after: u64,
     done: bool,
-    // Two that save at once: the second is told.
+    // Lock on the temporary file. If two processes save at once, the second one gets an error.
     _alone: Flock<File>,
 }
 
 impl Saving {
-    /// Writes the changed text beside the file. Nothing is in force yet, in the file or live.
+    /// Writes the changed text to a temporary file next to the configuration file. Neither the file
+    /// nor the live settings change yet.
     pub(super) fn prepare(control: &Control, settings: &[Setting]) -> Done<Saving> {
         let path = file_of(control)?;
         let cannot = |why: &dyn std::fmt::Display| {
@@ -54,7 +57,7 @@ impl Saving {
         let temporary = beside(&path);
         let owner = std::fs::metadata(&path).map_err(|error| cannot(&error))?.uid();
         let alone = alone(&temporary, owner).map_err(|error| cannot(&error))?;
-        // From here on the temporary file is removed again, whatever happens.
+        // From here on, dropping `saving` removes the temporary file.
         let mut saving = Saving {
             path: path.clone(),
             temporary,
@@ -82,12 +85,12 @@ impl Saving {
         file.write_all(text.as_bytes())?;
         std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
         attributes::keep(&replaced, file)?;
-        // Last, for an access control list changes the mode with it.
+        // Set the mode last, because setting an access control list changes it.
         file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o7777))?;
         file.sync_all()
     }
 
-    /// Puts the changed file in the place of the old one.
+    /// Replaces the old file by the changed one.
     pub(super) fn finish(self, control: &Control) -> Done<Saved> {
         self.put_in_place(
             |fingerprint| control.note_config(fingerprint),
@@ -95,8 +98,8 @@ impl Saving {
         )
     }
 
-    /// The same: `note` is told the fingerprint of the file that is there now, `sync` writes a folder
-    /// to disk.
+    /// Implements [`Saving::finish`]. `note` receives the fingerprint of the new file, and `sync`
+    /// writes a directory to disk.
     fn put_in_place(
         mut self,
         note: impl FnOnce(u64),
@@ -109,12 +112,15 @@ impl Saving {
             )));
         }
         std::fs::rename(&self.temporary, &self.path).map_err(|error| {
-            let what =
-                format!("the settings are in force, and not saved to {}", self.path.display());
+            let what = format!(
+                "the settings are in force, but could not be saved to {}",
+                self.path.display()
+            );
             Failure::because(what, error)
         })?;
         self.done = true;
-        // Whatever comes now, this is the file that everybody reads.
+        // The rename has succeeded, so all readers see the new file even if the following steps
+        // fail.
         note(self.after);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         Ok(Saved { path: self.path.clone(), unsure: sync(folder).err() })
@@ -125,17 +131,17 @@ impl Saving {
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
-    /// The error by which it is not certain that the new file is still there after a power cut.
+    /// Error of the sync, after which the new file may be lost in a power failure.
     unsure: Option<std::io::Error>,
 }
 
 impl Saved {
-    /// Sentence about a file that may not last; none if it lasts.
+    /// Returns a sentence about a file that a power failure may destroy, or `None` if the file is
+    /// safe.
     pub(super) fn doubt(&self) -> Option<String> {
         let error = self.unsure.as_ref()?;
         Some(format!(
-            "the settings are in force and saved to {}; after a power cut the file may be the old one, \
-             for its folder could not be written to disk: {error}",
+            "the settings are in force and saved to {}; after a power failure the file may be the old one, because its folder could not be written to disk: {error}",
             self.path.display()
         ))
     }
@@ -144,25 +150,21 @@ impl Saved {
 impl Drop for Saving {
     fn drop(&mut self) {
         if !self.done {
-            // Nobody needs it; if it stays, the next one removes it.
+            // The temporary file is not needed. If it stays, the next process that saves reuses it.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// The file that a gateway goes by, where symbolic links lead to.
+/// Returns the configuration file of a gateway, with symbolic links resolved.
 fn file_of(control: &Control) -> Done<PathBuf> {
     let report = control.report().filter(equic_gateway::Report::is_alive);
     let named = report.and_then(|report| Some((report.pid, report.config?)));
     let Some((pid, path)) = named else {
-        return Err(Failure::new(
-            "nothing was changed: this gateway goes by no configuration file",
-        )
-        .mend(
-            "--save writes into the file of `equic gateway run --config FILE`, while that runs",
-        ));
+        return Err(Failure::new("nothing was changed: this gateway uses no configuration file")
+            .mend("--save needs a gateway that runs with `equic gateway run --config FILE`"));
     };
-    // The path may be relative to the directory of that process.
+    // The path may be relative to the working directory of that process.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let path = from.join(path);
     path.canonicalize().map_err(|error| {
@@ -172,14 +174,14 @@ fn file_of(control: &Control) -> Done<PathBuf> {
 
 fn changed(path: &Path) -> Failure {
     Failure::new(format!(
-        "nothing was changed: {} is not what the gateway has read, somebody has changed it since",
+        "nothing was changed: {} has changed since the gateway read it",
         path.display()
     ))
-    .mend("`equic gateway reload` puts the file into force; then set again")
+    .mend("apply the file with `equic gateway reload`, then set again")
 }
 
-/// Opens the file to write to, which nobody else has then. One that a killed process left is used again:
-/// that is this user's, or `owner`'s to whom the configuration belongs.
+/// Opens and locks the temporary file. A file that a killed process left behind is used again, if
+/// it belongs to this user or to `owner`, the owner of the configuration file.
 fn alone(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
     let busy = || std::io::Error::other("another process is saving to it: try again");
     let file = OpenOptions::new()
@@ -187,18 +189,18 @@ fn alone(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        // A pipe in its place is opened at once or not at all.
+        // If there is a FIFO in its place, open(2) must not block.
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(temporary)?;
     let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| busy())?;
     let (held, there) = (file.metadata()?, std::fs::metadata(temporary)?);
-    // Whoever had it before may have put it in its place meanwhile.
+    // The previous holder of the lock may have renamed the file to its final name in the meantime.
     if (held.dev(), held.ino()) != (there.dev(), there.ino()) {
         return Err(busy());
     }
     let ours = [nix::unistd::geteuid().as_raw(), owner].contains(&held.uid());
     if !ours || held.nlink() != 1 || !held.is_file() {
-        let why = format!("somebody else's file is in the way: {}", temporary.display());
+        let why = format!("an unrelated file is in the way: {}", temporary.display());
         return Err(std::io::Error::other(why));
     }
     Ok(file)
@@ -209,7 +211,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.equic-new"))
 }
 
-/// The text with the settings changed, and nothing else.
+/// Returns the text with the settings changed and everything else unchanged.
 fn edit(text: &str, settings: &[Setting]) -> Done<String> {
     let mut wanted = Config::parse(text)?;
     let mut document: DocumentMut =
@@ -220,22 +222,20 @@ fn edit(text: &str, settings: &[Setting]) -> Done<String> {
             let table = table_of(&mut document, service).ok_or_else(|| {
                 let place =
                     service.map_or("gateway".to_owned(), |name| format!("service `{name}`"));
-                Failure::new(format!("the file has no table of the {place}"))
+                Failure::new(format!("the file has no table for the {place}"))
             })?;
             put(table, &change);
         }
     }
     let edited = document.to_string();
-    // A text that does not say what was meant is not written.
+    // Never write a text that does not have the intended meaning.
     if Config::parse(&edited)? != wanted {
-        return Err(Failure::new(
-            "the file is written in a way that cannot be edited: change it by hand",
-        ));
+        return Err(Failure::new("--save cannot edit the format of this file: change it by hand"));
     }
     Ok(edited)
 }
 
-/// The table of a service, or of the gateway; that one is made if it is not there.
+/// Returns the table of a service, or the table `[gateway]`, which is created if it does not exist.
 fn table_of<'a>(
     document: &'a mut DocumentMut,
     service: Option<&str>,
@@ -260,7 +260,7 @@ fn table_of<'a>(
     }
 }
 
-/// Changes a value in its place, with the comment behind it, or adds it.
+/// Changes a value in place and keeps the comment after it, or adds the key.
 fn put(table: &mut dyn TableLike, change: &Change) {
     let mut new = match &change.new_value {
         SettingValue::Flag(on) => Value::from(*on),
@@ -324,7 +324,7 @@ listen = [\"853\"]
         assert_eq!(with, format!("{text}\n[gateway]\nlease = \"3s\"\n"));
     }
 
-    /// A file with `before` in it, about to become `after`.
+    /// Creates a file with the content `before` that is about to be replaced by `after`.
     fn saving(folder: &Path, before: &str, after: &str) -> Saving {
         let path = folder.join("equic.toml");
         std::fs::write(&path, before).unwrap();
@@ -359,7 +359,7 @@ listen = [\"853\"]
         assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().doubt().is_none());
     }
 
-    /// Who may read the file is who could before.
+    /// After the replacement, the same users can read the file as before.
     #[test]
     fn access_control_lists_stay() {
         let folder = tempfile::tempdir().unwrap();
@@ -409,7 +409,7 @@ listen = [\"853\"]
             eprintln!("SKIPPED: giving files away takes root");
             return;
         }
-        // A process that was killed when it had given the file to the configuration's owner.
+        // The process was killed after it had given the file to the owner of the configuration.
         std::os::unix::fs::chown(&temporary, Some(4242), None).unwrap();
         assert!(alone(&temporary, 4242).is_ok());
         assert!(alone(&temporary, 4243).is_err());

@@ -1,4 +1,4 @@
-//! `equic gateway set`.
+//! The command `equic gateway set`.
 
 use equic_gateway::Setting;
 use equic_report::table::{Column, Table};
@@ -10,7 +10,7 @@ use super::save::{Saved, Saving};
 use crate::failure::Done;
 use crate::output;
 
-/// Changes settings of a running gateway; all are checked before the first one is changed.
+/// Changes settings of a running gateway. All of them are checked before the first one is changed.
 #[derive(clap::Args)]
 #[command(
     after_help = "A key of a service may have the service's name in front: web.max_connections=100.
@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
-    /// Also write the settings into the gateway's configuration file; comments and order stay
+    /// Also write the settings into the gateway's configuration file, whose comments and order stay
+    /// unchanged
     #[arg(long)]
     save: bool,
     #[command(flatten)]
@@ -30,14 +31,15 @@ pub(crate) struct Args {
     /// or do not report connections (unproven_per_service)
     #[arg(long)]
     force: bool,
-    /// JSON (schema equic.gateway.set/1)
+    /// Print JSON (schema equic.gateway.set/1)
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
-    // Keys and values were checked when the arguments were read; what is left are the names.
+    // Keys and values were checked when the arguments were parsed. Only the names of services are
+    // left to check.
     for setting in &args.settings {
         if let Some(name) = &setting.service {
             super::status::check_service(&control, name)?;
@@ -49,7 +51,7 @@ pub(super) fn run(args: &Args) -> Done {
         }
         check_counted(&control, &args.settings)?;
     }
-    // All that can fail comes before the first change.
+    // Do everything that can fail before the first change.
     let saving = match args.save {
         true => Some(Saving::prepare(&control, &args.settings)?),
         false => None,

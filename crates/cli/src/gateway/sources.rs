@@ -1,4 +1,4 @@
-//! `equic gateway sources`.
+//! The command `equic gateway sources`.
 
 use clap::ValueEnum;
 use equic_gateway::SortBy;
@@ -10,7 +10,8 @@ use super::Target;
 use crate::failure::Done;
 use crate::output;
 
-/// Shows who sends and who holds connections. A source is an address, or the prefix configured.
+/// Shows which sources send packets and hold connections. A source is an address, or a prefix of
+/// the configured length.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of sources
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     by: By,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.sources/1)
+    /// Print JSON (schema equic.gateway.sources/1)
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +50,7 @@ pub(super) fn run(args: &Args) -> Done {
     let control = args.target.open()?;
     if matches!(by, SortBy::Connections) && !control.ledgers()?.iter().any(|one| one.counts) {
         output::notice(
-            "no server reports its connections to this gateway, so every source has 0 and the order says nothing: \
+            "no server reports its connections to this gateway, so every source has 0 connections and the order has no meaning: \
              start one that does (`equic serve --gateway`, libequic)",
         );
     }
@@ -58,7 +59,7 @@ pub(super) fn run(args: &Args) -> Done {
         return output::json("equic.gateway.sources/1", json!({ "sources": sources }));
     }
     if sources.is_empty() {
-        return output::line("nobody has sent anything yet");
+        return output::line("no source has sent packets yet");
     }
     let mut table = Table::new([
         Column::text("source"),

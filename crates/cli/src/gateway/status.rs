@@ -1,4 +1,4 @@
-//! `equic gateway status`.
+//! The command `equic gateway status`.
 
 use equic_gateway::{Control, Error, LedgerStatus, Level, ServiceStatus, Status, TableStatus};
 use equic_report::number;
@@ -9,7 +9,8 @@ use super::limits::{describe, describe_adaptive};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Shows a running gateway: where it is, what it protects, what it passed and dropped and why.
+/// Shows a running gateway: its interfaces, the services that it protects, what it passed and
+/// dropped, and why.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// List the gateways of all network namespaces
     #[arg(long, conflicts_with = "gateway")]
     all: bool,
-    /// JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
+    /// Print JSON (schema equic.gateway.status/1; with --list equic.gateway.list/1)
     #[arg(long)]
     json: bool,
 }
@@ -94,8 +95,7 @@ fn head(status: &Status) -> Done {
     Ok(())
 }
 
-/// Prints the conditions that are not as they should be, by the report of the process that looks
-/// after the gateway.
+/// Prints the conditions that need attention, as reported by the process that manages the gateway.
 fn report(status: &Status) -> Done {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
@@ -154,7 +154,7 @@ fn show_service(service: &ServiceStatus) -> Done {
     for row in &service.verdicts {
         let tone = match (row.reason.drops(), row.dropped) {
             (false, _) => Tone::Good,
-            // Would be dropped but for the dry run.
+            // These packets would be dropped without the dry run.
             (true, 0) => Tone::Warning,
             (true, _) => Tone::Bad,
         };
@@ -180,9 +180,7 @@ fn show_service(service: &ServiceStatus) -> Done {
 
 fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     if ledgers.is_empty() {
-        return output::line(
-            "\nno server tells it about connections: quotas have nothing to count",
-        );
+        return output::line("\nno server reports connections to it: quotas have no effect");
     }
     let mut table = Table::new([
         Column::text("server"),
@@ -200,7 +198,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
         let state = match (ledger.alive, ledger.counts) {
             (true, true) => Cell::new("counts").tone(Tone::Good),
             (true, false) => Cell::new("silent: does not count").tone(Tone::Bad),
-            (false, true) => Cell::new("ended, counts until its lease is over").tone(Tone::Warning),
+            (false, true) => Cell::new("ended, counts until its lease expires").tone(Tone::Warning),
             (false, false) => Cell::new("ended").tone(Tone::Faint),
         };
         table.row([
@@ -218,7 +216,7 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Done {
     output::table(&table)
 }
 
-/// User of a server's process, and whether it came by the socket.
+/// Returns the user of a server's process, and whether the server joined through the socket.
 fn user(ledger: &LedgerStatus) -> String {
     let by = if ledger.socket { ", by socket" } else { "" };
     let uid = nix::unistd::Uid::from_raw(ledger.uid);
@@ -248,22 +246,25 @@ fn tables(tables: &[TableStatus]) -> Done {
     output::table(&table)
 }
 
-/// Prints how often rare things occurred, if they did.
+/// Prints how often rare events occurred, if they occurred at all.
 fn tallies(status: &Status) -> Done {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
     let rows = [
-        (tallies.sources_evicted, "sources pushed out of their table by newer ones"),
-        (tallies.handshakes_evicted, "handshakes pushed out or replaced by newer ones"),
-        (tallies.prefixes_evicted, "prefixes pushed out of their table by newer ones"),
-        (overflow, "connections that found no room in a ledger"),
+        (tallies.sources_evicted, "sources evicted from their table by newer ones"),
+        (tallies.handshakes_evicted, "handshakes evicted or replaced by newer ones"),
+        (tallies.prefixes_evicted, "prefixes evicted from their table by newer ones"),
+        (overflow, "connections not counted, because a ledger was full"),
         (
             tallies.deep_headers,
             "packets with a hidden UDP header (VLAN tags, IPv6 headers, fragments)",
         ),
         (tallies.events_lost, "drop events lost"),
         (tallies.stale_ledger, "look-ups without the counts of a silent server"),
-        (tallies.contended, "packets refused because CPUs were in each other's way"),
+        (
+            tallies.contended,
+            "packets refused because several CPUs updated the same rate limit at once",
+        ),
     ];
     for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
         output::line(format_args!("{:>12} {what}", number::count(count)))?;
@@ -271,7 +272,7 @@ fn tallies(status: &Status) -> Done {
     Ok(())
 }
 
-/// Fails if the gateway has no service of this name; the error names those it has.
+/// Fails if the gateway has no service of this name. The error lists the existing names.
 pub(crate) fn check_service(control: &Control, name: &str) -> Done {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {

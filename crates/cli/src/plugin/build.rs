@@ -1,4 +1,5 @@
-//! `equic plugin build` and `pack`: C to an object, object and manifest to a bundle.
+//! `equic plugin build` and `pack`: compile C to an object, and pack an object with a manifest into
+//! a bundle.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +8,8 @@ use equic_plugin::{MAX_CODE, MAX_MANIFEST};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Compiles DIR/NAME.c with clang, packs the object with DIR/plugin.toml into a bundle, and checks that it would run.
-/// NAME is the manifest's.
+/// Compiles DIR/NAME.c with clang, packs the object with DIR/plugin.toml into a bundle, and checks
+/// that it would run. NAME is the name in the manifest.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Folder of the plugin
@@ -21,8 +22,8 @@ pub(crate) struct Args {
     /// larger
     #[arg(short = 'g', long)]
     debug: bool,
-    /// Instructions that clang may use: v4 has signed division and loads, for which v3 needs
-    /// several instructions
+    /// Instruction set that clang may use. v4 has signed division and signed loads, for which v3
+    /// needs several instructions
     #[arg(long, value_enum, value_name = "CPU", default_value = "v3")]
     cpu: Cpu,
     /// Set a macro that the plugin uses as a setting, such as RATE=3000000; may be given several
@@ -38,7 +39,7 @@ enum Cpu {
     V4,
 }
 
-/// Packs an object, as clang makes it for BPF, and a manifest into a bundle that nobody has signed.
+/// Packs an object that clang compiled for BPF and a manifest into an unsigned bundle.
 #[derive(clap::Args)]
 pub(crate) struct PackArgs {
     /// The manifest, without `code`
@@ -52,14 +53,14 @@ pub(crate) struct PackArgs {
     output: PathBuf,
 }
 
-/// A folder for the time of a build or a check.
+/// A temporary directory for one build or check.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Done<Folder> {
         let name = format!("equic-plugin-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // It must not be there yet: what is there is somebody else's.
+        // Fails if the directory exists, because it belongs to another process then.
         std::fs::create_dir(&path).map_err(|error| {
             Failure::because(format_args!("cannot make {}", path.display()), error)
         })?;
@@ -88,9 +89,9 @@ fn text(path: &Path) -> Done<String> {
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))
 }
 
-/// The name that a manifest declares.
+/// Returns the name in a manifest.
 fn name(path: &Path, manifest: &str) -> Done<String> {
-    // The manifest's reader wants an object, which is not there yet.
+    // The parser needs an object, which does not exist yet, so pass a placeholder.
     let bytes = equic_plugin::pack(manifest, b"none", None);
     let bytes = bytes.map_err(|error| Failure::because(path.display(), error))?;
     Ok(super::parse(path, &bytes)?.manifest().name.clone())
@@ -126,7 +127,7 @@ pub(super) fn pack(args: &PackArgs) -> Done {
     finish(&args.manifest, &manifest, &code, &args.output)
 }
 
-/// Packs a bundle, checks it, and writes it if it would run.
+/// Packs a bundle and checks it. Writes it only if it would run.
 fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Done {
     let bytes = equic_plugin::pack(manifest, code, None)
         .map_err(|error| Failure::because(manifest_file.display(), error))?;

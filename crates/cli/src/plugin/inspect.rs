@@ -1,4 +1,5 @@
-//! `equic plugin inspect` and `check`: what is in a bundle, and whether it would run.
+//! `equic plugin inspect` and `check`: show the contents of a bundle, and check whether it would
+//! run.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use crate::output;
 /// Schema of the output of `inspect --json`.
 const SCHEMA: &str = "equic.plugin.inspect/1";
 
-/// Shows a bundle's manifest, the classes that its operations and fields need, and who signed it. Nothing of it runs.
+/// Shows a bundle's manifest, the classes that its operations and fields need, and who signed it.
+/// No code of the bundle runs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The bundle
@@ -28,10 +30,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads the bundle, checks its manifest and each of its instructions, compiles it, attaches it to a connection in memory, and
-/// says whether it would run here: as a plugin of one's own, or, with a policy, as one of a peer's. A plugin that reads a
-/// field or queues a frame that its manifest does not declare is refused. Then it looks for a proof that it keeps within
-/// its memory and ends (by the program equic-prove): to find none is a warning, as a plugin is held to both while it runs.
+/// Checks the manifest and every instruction of a bundle, compiles it, and attaches it to a
+/// connection in memory. Says whether it would run here: as a local plugin, or with --policy as a
+/// plugin of a peer. A plugin that reads a field or queues a frame that its manifest does not
+/// declare is refused. Then the program equic-prove searches for a proof that the plugin terminates
+/// and stays within its memory. A missing proof is only a warning, because both are also enforced
+/// at run time.
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
     /// The bundle
@@ -60,14 +64,14 @@ struct Inspected<'a> {
     version: String,
     author: &'a str,
     signed_by: Option<String>,
-    /// Public key of the log that it carries a proof of.
+    /// Public key of the transparency log whose proof the bundle contains.
     logged_in: Option<String>,
-    /// SHA-256 of the object, of the manifest and of the file, as the `withdrawn` of a policy names
-    /// them.
+    /// SHA-256 hashes of the object, of the manifest and of the file, in the format of `withdrawn`
+    /// in a policy.
     object_hash: String,
     manifest_hash: String,
     bundle_hash: String,
-    /// Seconds after 1970; none: it does not expire.
+    /// Expiry as Unix time in seconds, or `None` if the bundle does not expire.
     expires: Option<u64>,
     abi: u32,
     object_bytes: usize,
@@ -143,8 +147,8 @@ pub(super) fn run(args: &Args) -> Done {
 
 pub(super) fn check(args: &CheckArgs) -> Done {
     let bytes = read(&args.bundle)?;
-    let (plugin, brought) = match &args.policy {
-        None => (load_checked(&args.bundle, &bytes)?, "as one's own plugin"),
+    let (plugin, origin) = match &args.policy {
+        None => (load_checked(&args.bundle, &bytes)?, "as a local plugin"),
         Some(path) => {
             let text = read_regular_text(path, Config::MAX_BYTES).map_err(|error| {
                 Failure::because(format_args!("cannot read {}", path.display()), error)
@@ -165,7 +169,7 @@ pub(super) fn check(args: &CheckArgs) -> Done {
         plugin.manifest().capabilities.iter().map(Class::to_string).collect();
     let classes: Vec<String> = classes.into_iter().collect();
     output::line(format_args!(
-        "{} would run {brought}, with {}: {} instructions",
+        "{} would run {origin}, with {}: {} instructions",
         plugin.manifest().name,
         classes.join(", "),
         plugin.instructions()
@@ -179,7 +183,7 @@ pub(super) fn check(args: &CheckArgs) -> Done {
     prove(&parse(&args.bundle, &bytes)?, args)
 }
 
-/// Warns of what a policy without `[limits]` refuses of a peer's plugin.
+/// Warns about properties for which a policy without `[limits]` refuses the plugin of a peer.
 fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
     let limits = Limits::default();
     let values = [
@@ -196,13 +200,13 @@ fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
     }
 }
 
-/// Looks for a proof of each function, and says where there is none.
+/// Searches for a proof of each function, and prints the functions without one.
 fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
     let work = Folder::new()?;
     let object = work.0.join("object.o");
     write(&object, bundle.code())?;
     let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
-        let why = "no proof was looked for: equic-prove is neither beside this program nor on PATH";
+        let why = "no proof was searched for: equic-prove is neither in this program's folder nor on PATH";
         if args.strict {
             return Err(Failure::new(why).mend("make prove"));
         }
@@ -222,7 +226,7 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
     }
     if args.strict && without > 0 {
         return Err(Failure::new(format!(
-            "{}: there is no proof of {without} of {} functions",
+            "{}: {without} of {} functions have no proof",
             args.bundle.display(),
             looked.len()
         )));

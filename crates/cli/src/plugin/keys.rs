@@ -13,11 +13,11 @@ use super::{parse, read, write};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// A file with a private key begins so; 64 hexadecimal digits follow.
+/// Prefix of a file with a private key. 64 hexadecimal digits follow.
 const PRIVATE: &str = "ed25519-private:";
 
-/// Makes a private key (Ed25519), writes it to a file that only its owner can read, and prints the public key, which
-/// goes into policies.
+/// Creates a private key (Ed25519), writes it to a file that only its owner can read, and prints
+/// the public key for use in policies.
 #[derive(clap::Args)]
 pub(crate) struct KeyArgs {
     /// File to write, which must not exist
@@ -25,7 +25,7 @@ pub(crate) struct KeyArgs {
     file: PathBuf,
 }
 
-/// Signs a bundle, in place of whoever signed it before.
+/// Signs a bundle. An existing signature is replaced.
 #[derive(clap::Args)]
 pub(crate) struct SignArgs {
     /// The bundle
@@ -43,7 +43,7 @@ pub(super) fn make(args: &KeyArgs) -> Done {
     let mut seed = [0; 32];
     OsRng
         .try_fill_bytes(&mut seed)
-        .map_err(|error| Failure::because("no random numbers", error))?;
+        .map_err(|error| Failure::because("cannot get random numbers", error))?;
     let key = SigningKey::from_seed(&seed).map_err(|error| Failure::new(error.to_string()))?;
     let digits: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let failed =

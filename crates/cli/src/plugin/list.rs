@@ -1,4 +1,4 @@
-//! `equic plugin list`: the bundles that are in folders, such as a plugin cache.
+//! `equic plugin list`: lists the bundles in directories, such as a plugin cache.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use crate::output;
 /// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.plugin.list/1";
 
-/// Folders within folders that are looked into: a plugin cache has one for each server.
+/// Maximum depth of nested directories. A plugin cache has one directory for each server.
 const MAX_DEPTH: usize = 8;
 
-/// Lists bundles: name, version, classes, size, and who signed each; nothing of them runs. In folders these are the
-/// files that end in .qplug, as those of a plugin cache. A file that is no bundle is listed with what is wrong with it,
-/// and then the exit code is 1.
+/// Lists bundles with name, version, classes, size, and author. No code of them runs. In a
+/// directory, all files whose name ends in .qplug are listed, as in a plugin cache. A file that is
+/// not a bundle is listed with the error, and the exit code is then 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Files and folders with bundles
@@ -34,9 +34,9 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Row {
     file: String,
-    /// The bundle; none: the file is none.
+    /// The bundle, or `None` if the file is not a bundle.
     bundle: Option<Listed>,
-    /// Reason for which the file is no bundle; none: it is one.
+    /// Why the file is not a bundle, or `None` if it is one.
     error: Option<String>,
 }
 
@@ -44,12 +44,12 @@ struct Row {
 struct Listed {
     name: String,
     version: String,
-    /// Bytes of the bundle.
+    /// Size of the bundle in bytes.
     bytes: usize,
     capabilities: Vec<String>,
-    /// Public key of the author whose signature it has.
+    /// Public key of the author who signed the bundle.
     signed_by: Option<String>,
-    /// Public key of the log that it carries a proof of.
+    /// Public key of the transparency log whose proof the bundle contains.
     logged_in: Option<String>,
 }
 
@@ -58,8 +58,8 @@ struct Data {
     plugins: Vec<Row>,
 }
 
-/// Adds the bundles' files below a folder. Symbolic links are not followed, so there is no way out of the folder, and no
-/// circle.
+/// Adds the bundle files in a directory and its subdirectories. Symbolic links are not followed, so
+/// the search cannot leave the directory or run in circles.
 fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Done {
     let failed = |error| Failure::because(format_args!("cannot list {}", folder.display()), error);
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -106,7 +106,7 @@ fn table(rows: &[Row]) -> Table {
             number::count(one.bytes as u64),
             one.capabilities.join(", "),
             signed.to_owned(),
-            // A name of a file may hold anything.
+            // A file name may contain any characters.
             printable(&row.file),
         ]);
     }
@@ -141,7 +141,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     match count {
         0 => Ok(()),
-        1 => Err(Failure::new("a file is no bundle")),
-        count => Err(Failure::new(format!("{count} files are no bundles"))),
+        1 => Err(Failure::new("one file is not a bundle")),
+        count => Err(Failure::new(format!("{count} files are not bundles"))),
     }
 }

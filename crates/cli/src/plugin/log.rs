@@ -1,4 +1,4 @@
-//! `equic plugin log` and `monitor`: transparency logs of plugins, kept as folders of files.
+//! `equic plugin log` and `monitor`: transparency logs of plugins, stored as directories of files.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Add a signed bundle to a log, and write the bundle with its proof
     Append(AppendArgs),
-    /// Write a bundle with the proof that it is in a log; needs no key of the log
+    /// Write a bundle with the proof that it is in a log; the log's key is not needed
     Staple(StapleArgs),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct StapleArgs {
     /// Folder of the log
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The bundle, which is in the log
+    /// The bundle, which must be in the log
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
     /// Write the bundle with the proof to this file [default: BUNDLE itself]
@@ -65,9 +65,9 @@ pub(crate) struct StapleArgs {
     output: Option<PathBuf>,
 }
 
-/// Compares a log, or a copy of one, with the head that was known of it, and lists the new entries by author. Exit code 1 if
-/// the log was cut, if an entry was exchanged (whether it is new or not), or if the log shows another tree than the one that
-/// a bundle carries a proof of.
+/// Compares a log, or a copy of one, with the last known head, and lists the new entries by author.
+/// The exit code is 1 if entries were removed or replaced, or if a bundle carries a proof of
+/// another tree than the log's.
 #[derive(clap::Args)]
 pub(crate) struct MonitorArgs {
     /// Folder of the log
@@ -77,11 +77,11 @@ pub(crate) struct MonitorArgs {
     #[arg(long, value_name = "KEY")]
     log: PublicKey,
     /// File with the last known head of the log, updated after a successful check. If it does not
-    /// exist, the whole log counts as new
+    /// exist, all entries count as new
     #[arg(long, value_name = "FILE")]
     known: PathBuf,
-    /// A bundle from another place, whose proof must be of this log's tree; may be given several
-    /// times
+    /// A bundle from another source, whose proof must belong to this log's tree; may be given
+    /// several times
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
     /// Print it as JSON (schema equic.plugin.monitor/1)
@@ -123,7 +123,7 @@ fn staple(args: &StapleArgs) -> Done {
     beside(&args.bundle, &bytes, &proof, args.output.as_deref())
 }
 
-/// Writes a bundle with its proof.
+/// Writes a bundle together with its proof.
 fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> Done {
     let stapled = equic_plugin::staple(&parse(path, bytes)?, proof)
         .map_err(|error| Failure::because(path.display(), error))?;
@@ -138,7 +138,7 @@ fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> D
     ))
 }
 
-/// An entry that is new, for JSON.
+/// A new entry, for JSON.
 #[derive(Serialize)]
 struct New {
     entry: u64,
@@ -155,7 +155,7 @@ struct Watched {
     new: Vec<New>,
 }
 
-/// The head that was known; `None` if there is no file yet.
+/// Returns the last known head, or `None` if there is no file yet.
 fn known(path: &Path) -> Done<Option<TreeHead>> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), error)
@@ -168,12 +168,12 @@ fn known(path: &Path) -> Done<Option<TreeHead>> {
     text.parse().map(Some).map_err(|error| failed(&error))
 }
 
-/// The proofs that bundles carry.
+/// Returns the proofs in these bundles.
 fn proofs(paths: &[PathBuf]) -> Done<Vec<Staple>> {
     let proof = |path: &PathBuf| {
         let bytes = read(path)?;
         let bundle = parse(path, &bytes)?;
-        let none = || Failure::because(path.display(), "it carries no proof that it is in a log");
+        let none = || Failure::because(path.display(), "it has no proof that it is in a log");
         bundle.staple().cloned().ok_or_else(none)
     };
     paths.iter().map(proof).collect()
@@ -212,7 +212,7 @@ pub(super) fn monitor(args: &MonitorArgs) -> Done {
     } else {
         report(&watched)?;
     }
-    // Last: entries that were not reported are new next time.
+    // Write the head last. If an error occurs before, the entries count as new again next time.
     write(&args.known, news.head.to_string().as_bytes())
 }
 

@@ -1,11 +1,13 @@
-//! `equic plugin`: from C to a plugin on a connection.
+//! `equic plugin`: tools to write, build, check and sign plugins.
 //!
-//! * [`mod@new`]: a folder with a plugin to begin with; [`build`]: C to a bundle;
-//! * [`inspect`]: what is in a bundle, and whether it would run: `check`, with [`proof`]; [`list`]: bundles in folders;
+//! * [`mod@new`]: creates a directory with an example plugin; [`build`]: compiles C to a bundle;
+//! * [`inspect`]: shows a bundle, and `check` whether it would run, with [`proof`]; [`list`]: lists
+//!   bundles in directories;
 //! * [`keys`]: keys of authors, and signatures;
-//! * [`log`]: transparency logs, and what watches them;
-//! * [`operations`]: the operations and fields that plugins may use, and the classes that they need;
-//! * [`play`]: a plugin between two connections in memory.
+//! * [`log`]: transparency logs, and their monitor;
+//! * [`operations`]: the operations and fields that plugins may use, and the classes that they
+//!   need;
+//! * [`play`]: runs a plugin between two connections in memory.
 
 mod build;
 mod inspect;
@@ -76,14 +78,15 @@ fn write(path: &Path, bytes: &[u8]) -> Done {
         .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
 }
 
-/// As [`load_bytes`], and fails if the plugin uses what it does not declare, or can never be attached.
+/// Loads a plugin like [`load_bytes`]. Also fails if the plugin uses something that it does not
+/// declare, or can never be attached.
 fn load_checked(path: &Path, bytes: &[u8]) -> Done<Plugin> {
     let plugin = load_bytes(path, bytes)?;
     check_use(path, &parse(path, bytes)?, &plugin)?;
     Ok(plugin)
 }
 
-/// Fails if a plugin uses what it does not declare, or can never be attached.
+/// Fails if a plugin uses something that it does not declare, or can never be attached.
 fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Done {
     let faults = lint(bundle);
     if !faults.is_empty() {

@@ -1,4 +1,4 @@
-//! `equic plugin new`: a folder with a plugin to begin with.
+//! `equic plugin new`: creates a directory with a plugin to start from.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Makes a plugin to begin with: C that acknowledges seldom, its manifest, and the headers that it is compiled with.
-/// The folder may be there already if it has none of these files; an existing file is never changed.
+/// Creates a plugin to start from: C code that sends fewer acknowledgements, its manifest, and the
+/// headers that it needs. The folder may exist if it has none of these files. Existing files are
+/// never changed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Folder of the plugin, `.` for the current one. Its name is the plugin's name: small letters,
@@ -52,14 +53,14 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let build = folder.display().to_string();
     output::line(format_args!(
-        "{} and {} are there: `equic plugin build {build}`, then `equic plugin run {}`",
+        "created {} and {}: next, run `equic plugin build {build}`, then `equic plugin run {}`",
         files[0].0.display(),
         files[1].0.display(),
         folder.join(format!("{name}.qplug")).display(),
     ))
 }
 
-/// The last part of a folder's path. That of `.` or `..` is found by the system.
+/// Returns the last part of a directory's path. For `.` or `..`, the path is resolved first.
 fn name_of(folder: &Path) -> Done<String> {
     let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     if let Some(name) = named(folder) {
@@ -69,11 +70,14 @@ fn name_of(folder: &Path) -> Done<String> {
         Failure::because(format_args!("cannot find {}", folder.display()), error)
     })?;
     named(&whole).ok_or_else(|| {
-        Failure::usage(format!("{} has no name: give the plugin's with --name", whole.display()))
+        Failure::usage(format!(
+            "{} has no name: give the plugin's name with --name",
+            whole.display()
+        ))
     })
 }
 
-/// Writes a file that must not be there yet.
+/// Writes a file. Fails if it exists.
 fn write_new(path: &Path, text: &str) -> Done {
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))

@@ -1,4 +1,5 @@
-//! `equic plugin operations`: the transport's tables of operations and fields, with the class that each needs.
+//! `equic plugin operations`: lists the transport's operations and fields, with the class that each
+//! of them needs.
 
 use equic_plugin::{Anchor, Class, class_of, class_of_setting, plain};
 use equic_transport::operation::{Description, Field, Operation, PayloadKind};
@@ -10,8 +11,9 @@ use crate::output;
 /// Schema of the output of `operations --json`.
 const SCHEMA: &str = "equic.plugin.operations/1";
 
-/// Lists the operations that plugins may be attached to and the fields that they may read and set, with the class that
-/// each needs. With NAME, shows one operation with its inputs and outputs, or one field.
+/// Lists the operations that plugins may be attached to, and the fields that they may read and set,
+/// with the class that each needs. With NAME, shows one operation with its inputs and outputs, or
+/// one field.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name of an operation or a field, such as AckPolicy or SmoothedRtt
@@ -31,16 +33,17 @@ struct Word {
 #[derive(Serialize)]
 struct Listed {
     name: &'static str,
-    /// Section of the specification of the default.
+    /// Section of the specification that describes the default behaviour.
     section: &'static str,
     does: String,
-    /// `words`, `bytes`, `buffer` or `frame`.
+    /// Kind of payload: `words`, `bytes`, `buffer` or `frame`.
     carries: &'static str,
     inputs: Vec<Word>,
     outputs: Vec<Word>,
     /// Whether `default = true` is allowed.
     offers_default: bool,
-    /// Class for each anchor. `never`: no plugin is attached there.
+    /// Class for this anchor, or `never` if no plugin can be attached there. The following fields
+    /// are the same for the other anchors.
     replace: String,
     before: String,
     after: String,
@@ -81,7 +84,8 @@ fn carries(description: &Description) -> &'static str {
 
 fn listed(operation: Operation) -> Listed {
     let described = operation.describe();
-    // The class for frame types of the plugin's own; those of the transport's own are `payload`.
+    // The class for the plugin's own frame types. For those of the transport it is always
+    // `payload`.
     let class = |anchor| class_of(operation, anchor, true).to_string();
     Listed {
         name: described.name,
@@ -114,13 +118,13 @@ impl Tables {
         }
     }
 
-    /// Keeps what has this name, in whatever case.
+    /// Keeps the entries with this name, ignoring case.
     fn keep(&mut self, name: &str) {
         self.operations.retain(|one| one.name.eq_ignore_ascii_case(name));
         self.fields.retain(|one| one.name.eq_ignore_ascii_case(name));
     }
 
-    /// Names that contain these letters, or begin as they do.
+    /// Returns the names that contain these letters or start with the same letters.
     fn similar(&self, name: &str) -> Vec<String> {
         let wanted = name.to_ascii_lowercase();
         let begin: String = wanted.chars().take(4).collect();
@@ -154,7 +158,7 @@ pub(super) fn run(args: &Args) -> Done {
     output::text(if args.name.is_some() { one(&tables) } else { all(&tables) })
 }
 
-/// A line for each operation and each field.
+/// Formats one line for each operation and each field.
 fn all(tables: &Tables) -> String {
     let mut text = format!(
         "{:24} {:8} {:8} {:8} {:6}  what it does\n",
@@ -176,26 +180,26 @@ fn all(tables: &Tables) -> String {
         text.push_str(&format!("{name:24} {read:8} {set:8} {}\n", first(does)));
     }
     text.push_str(
-        "\nThe columns name the class that a plugin needs for each anchor. `never`: no plugin gets it.\n\
+        "\nThe columns name the class that a plugin needs for each anchor. `never`: not available to plugins.\n\
          `equic plugin operations NAME` shows the inputs and outputs of an operation.\n",
     );
     text
 }
 
-/// The first sentence of a description.
+/// Returns the first sentence of a description.
 fn first(text: &str) -> &str {
     let end = text.match_indices(". ").find(|(at, _)| !text[..*at].ends_with(" s"));
     end.map_or(text, |(at, _)| &text[..=at])
 }
 
-/// Everything about what has one name.
+/// Formats everything about one operation or field.
 fn one(tables: &Tables) -> String {
     let mut text = String::new();
     for one in &tables.operations {
         text.push_str(&format!("operation {} ({})\n  {}\n", one.name, one.section, one.does));
         let with = match one.carries {
-            "bytes" => "bytes to read go with a call",
-            "buffer" => "a buffer to write goes with a call",
+            "bytes" => "a call also passes bytes to read",
+            "buffer" => "a call also passes a buffer to write to",
             "frame" => {
                 "one for each frame type: `frame` in the manifest says which; frames of the transport need `payload`"
             }

@@ -1,4 +1,5 @@
-//! `equic plugin run`: a plugin between two connections in memory, with each of its calls.
+//! `equic plugin run`: runs a plugin between two connections in memory, and prints each of its
+//! calls.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,14 +17,15 @@ use super::load;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Sends data from a server to a client, in one process and virtual time, first without the plugin and then with it;
-/// shows what the plugin was asked and what it answered, and what it changed. The same arguments give the same run.
+/// Sends data from a server to a client, in one process and in virtual time, first without the
+/// plugin and then with it. Shows the inputs and outputs of the plugin's calls, and the effect on
+/// the transfer. The same arguments always give the same run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// The end on which the plugin runs
+    /// The endpoint on which the plugin runs
     #[arg(long, value_enum, default_value = "server")]
     on: Side,
     /// Bytes that the server sends
@@ -64,12 +66,13 @@ impl Side {
     }
 }
 
-/// Lines of the first calls, and counts of all.
+/// Lines of the first calls, and counts of all calls.
 #[derive(Default)]
 struct Seen {
     lines: Vec<String>,
     most: usize,
-    /// By anchor and operation: calls, and instructions in all and at most.
+    /// For each anchor and operation: the number of calls, the total number of instructions, and
+    /// the maximum per call.
     counts: BTreeMap<String, (u64, u64, u64)>,
 }
 
@@ -82,7 +85,7 @@ impl Recorder {
     }
 }
 
-/// Input or output words of a call, each with its name.
+/// Formats the input or output words of a call, each with its name.
 fn words(names: &[&str], values: &[u64]) -> String {
     let value = |value: &u64| match *value {
         u64::MAX => "none".to_owned(),

@@ -1,5 +1,6 @@
-//! Proofs for authors: `equic plugin check` has `equic-prove`, a program of its own, look for one that a plugin keeps within its
-//! memory and ends (docs/decisions/0034-prevail.md). It is a lint: nothing runs, or does not run, because of it.
+//! Searches for proofs for authors: `equic plugin check` starts the separate program `equic-prove`,
+//! which tries to prove that a plugin terminates and stays within its memory
+//! (docs/decisions/0034-prevail.md). This is only a lint. It has no influence on which plugins run.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -15,28 +16,28 @@ use crate::failure::{Done, Failure};
 
 /// Name of the program.
 const PROGRAM: &str = "equic-prove";
-/// Bytes of its answer at most.
+/// Maximum size of its output in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Result of the search for a proof of one function.
 #[derive(Debug)]
 pub(super) enum ProofResult {
-    /// There is a proof.
+    /// The proof was found.
     Proved,
-    /// There is none.
+    /// No proof was found.
     Finding {
-        /// Source file and line; none: the object has no line numbers.
+        /// Source file and line, or `None` if the object has no line numbers.
         line: Option<String>,
-        /// Place of the instruction in the function.
+        /// Position of the instruction in the function.
         instruction: String,
-        /// Property that could not be proved at this place.
+        /// Property that could not be proved at this instruction.
         message: String,
     },
-    /// It could not be looked at, for the reason given.
+    /// The function was not analysed, for this reason.
     Unknown(String),
 }
 
-/// A function of a plugin, and what is known of it.
+/// A function of a plugin, and the result for it.
 #[derive(Debug)]
 pub(super) struct Looked {
     function: String,
@@ -48,7 +49,7 @@ impl fmt::Display for Looked {
         let function = &self.function;
         match &self.verdict {
             ProofResult::Proved => {
-                write!(f, "{function}: proved to keep within its memory and to end")
+                write!(f, "{function}: proved to stay within its memory and to terminate")
             }
             ProofResult::Finding { line: Some(line), message, .. } => {
                 write!(f, "{line}: in {function}: no proof: {message}")
@@ -57,12 +58,12 @@ impl fmt::Display for Looked {
                 f,
                 "{function}, instruction {instruction}: no proof: {message} (`equic plugin build --debug` gives lines)"
             ),
-            ProofResult::Unknown(why) => write!(f, "{function}: not looked at: {why}"),
+            ProofResult::Unknown(why) => write!(f, "{function}: skipped: {why}"),
         }
     }
 }
 
-/// Letters for a helper's parameters, as equic-prove has them.
+/// Returns one letter for each parameter of a helper, in the notation of equic-prove.
 fn letters(parameters: &str) -> String {
     let mut letters = String::new();
     for parameter in parameters.split(',').map(str::trim).filter(|one| *one != "void") {
@@ -76,7 +77,8 @@ fn letters(parameters: &str) -> String {
     letters
 }
 
-/// Functions of a manifest that are called with words alone, each with the bytes of these; and the others.
+/// Returns the functions of a manifest that only receive words, each with the size of these in
+/// bytes. Then the other functions.
 fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
     let (mut with_words, mut others) = (Vec::<(String, usize)>::new(), Vec::new());
     for one in &manifest.operations {
@@ -84,10 +86,10 @@ fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
         let bytes = 8 * (described.inputs.len() + described.outputs.len());
         let function = one.function.clone();
         if described.carries != PayloadKind::Words {
-            let why = format!("{} hands over bytes or a frame type", described.name);
+            let why = format!("{} passes bytes or a frame type", described.name);
             others.push(Looked { function, verdict: ProofResult::Unknown(why) });
         } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
-            // At several operations: what it may touch at each of them.
+            // A function of several operations may only touch the memory that all of them provide.
             known.1 = known.1.min(bytes);
         } else {
             with_words.push((function, bytes));
@@ -104,15 +106,15 @@ fn request(functions: &[(String, usize)]) -> String {
     helpers().map(helper).chain(functions.iter().map(function)).collect()
 }
 
-/// The program beside this one, or the name of one on PATH.
+/// Returns the path of the program in this program's directory, or its name to search on `PATH`.
 fn program() -> PathBuf {
     let own = std::env::current_exe().ok();
     let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
     beside.unwrap_or_else(|| PathBuf::from(PROGRAM))
 }
 
-/// Looks for a proof of each function of a plugin that the operations hand no bytes, for so long at most; none: the program
-/// is not there.
+/// Searches for a proof of each function that receives no byte payload, for at most `limit`.
+/// Returns `None` if the program is not installed.
 pub(super) fn look(
     manifest: &Manifest,
     object: &Path,
@@ -137,20 +139,22 @@ pub(super) fn look(
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {
             let mut text = String::new();
-            // What was read before an error is the answer.
+            // After an error, the text that was read so far is the answer.
             let _ = stdout.take(MAX_ANSWER).read_to_string(&mut text);
             let _ = sender.send(text);
         });
     }
     if let Some(mut stdin) = child.stdin.take() {
-        // One that has ended already gives no verdicts, which is said below.
+        // Ignore the error of a program that has ended already. Its verdicts will be missing, which
+        // is reported below.
         let _ = stdin.write_all(request(&functions).as_bytes());
     }
     let (text, why) = match receiver.recv_timeout(limit) {
         Ok(text) => (text, "PREVAIL failed".to_owned()),
         Err(_) => {
             child.kill().map_err(failed)?;
-            // Its output ends with it.
+            // When the program is killed, its output ends and the reading thread sends what it has
+            // read.
             let text = receiver.recv().unwrap_or_default();
             (text, format!("there was no answer within {}", humantime::format_duration(limit)))
         }
@@ -165,10 +169,11 @@ pub(super) fn look(
     Ok(Some(looked.chain(others).collect()))
 }
 
-/// The verdict of a line of the answer; none: it is none of this function.
+/// Parses the verdict in a line of the output. Returns `None` if the line is not about this
+/// function.
 fn verdict(function: &str, line: &str) -> Option<ProofResult> {
     let words: Vec<&str> = line.split('\t').collect();
-    // Names of files and of helpers in these are from the object.
+    // Names of files and helpers come from the object, so they may contain any characters.
     let text = |text: &str| equic_quic::printable(text).to_string();
     match words[..] {
         ["proved", name] if name == function => Some(ProofResult::Proved),
@@ -201,7 +206,8 @@ mod tests {
         assert!(helpers().all(|one| letters(one.parameters).len() <= 5));
     }
 
-    /// A line that is not this function's, or of no known form, is no verdict: least of all a proof.
+    /// A line about another function or in an unknown format is not a verdict. In particular, it
+    /// must not count as a proof.
     #[test]
     fn answers_that_are_none() {
         assert!(matches!(verdict("f", "proved\tf"), Some(ProofResult::Proved)));

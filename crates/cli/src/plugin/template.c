@@ -1,4 +1,5 @@
-/* Acknowledges seldom: after ten packets, or when the first of them waits for half a round trip. */
+/* Sends few acknowledgements: after ten packets, or when the first of them has waited for half a
+ * round trip. */
 #include <equic_plugin.h>
 
 /* Replaces the operation AckPolicy; equic_operations.h has its inputs and outputs. */
@@ -6,7 +7,7 @@ equic_u64 policy(struct equic_ack_policy *call)
 {
 	equic_u64 rtt = equic_get(EQUIC_SMOOTHED_RTT);
 
-	/* Spaces 0 and 1 are the handshake's. */
+	/* Spaces 0 and 1 belong to the handshake. */
 	if (call->in.space < 2 || !rtt)
 		return EQUIC_DEFAULT;
 	equic_log("round trip in us", sizeof("round trip in us"), rtt / EQUIC_MICROSECOND);

@@ -1,4 +1,5 @@
-//! The endpoint's hooks over the gateway's ledger: all a server does to be protected.
+//! Connects the endpoint's admission hooks to the gateway's ledger. A server needs nothing else to
+//! be protected.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 use equic_http3::{Admission, Decision, Opened, Refused};
 
-/// Counts connections in a gateway's ledger; the gateway does the rest.
+/// Counts connections in a gateway's ledger. The gateway enforces the limits.
 #[derive(Default)]
 pub(super) struct GatewayAdmission {
     bound: OnceLock<Arc<Bound>>,
@@ -19,30 +20,31 @@ struct Bound {
     exempt: Exemptions,
 }
 
-/// The means to find out which sources the gateway would not stop.
+/// Where to look up which sources the gateway exempts.
 pub(super) enum Exemptions {
-    /// From its lists.
+    /// The lists of a gateway whose maps can be read.
     Lists(Box<Listed>),
-    /// From a ledger of its socket.
+    /// A ledger that was opened through the gateway's socket.
     Ledger(Ledger),
 }
 
-/// A gateway, to be asked whom it would not stop, whatever the count says. (Dry runs and the policy
-/// `strict` are the guard's own business.)
+/// A gateway whose lists say which sources are exempt from the quota. The guard handles dry runs
+/// and the policy `strict` itself.
 pub(super) struct Listed {
     control: Mutex<Control>,
-    /// Of this process, which may move to the next gateway.
+    /// The ledger of this process, which may move to the next gateway.
     ledger: Option<Ledger>,
 }
 
 impl GatewayAdmission {
-    /// Says where to count; until then, and if it never happens, nobody is counted.
+    /// Sets the service in which to count. Without this call, no connections are counted.
     pub(super) fn bind(&self, service: Service, exempt: Exemptions) {
-        // Twice would be a mistake of this command; the first then holds.
+        // A second call would be a bug in this command; the first value stays.
         let _ = self.bound.set(Arc::new(Bound { service, exempt }));
     }
 
-    /// Connections refused after their handshake: they began before others filled the quota.
+    /// Returns the number of connections that were refused after their handshake, because others
+    /// had filled the quota in the meantime.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -50,7 +52,7 @@ impl GatewayAdmission {
 
 impl Admission for GatewayAdmission {
     fn incoming(&self, _peer: SocketAddr) -> Decision {
-        // What should not have come this far was dropped before the kernel saw it.
+        // The gateway has already dropped the packets of attempts that it refuses.
         Decision::Accept
     }
 
@@ -59,26 +61,28 @@ impl Admission for GatewayAdmission {
         let guard = bound.service.opened(peer);
         if guard.over_limit() && !bound.exempt.cover(peer) {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(full(&bound.service, peer, "your address"));
+            return Err(full(&bound.service, peer, "the address"));
         }
         Ok(Box::new(Counted { guard, bound: Arc::clone(bound) }))
     }
 }
 
-/// The source has as many connections as it may.
+/// Returns the refusal of a source that has reached its quota.
 fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
-    let reason = format!("{} connections of {whose} are open", service.limit_for(peer));
+    let reason =
+        format!("{} connections of {whose} are open, which is its quota", service.limit_for(peer));
     Refused::excessive_load(reason)
 }
 
 impl Exemptions {
-    /// Those of a gateway whose maps can be read; of the one that `ledger` is in.
+    /// Returns the exemptions of a gateway whose maps can be read. `ledger` is the ledger in that
+    /// gateway.
     pub(super) fn of(control: Control, ledger: Option<Ledger>) -> Exemptions {
         let control = Mutex::new(control);
         Exemptions::Lists(Box::new(Listed { control, ledger }))
     }
 
-    /// Only asked about connections over the limit.
+    /// Returns whether a peer is exempt. Only called for connections above the limit.
     fn cover(&self, peer: SocketAddr) -> bool {
         match self {
             Exemptions::Ledger(ledger) => ledger.exempts(peer.ip()),
@@ -88,7 +92,7 @@ impl Exemptions {
 }
 
 impl Listed {
-    /// Looks up one address: lists may be long.
+    /// Looks up one address instead of reading the lists, because these may be long.
     fn cover(&self, peer: SocketAddr) -> bool {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = self.ledger.as_ref().and_then(Ledger::program_id)
@@ -97,7 +101,7 @@ impl Listed {
         {
             *control = next;
         }
-        // A gateway that cannot be asked has no exemptions.
+        // If the gateway cannot be read, no source is exempt.
         let entry = control.listed(IpNet::from(peer.ip().to_canonical())).ok().flatten();
         entry.is_some_and(|entry| entry.action == ListAction::Allow)
     }
@@ -114,7 +118,7 @@ impl Opened for Counted {
             return Ok(());
         }
         if !self.bound.exempt.cover(to) {
-            return Err(full(&self.bound.service, to, "your new address"));
+            return Err(full(&self.bound.service, to, "the new address"));
         }
         self.guard.moved(to);
         Ok(())

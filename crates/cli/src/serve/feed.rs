@@ -1,4 +1,4 @@
-//! The gateway a server feeds: one that runs, or one of its own.
+//! The gateway that a server feeds: a running one, or one that this process attaches.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
 use crate::output::Journal;
 
-/// The gateway a server feeds, for as long as it runs.
+/// The gateway that a server feeds, as long as the server runs.
 pub(super) struct Feeding {
     through: Through,
     pub service: Service,
@@ -25,16 +25,16 @@ pub(super) struct Feeding {
 
 /// The way in which a server reaches its gateway.
 enum Through {
-    /// It is this process's own.
+    /// Through memory: this process runs the gateway.
     Own(Control, Ledger),
-    /// With privileges: into its maps.
+    /// Through the gateway's maps, which needs privileges.
     Maps(Control, Ledger),
-    /// Without: by its socket.
+    /// Through the gateway's socket, which needs no privileges.
     Socket(Ledger),
 }
 
 impl Feeding {
-    /// The gateway's name.
+    /// Returns the gateway's name.
     pub(super) fn name(&self) -> String {
         match &self.through {
             Through::Own(control, _) | Through::Maps(control, _) => control.name(),
@@ -42,7 +42,8 @@ impl Feeding {
         }
     }
 
-    /// The kernel's id of its program; behind a socket, nobody tells.
+    /// Returns the kernel's ID of the XDP program, or `None` for a gateway that is reached through
+    /// its socket.
     pub(super) fn program_id(&self) -> Option<u32> {
         match &self.through {
             Through::Own(control, _) | Through::Maps(control, _) => Some(control.program_id()),
@@ -50,7 +51,7 @@ impl Feeding {
         }
     }
 
-    /// The means to find out which sources the quota is not for.
+    /// Returns where to look up which sources are exempt from the quota.
     pub(super) fn exempt(&self) -> Exemptions {
         match &self.through {
             Through::Own(control, _) => Exemptions::of(control.clone(), None),
@@ -59,7 +60,7 @@ impl Feeding {
         }
     }
 
-    /// The ledger in a gateway of another process.
+    /// Returns the ledger in a gateway of another process.
     pub(super) fn ledger(&self) -> Option<&Ledger> {
         match &self.through {
             Through::Own(..) => None,
@@ -67,14 +68,15 @@ impl Feeding {
         }
     }
 
-    /// The ledger by which connection IDs are made: also that of this process's own gateway.
+    /// Returns the ledger that creates connection IDs. In contrast to [`Feeding::ledger`], this
+    /// includes the gateway of this process.
     pub(super) fn ledger_of_ids(&self) -> &Ledger {
         match &self.through {
             Through::Own(_, ledger) | Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
         }
     }
 
-    /// Says when the gateway has ended, and when the next one is joined.
+    /// Reports when the gateway ends, and when the server joins the next one.
     pub(super) fn tell(&self, journal: Journal) {
         let Some(ledger) = self.ledger() else { return };
         ledger.notify(move |event| {
@@ -93,7 +95,7 @@ impl Feeding {
     }
 }
 
-/// Joins or attaches what the flags say, for a server that listens on `address`.
+/// Joins or attaches the gateway that the flags select, for a server that listens on `address`.
 pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     if !args.attach.is_empty() {
         let mut service = ServiceConfig {
@@ -138,7 +140,8 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
 
-/// Joins at a gateway's socket, for the service that was named, or the one that has the server's address.
+/// Joins a gateway through its socket, for the service that was named or for the one with the
+/// server's address.
 fn feed_by_socket(
     path: &Path,
     service: Option<&str>,
@@ -161,7 +164,8 @@ fn feed_by_socket(
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
 }
 
-/// A socket on `[::]` takes IPv4 too: that is what a bare port means to the gateway.
+/// Converts the server's address to the gateway's notation. A socket on `[::]` accepts IPv4 too,
+/// which the gateway expresses as a port without an address.
 fn listener(address: SocketAddr) -> Listen {
     if address.is_ipv6() && address.ip().is_unspecified() {
         Listen::Port(address.port())
@@ -170,7 +174,7 @@ fn listener(address: SocketAddr) -> Listen {
     }
 }
 
-/// The gateway's service whose packets come to this address.
+/// Returns the index of the gateway's service that receives packets to this address.
 fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
     let found = control.service_listening_at(address)?;
     let listeners = control.listeners()?;

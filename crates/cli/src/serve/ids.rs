@@ -9,29 +9,31 @@ use equic_quic::{
 use rand::RngCore;
 
 const LEN: usize = ConnectionIds::LEN;
-/// First byte of IDs that prove nothing: QUIC-LB's "no configuration", and their length.
+/// First byte of connection IDs that the gateway cannot verify: the "no configuration" value of
+/// QUIC-LB, and the length.
 const UNPROVEN: u8 = 7 << 5 | (LEN as u8 - 1);
 
-/// Makes the server's IDs: before a gateway is joined, such as prove nothing.
+/// Generates the server's connection IDs. Before the server joins a gateway, the IDs cannot be
+/// verified.
 #[derive(Clone, Default)]
 pub(super) struct GatewayIds {
     joined: Arc<OnceLock<(Ledger, String)>>,
-    /// Encrypts the number of the socket in IDs that prove nothing; none: it is in clear in all
-    /// IDs.
+    /// Encrypts the number of the socket in IDs that the gateway cannot verify. With `None`, all
+    /// IDs contain the number in plain text.
     hidden: Option<HiddenNumber>,
-    /// Reads the number of the socket in IDs of the gateway's keys.
+    /// Reads the number of the socket from IDs that were made with the gateway's keys.
     reader: Arc<OnceLock<ConnectionIds>>,
 }
 
 impl GatewayIds {
-    /// IDs that name their socket in clear, or in encrypted form.
+    /// Creates a generator. `hidden` encrypts the number of the socket in the IDs.
     pub(super) fn new(hidden: bool) -> GatewayIds {
         GatewayIds { hidden: hidden.then(HiddenNumber::random), ..GatewayIds::default() }
     }
 
-    /// The gateway is joined, and the server serves its service of this name.
+    /// Sets the gateway that the server has joined, and the name of the service.
     pub(super) fn bind(&self, ledger: Ledger, service: &str) {
-        // There is one gateway.
+        // A second call is ignored, because a server joins only one gateway.
         let _ = self.joined.set((ledger, service.to_owned()));
     }
 }
@@ -59,21 +61,22 @@ impl SocketIdGenerator for GatewayIds {
     }
 }
 
-/// Makes the IDs of one socket.
+/// Generates the connection IDs of one socket.
 struct OfSocket {
     joined: Arc<OnceLock<(Ledger, String)>>,
     number: u8,
     hidden: Option<HiddenNumber>,
-    /// The generator of one of the sockets, for all.
+    /// The generator of any one of the sockets, shared by all of them to read IDs.
     reader: Arc<OnceLock<ConnectionIds>>,
-    /// Generator of them, from the moment on when the gateway has given its keys.
+    /// The generator with the gateway's keys, once the gateway has provided them.
     made: OnceLock<ConnectionIds>,
 }
 
 impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
-            // This gateway may keep its keys to itself, and the next one give them.
+            // The gateway may withhold its keys, but its successor may provide them. So try again
+            // each time.
             let (ledger, _) = self.joined.get()?;
             let ids = match self.hidden {
                 Some(_) => ledger.connection_ids_hiding_instance(self.number),
@@ -81,7 +84,7 @@ impl OfSocket {
             };
             let ids = ids.ok().flatten()?;
             let _ = self.reader.set(ids.clone());
-            // Who was faster has made such a one, too.
+            // Another thread may have set an equivalent generator first.
             let _ = self.made.set(ids);
         }
         self.made.get()
@@ -109,7 +112,8 @@ impl ConnectionIdGenerator for OfSocket {
         LEN
     }
 
-    /// The one that the gateway sends when this process is dead. None for IDs of other servers, which may live.
+    /// Returns the token that the gateway sends in a stateless reset if this process has died.
+    /// Returns `None` for IDs of other servers, which may still be alive.
     fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
         let (_, service) = self.joined.get()?;
         self.ids()?.reset_token(service, id.as_bytes()).ok().map(ResetToken)

@@ -1,8 +1,9 @@
-//! `equic serve`: an HTTP/3 server that tells a gateway who is connected.
+//! `equic serve`: an HTTP/3 server that reports its connections to a gateway.
 //!
-//! The gateway is one that runs already (`--gateway`, `--gateway-socket`), or one this process attaches (`--attach`);
-//! [`mod@feed`] finds it, [`admission`] binds its ledger to the endpoint's hooks. `--user-quota` is the same policy without
-//! a gateway, in the application: the baseline of the experiments.
+//! The gateway is already running (`--gateway`, `--gateway-socket`), or this process attaches one
+//! (`--attach`). [`mod@feed`] finds it, and [`admission`] connects its ledger to the endpoint's
+//! hooks. `--user-quota` enforces the same policy in the application, without a gateway. The
+//! experiments use it as their baseline.
 
 mod admission;
 mod feed;
@@ -40,11 +41,12 @@ use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
 #[derive(clap::Args)]
-// The flags of an attachment mean nothing without one.
+// These flags only make sense together with `--attach`.
 #[command(mut_group("Attachment", |group| group.requires("attach")))]
 #[command(mut_group("Limits", |group| group.requires("attach")))]
 pub(crate) struct Args {
-    /// Address and port to listen on; `[::]` accepts IPv4 too, with port 0 the system chooses
+    /// Address and port to listen on. `[::]` accepts IPv4 too; with port 0, the system chooses a
+    /// port
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
     listen: SocketAddr,
     /// Directory whose files are served
@@ -53,10 +55,10 @@ pub(crate) struct Args {
     /// Certificate chain (PEM) [default: a new self-signed certificate]
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Keep the self-signed certificate in this directory, and use it again next time
+    /// Keep the self-signed certificate in this directory, and use it again after a restart
     #[arg(long, value_name = "DIR", conflicts_with = "cert")]
     cert_dir: Option<PathBuf>,
     /// Names and addresses of the self-signed certificate
@@ -74,8 +76,8 @@ pub(crate) struct Args {
     /// connection IDs that are made with a gateway's keys, the gateway's keys are used instead
     #[arg(long, value_name = "FILE")]
     reset_key: Option<PathBuf>,
-    /// Accept 0-RTT requests of returning clients. An attacker who records a GET or HEAD can have
-    /// it answered once more; other methods get 425
+    /// Accept 0-RTT requests of returning clients. An attacker who records a GET or HEAD request
+    /// can make the server answer it once more; other methods get status 425
     #[arg(long)]
     early_data: bool,
     /// Switch to QUIC version 2 for clients that start with version 1 and prefer version 2 (RFC
@@ -94,8 +96,8 @@ pub(crate) struct Args {
     quic: QuicArgs,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// Report connections to the gateway that runs on this machine; if several run: interface, name
-    /// or program id
+    /// Report connections to the gateway that runs on this machine. If several run, select one by
+    /// interface, name or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
     /// Report connections to the gateway behind this Unix socket, which needs no privileges
@@ -107,26 +109,28 @@ pub(crate) struct Args {
     /// Attach a gateway to these interfaces, in this process
     #[arg(long, value_name = "IF", num_args = 1..)]
     attach: Vec<String>,
-    /// Instead of a gateway: connections per source, counted in the application
+    /// Without a gateway: maximum number of connections per source, counted in the application
     #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_quota: Option<u32>,
-    /// Instead of a gateway: new connections per source, such as `20/s burst 40`
+    /// Without a gateway: rate of new connections per source, such as `20/s burst 40`
     #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_rate: Option<Rate>,
-    /// Response to an attempt above these limits
+    /// Response to a connection attempt above --user-quota or --user-rate
     #[arg(long, value_enum, default_value = "ignore")]
     user_at_limit: UserAtLimit,
-    /// Time without a packet after which a connection is dropped: at least 100ms, or 0s for never
+    /// Time without a packet after which a connection is closed: at least 100ms, or 0s for never
     #[arg(long, value_name = "DURATION", value_parser = idle_timeout, default_value = "30s")]
     idle_timeout: Duration,
-    /// Time after which a connection is closed that has moved to an address which is at its quota
+    /// Time after which a connection is closed that has migrated to an address which is at its
+    /// quota
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
     migration_settle: Duration,
-    /// Handshakes under way at once; attempts beyond are ignored
+    /// Maximum number of handshakes in progress. Further attempts are ignored
     #[arg(long, value_name = "N", default_value = "4096", value_parser = max_handshakes)]
     max_handshakes: usize,
-    /// While so many are under way, or half of --max-handshakes, have clients prove their addresses as
-    /// with --retry, so that forged ones shut nobody out; `off`: never
+    /// Number of handshakes in progress from which on clients must validate their addresses, as
+    /// with --retry. Then forged addresses cannot shut out other clients. Half of --max-handshakes
+    /// applies if it is lower; `off`: never
     #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
     retry_threshold: RetryThreshold,
     /// Receive buffer of the socket, such as 4MB
@@ -146,7 +150,7 @@ pub(crate) struct Args {
     /// Print every request
     #[arg(long)]
     log: bool,
-    /// JSON lines (schema equic.serve/1): the first has the address, the last a summary
+    /// Print JSON lines (schema equic.serve/1): the first has the address, the last a summary
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -155,7 +159,8 @@ pub(crate) struct Args {
     limits: Limits,
 }
 
-/// From how many handshakes on a Retry is asked for.
+/// Number of handshakes in progress from which on the server sends Retry packets. `None` means
+/// never.
 #[derive(Clone, Copy)]
 struct RetryThreshold(Option<usize>);
 
@@ -182,19 +187,19 @@ fn idle_timeout(text: &str) -> Result<Duration, String> {
 }
 
 fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
-    let wrong = || "a prefix and a number, as 192.0.2.0/24=5".to_owned();
+    let wrong = || "a prefix and a number, such as 192.0.2.0/24=5".to_owned();
     let (prefix, cost) = text.split_once('=').ok_or_else(wrong)?;
     Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
 }
 
-/// What an attempt over a user-space limit gets.
+/// How to answer a connection attempt above a limit in the application.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
     /// No response
     Ignore,
     /// CONNECTION_REFUSED
     Refuse,
-    /// Close the connection after the handshake, as the server of the paper did
+    /// Close the connection after the handshake, as the server of the paper does
     Close,
 }
 
@@ -208,12 +213,12 @@ pub(crate) fn run(args: &Args) -> Done {
     runtime(args.threads.map(usize::from))?.block_on(serve(args, qlog))
 }
 
-/// Takes as many descriptors as may be had: the soft limit is low for the sake of select(2), which
-/// nothing here uses.
+/// Raises the soft limit of file descriptors to the hard limit. The soft limit is low for the
+/// benefit of select(2), which nothing here uses.
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Where it cannot be, fewer files are open at once.
+        // If this fails, the server has fewer open files and connections.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
@@ -228,7 +233,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
     let own =
         args.quic.plugins(None, Some(Arc::new(move |failed: &Standing| tell(failed.clone()))))?;
     let keys = Arc::new(LedgerKeys::default());
-    // Holds the lock on the file while the server runs.
+    // This locks the file as long as the server runs.
     let reset_key = args.reset_key.as_deref().map(ResetKey::open).transpose()?;
     let mut config = ServerConfig {
         qlog,
@@ -245,7 +250,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
         config.ids = Some(Arc::new(ids.clone()));
     }
     let server = Server::bind(config)?;
-    // Only now: with port 0, this is when the port is known.
+    // With port 0, the port is only known at this point.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
@@ -263,7 +268,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
             let _ = signals.next().await;
         })
         .await;
-    // The ledger goes before the gateway, and the gateway before anything is said.
+    // Close the ledger first, then the gateway, and only then print the summary.
     let over_limit = bound.refused();
     drop((bound, keys, ids, feeding));
     drop((plugins, reset_key));
@@ -341,10 +346,10 @@ fn config(
     config.limits.retry_threshold = args.retry_threshold.0;
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)
-            .map_err(|_| Failure::usage("that receive buffer is larger than memory"))?;
+            .map_err(|_| Failure::usage("the receive buffer does not fit into memory"))?;
         config.receive_buffer = Some(bytes);
     }
-    // Clients have no names that were checked: one cache keeps the plugins that all of them push.
+    // Clients have no authenticated names, so the plugins that they send share one cache.
     let clients = CacheOf::Peer("clients".to_owned());
     let tell = plugins.teller();
     config.extension = args.exchange.extension(&clients, None, move |standing: &Standing| {
@@ -359,13 +364,13 @@ fn config(
     Ok(config)
 }
 
-/// Writes what becomes of plugins, in a thread of its own.
+/// Writes the states of plugins in a separate thread.
 fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
     let mut lines = Lines::new(Instant::now());
     Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
-            // A peer can make many offers, and each is a line.
+            // A peer can make many offers, and each causes a line.
             if standing.by == "peer" {
                 match lines.admit(Instant::now()) {
                     None => return,
@@ -378,7 +383,7 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
             }
             if standing.by == "local" {
                 output::notice(standing.line());
-                // Both streams may be one terminal.
+                // Standard output and standard error may be the same terminal.
                 if !json {
                     return;
                 }
@@ -446,9 +451,9 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
 
 fn log(journal: &Journal, record: &RequestRecord) {
     let RequestRecord { peer, method, path, status, bytes, duration, complete, .. } = record;
-    let cut = if *complete { "" } else { ", not to the end" };
+    let cut = if *complete { "" } else { ", incomplete" };
     journal.entry(
-        // A path is chosen by the client: nothing in it may drive the terminal.
+        // The client chooses the path, so remove characters that control the terminal.
         format_args!(
             "{peer} {method} {} {} {} in {}{cut}",
             printable(path),

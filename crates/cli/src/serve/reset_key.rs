@@ -1,7 +1,8 @@
 //! The key of stateless resets that outlives the process (`--reset-key`).
 //!
-//! Whoever has the key can end connections of the server. And two servers with one key would reset each
-//! other's connections (RFC 9000 s.21.11), so that a server holds a lock on the file while it runs.
+//! A process with this key can end connections of the server. Two servers with the same key would
+//! reset each other's connections (RFC 9000 s.21.11), so a server holds a lock on the file while it
+//! runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -31,7 +32,7 @@ impl ResetKey {
         open(path).map_err(|why| {
             let what = format_args!("cannot use the reset key in {}", path.display());
             Failure::because(what, why)
-                .mend("give each server a file of its own, or a name that does not exist yet")
+                .mend("give each server its own file; a file that does not exist is created")
         })
     }
 
@@ -43,7 +44,7 @@ impl ResetKey {
 fn open(path: &Path) -> Result<ResetKey, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut options = OpenOptions::new();
-    // Neither waits for the other end of a FIFO.
+    // If the file is a FIFO, open(2) must not block.
     options.read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY);
     let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -69,18 +70,18 @@ fn open(path: &Path) -> Result<ResetKey, String> {
             nix::errno::Errno::EWOULDBLOCK => "another server uses it".to_owned(),
             error => error.desc().to_owned(),
         })?;
-    // One byte more than a key, so that a longer file is noticed.
+    // One byte longer than a key, so that a longer file is detected.
     let mut bytes = Zeroizing::new([0; LEN + 1]);
     let length = read_up_to(&mut lock, &mut *bytes).map_err(failed)?;
     let (key, rest) = bytes.split_at(LEN);
     let key = match <[u8; LEN]>::try_from(key) {
         Ok(key) if length == LEN => Zeroizing::new(key),
-        _ => return Err(format!("it has not {LEN} random bytes")),
+        _ => return Err(format!("it does not contain {LEN} random bytes")),
     };
     debug_assert_eq!(rest, [0]);
-    // A file that was made longer without being written.
+    // All bytes are equal: the file was extended but never written.
     if key.iter().all(|byte| *byte == key[0]) {
-        return Err(format!("it has not {LEN} random bytes"));
+        return Err(format!("it does not contain {LEN} random bytes"));
     }
     Ok(ResetKey { key, _lock: lock })
 }
@@ -99,12 +100,12 @@ fn read_up_to(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(length)
 }
 
-/// Creates the file with a random key: whole or not at all, and only if nothing has its name.
+/// Creates the file with a random key, in one step. Has no effect if a file with this name exists.
 fn create(path: &Path) -> std::io::Result<()> {
     let mut key = Zeroizing::new([0; LEN]);
     OsRng.try_fill_bytes(&mut *key).map_err(std::io::Error::other)?;
     let temporary = PathBuf::from(format!("{}.{}.new", path.display(), std::process::id()));
-    // A process that was killed may have left it.
+    // A killed process may have left a temporary file behind.
     let _ = std::fs::remove_file(&temporary);
     let written = OpenOptions::new()
         .write(true)
@@ -112,11 +113,11 @@ fn create(path: &Path) -> std::io::Result<()> {
         .mode(0o600)
         .open(&temporary)
         .and_then(|mut file| file.write_all(&*key).and_then(|()| file.sync_all()));
-    // Unlike a rename, a link replaces nothing.
+    // Unlike rename(2), link(2) never replaces a file.
     let linked = written.and_then(|()| std::fs::hard_link(&temporary, path));
     let _ = std::fs::remove_file(&temporary);
     match linked {
-        // Another server was faster: it may have the file, which the lock decides.
+        // Another server was faster. The lock decides which of them may use the file.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         linked => linked,
     }
@@ -141,13 +142,13 @@ mod tests {
         let first = ResetKey::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), first.key().as_slice());
-        // Nothing else is left in the folder.
+        // No temporary file remains in the directory.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         refused(&path, "another server uses it");
         let key = first.key();
         drop(first);
         assert_eq!(*ResetKey::open(&path).unwrap().key(), *key);
-        // Another file has another key.
+        // A second file gets another key.
         assert_ne!(*ResetKey::open(&folder.path().join("other")).unwrap().key(), *key);
     }
 

@@ -1,6 +1,6 @@
-//! Retry tokens of a gateway in front of the server. Its keys come with the server's place there,
-//! or from a file that it writes (`retry_keys`), which is read again, at most once a second, when a
-//! token is of a key that is not known yet.
+//! Checks Retry tokens of a gateway in front of the server. The keys come from the ledger of the
+//! gateway that the server has joined, or from a file that the gateway writes (`retry_keys`). If a
+//! token has an unknown key, the file is read again, at most once a second.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -17,15 +17,16 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Done, Failure};
 
-/// Least time between two readings of the file. A key is in the file for longer than this before
-/// tokens are made with it.
+/// Minimum time between two readings of the file. The gateway writes a key to the file longer than
+/// this before it makes tokens with it.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The keys, as they were in the file when it was read last.
+/// The keys from the last reading of the file.
 pub(super) struct GatewayKeys {
     path: PathBuf,
     ring: RwLock<KeyRing>,
-    /// Time at which the file was read last, for a token of a key that is not known. `None`: never.
+    /// Time at which an unknown key last caused a reading of the file, or `None` if that never
+    /// happened.
     read: Mutex<Option<Instant>>,
 }
 
@@ -39,7 +40,7 @@ impl GatewayKeys {
         Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
     }
 
-    /// As [`RetryTokens::open`], at a time.
+    /// Judges a token like [`RetryTokens::open`], at the time `now`.
     fn open_at(
         &self,
         now: Instant,
@@ -48,8 +49,9 @@ impl GatewayKeys {
         token: &[u8],
     ) -> RetryVerdict {
         let mut judged = self.judge(remote, dcid.as_bytes(), token);
-        // Of a key that was announced since, or of a gateway that was started anew. Forged tokens
-        // look the same, and whoever sends them must not make the server read a file for each.
+        // The token may have a key that was announced in the meantime, or a key of a restarted
+        // gateway. Forged tokens look the same, and they must not make the server read the file for
+        // each token.
         if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
             && self.may_read(now)
             && let Ok(ring) = read_ring(&self.path)
@@ -60,7 +62,7 @@ impl GatewayKeys {
         verdict(&judged)
     }
 
-    /// Returns whether the file may be read now, and takes note that it is.
+    /// Returns whether the file may be read now, and if so, records the time.
     fn may_read(&self, now: Instant) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let may = read.is_none_or(|at| now.saturating_duration_since(at) >= READ_INTERVAL);
@@ -90,20 +92,20 @@ impl RetryTokens for GatewayKeys {
 fn verdict(judged: &Result<RetryToken, TokenError>) -> RetryVerdict {
     match judged {
         Ok(token) => RetryVerdict::Proof(token.original),
-        // This server's own tokens are of another length.
+        // Tokens of the server itself have another length.
         Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
         Err(_) => RetryVerdict::Invalid,
     }
 }
 
-/// The keys of the gateway that the server has joined, once it has.
+/// The keys of the gateway, once the server has joined one.
 #[derive(Default)]
 pub(super) struct LedgerKeys(OnceLock<Ledger>);
 
 impl LedgerKeys {
-    /// The gateway is joined.
+    /// Sets the ledger of the gateway that the server has joined.
     pub(super) fn bind(&self, ledger: Ledger) {
-        // There is one gateway.
+        // A second call is ignored, because a server joins only one gateway.
         let _ = self.0.set(ledger);
     }
 }
@@ -112,7 +114,8 @@ impl RetryTokens for LedgerKeys {
     fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict {
         let ledger = self.0.get().filter(|_| token.len() == RetryToken::LEN);
         match ledger.map(Ledger::key_ring) {
-            // It is asked every time: what was retired holds no longer, and the gateway may be another one.
+            // Read the keys each time, because keys may have been retired and the gateway may have
+            // been replaced.
             Some(Ok(Some(ring))) => {
                 verdict(&RetryToken::open(&ring, ring.now(), remote, dcid.as_bytes(), token))
             }
@@ -122,8 +125,8 @@ impl RetryTokens for LedgerKeys {
     }
 }
 
-/// Reads the file, which may have been replaced: this is done between packets, so it neither waits for a
-/// pipe's other end nor reads more than there is to a ring.
+/// Reads the file of keys, which may have been replaced by a FIFO or a huge file. This happens
+/// between packets, so it must neither block nor read more than a key ring can contain.
 fn read_ring(path: &Path) -> Result<KeyRing, String> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);
@@ -158,7 +161,7 @@ mod tests {
         let keys = GatewayKeys::read(&path).unwrap();
         let start = Instant::now();
         let seconds = std::cell::Cell::new(0);
-        // Each a second after the one before.
+        // Judges each token one second after the one before.
         let open = |token: &[u8]| {
             seconds.set(seconds.get() + 1);
             keys.open_at(start + READ_INTERVAL * seconds.get(), remote, id(2), token)
@@ -175,7 +178,7 @@ mod tests {
         equic_gateway::write_key_ring(&path, &next).unwrap();
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(6))), RetryVerdict::Proof(_)), "the key before");
-        // Without the file, what is known holds on.
+        // Without the file, the known keys stay valid.
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(8))), RetryVerdict::Invalid));
@@ -202,16 +205,16 @@ mod tests {
                 matches!(keys.open_at(now, remote, id(2), token), RetryVerdict::Proof(_))
             };
             let (before, after) = (token(&ring(second + 1)), token(&ring(second + 2)));
-            // A forged token has the file read, which is as it was.
+            // A forged token causes a reading of the file, which has not changed.
             assert!(!is_proof(at(0), &token(&ring(99))), "{second}");
             equic_gateway::write_key_ring(&path, &ring(second + 2)).unwrap();
-            // Until the second is over nothing has it read again.
+            // Within the same second, no token causes another reading.
             for millis in [1, 500, 999] {
                 assert!(!is_proof(at(millis), &after), "{second} s, {millis} ms");
                 assert!(is_proof(at(millis), &before), "{second} s, {millis} ms");
             }
             assert!(is_proof(at(1000), &after), "{second}");
-            // The next round begins with a reading.
+            // Permit a reading at the start of the next round.
             *keys.read.lock().unwrap() = None;
         }
     }
@@ -235,7 +238,7 @@ mod tests {
         let ring = KeyRing::generate(Clock::Monotonic).unwrap();
         equic_gateway::write_key_ring(&path, &ring).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
-        // A file with a hole: as long as it says, and nothing in it.
+        // A sparse file of this length without content.
         file.set_len(1 << 40).unwrap();
         refused("128 bytes");
         file.set_len(KeyRing::LEN as u64 - 1).unwrap();

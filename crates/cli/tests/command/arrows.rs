@@ -1,5 +1,5 @@
-//! Rules for dependencies between the crates: nothing points back. What is shipped is not built
-//! with features that are for simulations, and is what the tests test.
+//! Rules for dependencies between the crates: a crate never depends on one further out. Shipped
+//! programs are not built with features for simulations, and the tests run against the same build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::common::ROOT;
 use serde_json::Value;
 
-/// The crates of the workspace, and what each may depend on. Dev-dependencies count: a test that
-/// needs a crate further out belongs there.
+/// The crates of the workspace, and the crates that each may depend on. Dev-dependencies count: a
+/// test that needs a crate further out must be moved there.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
     ("equic-net", &[]),
@@ -100,7 +100,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-token",
             "equic-transport",
             "equic-wire",
-            // Of tests, as `the_product_needs_nothing_of_the_laboratory` holds.
+            // Only for tests; `the_product_needs_nothing_of_the_laboratory` checks that.
             "equic-bench",
             "equic-lab",
             "equic-load",
@@ -135,10 +135,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Features of what packages and benchmarks run.
+/// Features of the builds for packages and benchmarks.
 const SHIPPED: &str = "boringssl,png";
 
-/// The packages of the workspace, as their manifests are; it needs nothing that is not in the tree.
+/// Returns the packages of the workspace with their manifests, from the source tree only.
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -150,7 +150,8 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("there are packages").clone()
 }
 
-/// Dependencies between packages of the workspace: who, on whom, and what the manifest says of it.
+/// Returns the dependencies between packages of the workspace: the dependent package, the
+/// dependency, and its entry in the manifest.
 fn inner_dependencies(packages: &[Value]) -> impl Iterator<Item = (&str, &str, &Value)> {
     let name = |value: &'_ Value| value["name"].as_str().expect("it has a name").to_owned();
     let names: Vec<String> = packages.iter().map(name).collect();
@@ -177,7 +178,8 @@ fn nothing_points_back() {
     }
 }
 
-/// Crates that `equic` must not be built of: the laboratory's, and those of others that only it needs.
+/// Crates that must not be part of `equic`: those of the laboratory, and external crates that only
+/// the laboratory needs.
 const LABORATORY: &[&str] = &[
     "equic-bench",
     "equic-bench-contract",
@@ -200,10 +202,12 @@ const LABORATORY: &[&str] = &[
     "svg",
 ];
 
-/// What an operator runs has no flood, no other QUIC stack, no plots and no experiments in it.
+/// The program that operators run contains no floods, no other QUIC stacks, no plots and no
+/// experiments.
 #[test]
 fn the_product_needs_nothing_of_the_laboratory() {
-    // By the manifests of the workspace: what `equic` and its libraries are built of.
+    // First check the manifests: which crates of the workspace `equic` and its libraries are built
+    // from.
     let packages = packages();
     let mut needed = BTreeSet::from(["equic-cli"]);
     loop {
@@ -220,7 +224,7 @@ fn the_product_needs_nothing_of_the_laboratory() {
     assert!(needed.contains("equic-gateway") && needed.len() > 10, "{needed:?}");
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| needed.contains(*name)).collect();
     assert!(wrong.is_empty(), "equic-cli needs {wrong:?}");
-    // The crates of others, too.
+    // Then check all crates, including external ones.
     let crates = |package: &str, features: &str| -> BTreeSet<String> {
         let of = ["--package", package, "--features", features];
         let tree = tree(&[&of[..], &["--edges", "normal,build"]].concat());
@@ -229,7 +233,8 @@ fn the_product_needs_nothing_of_the_laboratory() {
     let product = crates("equic-cli", "boringssl");
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| product.contains(**name)).collect();
     assert!(wrong.is_empty(), "equic-cli is built of {wrong:?}");
-    // These names are crates: the laboratory has them, but for the model and the helpers of tests.
+    // Make sure that these names exist: `equic-lab` must contain all of them, except the model and
+    // the crates for tests.
     let lab = crates("equic-lab-cli", SHIPPED);
     for name in LABORATORY
         .iter()
@@ -239,8 +244,9 @@ fn the_product_needs_nothing_of_the_laboratory() {
     }
 }
 
-/// Output of `cargo tree`: each crate that is compiled for this machine, and its features there.
-/// Only crates that a build has downloaded are asked for, not those that only other systems need.
+/// Returns the lines of `cargo tree`: each crate that is compiled for this machine, and its
+/// features. Only asks for crates that a build has downloaded, not for those that only other
+/// systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} [{f}]"])
@@ -253,8 +259,9 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Packets without protection (docs/transport.md) are for simulations. The command, the C library,
-/// QUIC over tokio and HTTP/3 have no code for them, however their own features are set, and on whatever system.
+/// Packets without protection (docs/transport.md) are only for simulations. The command, the C
+/// library, QUIC over tokio and HTTP/3 must not contain code for them, with any features and on any
+/// system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
@@ -266,15 +273,17 @@ fn nothing_that_is_shipped_can_do_without_protection() {
             assert!(!has_it(&tree), "{package}: {tree:#?}");
         }
     }
-    // Where it is wanted it is seen.
+    // Check that the test can fail: the feature is visible where it is enabled.
     let tree = shipped(&["--package", "equic-transport", "--features", "null-crypto"]);
     let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
     assert!(tree.iter().any(wire), "{tree:#?}");
-    // `make build`, and with it the package, builds the workspace as it is: no member may have it on.
+    // `make build` and the package build the whole workspace at once, so no member may enable the
+    // feature.
     let tree = shipped(&["--workspace", "--features", SHIPPED]);
     assert!(!has_it(&tree), "{tree:#?}");
-    // That was this system's graph. Only our own crates can turn the feature on, and what one of them
-    // wants of another it wants on every system.
+    // The tree only covers this system. Other systems give the same result, because only crates of
+    // the workspace can enable the feature, and none of their dependencies on each other is
+    // specific to a system.
     let packages = packages();
     assert!(inner_dependencies(&packages).count() > 10);
     for (name, needed, how) in inner_dependencies(&packages) {
@@ -282,7 +291,8 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     }
 }
 
-/// What encrypts nothing has no crypto provider: simulations bring one only for those who ask for TLS in them.
+/// Crates that do not encrypt need no cryptography provider. Simulations only include one for
+/// scenarios with TLS.
 #[test]
 fn simulations_without_protection_have_no_crypto_provider() {
     let has_one = |package: &str, features: &str| {
@@ -298,7 +308,8 @@ fn simulations_without_protection_have_no_crypto_provider() {
     }
 }
 
-/// Cryptography is code that a program should have once: what has several providers picks one at run time or fails.
+/// A program must contain only one cryptography provider. With several, code that uses the default
+/// provider picks one at run time or fails.
 #[test]
 fn a_program_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<&'static str> {
@@ -309,15 +320,15 @@ fn a_program_has_one_crypto_provider() {
     for package in ["equic-cli", "equic-lab-cli", "equic-quic", "equic-transport", "equic-http3"] {
         assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
     }
-    // Whoever wants another one, or brings one, gets rid of it.
+    // A user who brings another provider can leave this one out.
     for package in ["equic-quic", "equic-transport", "equic-tcp"] {
         let none = providers(&["--package", package, "--no-default-features"]);
         assert_eq!(none, [""; 0], "{package}");
     }
 }
 
-/// `equic-sim` is built apart (docs/decisions/0029-equic-sim.md), of the same versions: what both need is compiled
-/// once, and both are as well looked after.
+/// `equic-sim` is a separate workspace (docs/decisions/0029-equic-sim.md). It must use the same
+/// versions of dependencies, so that common crates are compiled only once and get the same updates.
 #[test]
 fn the_simulator_has_the_versions_that_all_have() {
     let packages = |file: &str| -> BTreeSet<(String, String)> {
@@ -337,7 +348,7 @@ fn the_simulator_has_the_versions_that_all_have() {
     };
     let (all, own) = (packages("Cargo.lock"), packages("sim/Cargo.lock"));
     assert!(own.len() > 50 && all.len() > own.len());
-    // Versions of one series are compatible: 1.x.y, 0.1.x.
+    // Versions with the same leading number are compatible: 1.x.y, 0.1.x.
     let series = |(name, version): &(String, String)| {
         let mut parts = version.split('.');
         let major = parts.next().unwrap_or_default().to_owned();
@@ -349,9 +360,11 @@ fn the_simulator_has_the_versions_that_all_have() {
     assert!(other.is_empty(), "other versions than in Cargo.lock: {other:?}");
 }
 
-/// Two crypto providers would be two to compile and to keep safe: what is shipped has AWS-LC (docs/decisions/0018-aws-lc.md). In
-/// packages, the command also has BoringSSL's AES-GCM, for packets only (docs/decisions/0065-boringssl-for-packets.md). Crates have
-/// that only with the feature `boringssl`, and what needs no cryptography has no provider.
+/// Two cryptography providers would double the compile time and the code to maintain, so shipped
+/// programs only contain AWS-LC (docs/decisions/0018-aws-lc.md). In packages, the command also
+/// contains BoringSSL's AES-GCM, but only for packets
+/// (docs/decisions/0065-boringssl-for-packets.md). Crates include it only with the feature
+/// `boringssl`. Crates that need no cryptography have no provider.
 #[test]
 fn what_is_shipped_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<String> {
@@ -371,12 +384,13 @@ fn what_is_shipped_has_one_crypto_provider() {
     }
     assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
-    // `make build` builds all of it at once: a crate that is not shipped would give its features to what is.
+    // `make build` builds the whole workspace at once, so a crate that is not shipped could add its
+    // features to the shipped ones.
     assert_eq!(providers(&["--workspace", "--features", SHIPPED]), command);
     assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
 }
 
-/// PNG files are a fifth of the compile time, so only what is shipped can draw them.
+/// Support for PNG files takes a fifth of the compile time, so only shipped programs include it.
 #[test]
 fn plots_are_svg_files_unless_png_is_asked_for() {
     let has_png = |args: &[&str]| tree(args).iter().any(|line| line.starts_with("resvg v"));
@@ -402,7 +416,7 @@ fn calls_of_cargo() -> Vec<(String, String)> {
     calls
 }
 
-/// A build of the workspace with other features would compile most of it once more.
+/// A build of the workspace with other features would compile most of it a second time.
 #[test]
 fn scripts_build_the_workspace_with_the_same_features() {
     let calls = calls_of_cargo();
@@ -415,7 +429,8 @@ fn scripts_build_the_workspace_with_the_same_features() {
     }
 }
 
-/// `make demo` compiles what it runs: no other stacks, no benchmarks, no second crypto library, no PNG files.
+/// `make demo` must compile only what it runs: no other stacks, no benchmarks, no second
+/// cryptography library, no PNG files.
 #[test]
 fn the_demo_compiles_what_it_runs() {
     let calls = calls_of_cargo();
@@ -447,8 +462,9 @@ fn the_demo_compiles_what_it_runs() {
     assert!(demo.contains("equic-experiments") && demo.contains("equic-gateway"), "{demo:#?}");
 }
 
-/// Tests compile the crates of the build again if one of their own dependencies asks for more features of
-/// what these depend on: minutes, and what is tested is not what is shipped.
+/// If a dependency of tests enables more features of a shared crate, cargo compiles everything that
+/// depends on that crate again. This takes minutes, and the tests then run against another build
+/// than the shipped one.
 #[test]
 fn what_is_tested_is_compiled_as_what_is_shipped() {
     let build = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build"]);

@@ -1,4 +1,5 @@
-//! `equic plugin` as an author uses it: an empty folder, mistakes in the manifest, the tables, the SDK.
+//! Tests of `equic plugin` from an author's view: an empty folder, mistakes in the manifest, the
+//! tables, the SDK.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// The command in a folder.
+/// Runs the command in a folder.
 fn within(folder: &Path, args: &[&str]) -> Out {
     let mut command = Command::new(EQUIC);
     command.current_dir(folder).args(args);
@@ -25,13 +26,13 @@ fn new_plugin_in_an_empty_folder() {
     within(&here, &["plugin", "new", "."]).ok();
     within(&here, &["plugin", "build"]).ok();
     within(&here, &["plugin", "check", "seldom.qplug", "--proof-limit", "0s"]).ok();
-    // By its path, and with folders above it that are not there yet.
+    // Create a plugin by its path, with parent folders that do not exist yet.
     let empty = folder.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     equic(&["plugin", "new", text(&empty)]).ok();
     within(folder.path(), &["plugin", "new", "a/b/deep"]).ok();
     assert!(folder.path().join("a/b/deep/deep.c").exists());
-    // A folder whose name cannot be a plugin's.
+    // The name of this folder is not a valid name of a plugin.
     let odd = folder.path().join("My Plugin");
     std::fs::create_dir(&odd).unwrap();
     let refused = within(&odd, &["plugin", "new", "."]);
@@ -55,7 +56,7 @@ fn new_plugin_changes_no_file() {
     }
 }
 
-/// Builds `plugin new` with a change of its manifest.
+/// Builds the result of `plugin new` after a change of its manifest.
 fn built(change: impl Fn(&str) -> String) -> Out {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().join("seldom");
@@ -72,7 +73,8 @@ fn manifest_errors_have_line_and_column() {
         let out = built(change);
         assert!(out.code == Some(1) && out.stderr.contains(wanted), "{wanted}: {out:?}");
     };
-    // The author's lines count, not the one that the packer puts before them.
+    // Line numbers must be those of the author's file, without the line that the packer adds in
+    // front.
     refused(&|text| text.replace("abi = 2", "abi = = 2"), "line 4, column 7: ");
     refused(&|text| text.replace("abi = 2", "abi = \"2\""), "line 4, column 7: ");
     refused(&|text| text.replace("version", "Version"), "unknown field `Version`");
@@ -105,7 +107,8 @@ fn check_names_what_is_not_declared() {
     refused(&twice, &["the same entry twice: AckPolicy"]);
 }
 
-/// Of functions that set fields, queue frames and call others: built elsewhere, and then checked.
+/// Mistakes in functions that set fields, queue frames or call others are found when the finished
+/// bundle is checked.
 #[test]
 fn check_names_undeclared_helpers_of_a_bundle() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +154,7 @@ fn check_names_undeclared_helpers_of_a_bundle() {
     check("equic_queue_frame(0x1f00, 0)", frames, frame).ok();
 }
 
-/// A peer's policy without limits of its own refuses it, so its author hears of that.
+/// A peer's policy without its own limits would refuse the plugin, so `check` must warn the author.
 #[test]
 fn check_warns_of_the_default_limits() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +178,7 @@ fn check_warns_of_the_default_limits() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
 }
 
-/// The tables that the command prints are those that a manifest is checked by.
+/// The tables that the command prints must be the ones that manifests are checked against.
 #[test]
 fn operations_lists_the_transports_tables() {
     use equic_transport::operation::{Field, Operation};
@@ -204,7 +207,8 @@ fn operations_lists_the_transports_tables() {
     assert!(unknown.code == Some(1) && unknown.stderr.contains("AckPolicy"), "{unknown:?}");
 }
 
-/// The SDK's functions of memory, compiled as `build` does and as the header says, for both instruction sets.
+/// Tests the SDK's memory functions for both instruction sets, compiled as by `plugin build` and as
+/// the header says.
 #[test]
 fn sdk_has_functions_of_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +257,7 @@ equic_u64 policy(void)
         equic(&["plugin", "build", text(&here), "--cpu", cpu]).ok();
         right();
     }
-    // By the author's own compiler, with other options.
+    // The author may also call the compiler with other options.
     for more in ["-O1", "-O2", "-Os"] {
         let object = here.join("memory.o");
         let include = format!("{ROOT}/plugins/sdk");

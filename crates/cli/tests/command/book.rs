@@ -1,4 +1,5 @@
-//! TOML blocks of the documentation: the part of the program that reads such a file reads each of them.
+//! Tests the TOML blocks of the documentation: each block is parsed by the code that reads such
+//! files.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `gateway capture`: packets that a gateway drops, in a file that others read.
+//! Tests of `gateway capture`: it writes dropped packets to a file that other programs can read.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,10 +10,10 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, PcapNGReader};
 
 use crate::common::{EQUIC, Running, equic, equic_lab_in, eventually, lab, unique, v4};
 
-/// A packet of a file: bytes, length of the frame and comment.
+/// A packet in a file: bytes, length of the frame, and comment.
 type Packet = (Vec<u8>, u32, String);
 
-/// The interfaces of a file, and its packets.
+/// Returns the interfaces and the packets of a file.
 fn read(path: &Path) -> (Vec<String>, Vec<Packet>) {
     let mut reader = PcapNGReader::new(65_536, std::fs::File::open(path).unwrap()).unwrap();
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ fn dropped_packets_are_captured_with_their_reasons() {
     let second = equic(&[&["gateway", "capture", "--write", "-"], &target[..]].concat());
     let why = format!("process {} captures", capture.pid());
     assert!(second.code == Some(1) && second.stderr.contains(&why), "{second:?}");
-    // Again and again: on a busy machine the capture may miss some.
+    // Send the flood repeatedly, because on a busy machine the capture may miss some packets.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -100,7 +100,8 @@ fn dropped_packets_are_captured_with_their_reasons() {
     let explained = equic(&[&explain, &target[..]].concat()).ok();
     assert!(explained.starts_with("10 packets\n"), "{explained}");
 
-    // Told to end, it says what there is. What it was not asked for is not in the file.
+    // After SIGINT, the capture finishes its file. Packets with another reason than `--reason` are
+    // not in the file.
     std::fs::remove_file(&path).unwrap();
     let mut capture = start(&["--reason", "quota", "--json"]);
     flood();

@@ -1,4 +1,5 @@
-//! The example configuration: it loads, has every key, and tells the defaults right.
+//! Tests of the example configuration: it loads, contains every key, and states the correct
+//! defaults.
 
 use crate::common::EXAMPLE;
 use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig, SocketConfig};
@@ -19,7 +20,7 @@ fn every_key_is_in_the_example() {
     };
     let ban = BanConfig { state: Some("f".into()), ..BanConfig::default() };
     let mut top = serde_json::to_value(Config::default()).unwrap();
-    // Tables, all of which are there.
+    // These are tables, and all of them are in the example.
     let tables = top.as_object_mut().unwrap();
     assert!(tables.remove("gateway").is_some() && tables.remove("service").is_some());
     assert!(text.contains("\n[ban]\n"));
@@ -53,7 +54,7 @@ fn every_key_is_in_the_example() {
 #[test]
 fn what_is_called_a_default_is_one() {
     let config = Config::read(EXAMPLE.as_ref()).unwrap();
-    // What the comments call examples.
+    // Values that the comments of the file call examples.
     let socket = SocketConfig {
         owner: Some("root".to_owned()),
         group: Some("www-data".to_owned()),

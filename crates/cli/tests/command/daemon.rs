@@ -1,5 +1,5 @@
-//! A gateway that is left running: list files, reload, logs, and what happens to its interfaces and
-//! disks.
+//! Tests of a gateway that keeps running: list files, reload, logs, and changes of its interfaces
+//! and disks.
 
 #[path = "../e2e/foreign.rs"]
 pub(super) mod foreign;
@@ -13,7 +13,7 @@ use equic_lab::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// A gateway with a configuration file, in the lab's server.
+/// A gateway with a configuration file, on the lab's server.
 pub(super) struct Daemon {
     folder: tempfile::TempDir,
     pub(super) name: String,
@@ -32,7 +32,7 @@ impl Daemon {
         std::fs::write(self.path(file), text).expect("it can be written");
     }
 
-    /// `gateway` is what stands in that table beside the name.
+    /// Writes the configuration. `gateway` is the content of that table after the name.
     pub(super) fn configure(&self, top: &str, gateway: &str, service: &str) {
         let name = &self.name;
         let text = format!(
@@ -62,7 +62,7 @@ impl Daemon {
         self.equic(&["status", "--json"]).json()
     }
 
-    /// State of an interface in the report: `attached`, `missing`, ...
+    /// Returns the state of an interface in the report: `attached`, `missing`, ...
     pub(super) fn interface(&self, name: &str) -> Value {
         let report = self.status()["report"].clone();
         let all = report["interfaces"].as_array().cloned().unwrap_or_default();
@@ -73,7 +73,8 @@ impl Daemon {
         eventually(&format!("{name} is {state}"), || (self.interface(name) == state).then_some(()));
     }
 
-    /// Message of the condition with this subject; none if there is no such condition.
+    /// Returns the message of the condition with this subject, or `None` if there is no such
+    /// condition.
     pub(super) fn condition(&self, about: &str) -> Option<String> {
         let report = self.status()["report"].clone();
         let all = report["conditions"].as_array()?.clone();
@@ -119,21 +120,20 @@ fn list_files_by_command() {
     let load = || daemon.equic(&["deny", "--file", text_of(&file)]);
     daemon.write("deny", &many(0..100_000));
     assert_eq!(load().ok(), "100000 added, 0 removed, 0 kept\n");
-    // What an operator says of one address stays, whatever the file says.
+    // An entry that an operator added by command stays, whatever the file contains.
     daemon.equic(&["allow", "10.0.0.2", "192.0.2.7"]).ok();
     daemon.write("deny", &many(1..100_005));
     let out = load().ok();
     assert_eq!(
         out,
-        "5 added, 1 removed, 99998 kept, 1 left as they were listed by a command or the \
-         configuration\n"
+        "5 added, 1 removed, 99998 kept, 1 unchanged, because a command or the configuration added them\n"
     );
-    // Too many: nothing happens, and the key is named.
+    // Too many entries: nothing changes, and the error names the key.
     daemon.write("deny", &many(0..100_100));
     let out = load();
     assert!(out.code == Some(1) && out.stderr.contains("`acl_entries` of 10010"), "{out:?}");
     assert_eq!(daemon.entries().len(), 100_005);
-    // Every bad line is named, and nothing happens.
+    // Every invalid line is named, and nothing changes.
     daemon.write("deny", "192.0.2.1\nnonsense\n192.0.2.3/24\n");
     let out = load();
     for part in ["nothing was changed", "deny:2:1: `nonsense`", "deny:3:1: `192.0.2.3/24`"] {
@@ -149,7 +149,7 @@ fn list_files_by_command() {
             listed("192.0.2.7/32", "allow", "command"),
         ]
     );
-    // One list does not touch the other.
+    // Loading the allow list does not change the deny list.
     daemon.write("allow", "192.0.2.9\n");
     daemon.equic(&["allow", "--file", text_of(&daemon.path("allow"))]).ok();
     assert_eq!(daemon.entries().len(), 4);
@@ -164,7 +164,7 @@ fn a_reload_is_everything_or_nothing() {
     let top = "deny = [\"192.0.2.1\"]\ndeny_files = [\"deny\"]";
     daemon.write("deny", "198.51.100.1\n198.51.100.2\n");
     daemon.configure(top, "interfaces = [\"eth0\"]", "max_connections = 5");
-    // SIGHUP is ignored at first, as under nohup: with a configuration it is listened to.
+    // nohup(1) ignores SIGHUP. A gateway with a configuration file must handle it nevertheless.
     let mut nohup = server.command("nohup");
     nohup.arg(EQUIC).stderr(Stdio::null());
     let gateway = daemon.run_with(nohup, &[]);
@@ -198,14 +198,15 @@ fn a_reload_is_everything_or_nothing() {
         ]
     );
 
-    // Listeners move without a restart.
+    // Listen addresses change without a restart.
     let file = std::fs::read_to_string(daemon.path("equic.toml")).unwrap();
     daemon.write("equic.toml", &file.replace("[\"443\"]", "[\"192.0.2.1:443\", \"8443\"]"));
     daemon.equic(&["reload"]).ok();
     let listen = daemon.status()["services"][0]["listen"].clone();
     assert_eq!(listen, serde_json::json!(["8443", "192.0.2.1:443"]));
 
-    // Mistakes keep all of the old, and all are told; here and in `status`.
+    // With an invalid configuration, the old one stays in force. The reload command and `status`
+    // report all errors.
     daemon.write("deny", "nonsense\n");
     let refused = |text: &str, parts: &[&str]| {
         daemon.write("equic.toml", text);
@@ -229,11 +230,11 @@ fn a_reload_is_everything_or_nothing() {
     refused(&file.replace("\"web\"", "\"new\""), &["service.web (removed)", "service.new (new)"]);
     refused(&format!("{file}[ban]\n"), &["needs a restart: ban (new)"]);
     let told = daemon.condition("reload").expect("it is reported");
-    assert!(told.starts_with("the configuration file is not in force"), "{told}");
+    assert!(told.starts_with("the configuration file could not be applied"), "{told}");
     let other = "[[service]]\nname = \"two\"\nlisten = [\"443\"]\n";
     refused(&format!("{file}{other}"), &["any IPv4, port 443 is taken already"]);
 
-    // And when it holds again, it is well again.
+    // After a successful reload, the condition is cleared.
     daemon.write("deny", "198.51.100.2\n198.51.100.3\n");
     daemon.write("equic.toml", &file.replace("\"eth0\", ", ""));
     gateway.signal(Signal::SIGHUP);
@@ -244,7 +245,8 @@ fn a_reload_is_everything_or_nothing() {
     assert!(gateway.terminate().success());
 }
 
-/// Limits by prefix come, change and go with the file; and one that does not hold leaves those that there are.
+/// A reload adds, changes and removes limits by prefix. An invalid limit leaves the existing ones
+/// unchanged.
 #[test]
 fn limits_by_prefix_are_reloaded() {
     let Some(lab) = lab("cli-override", 1) else { return };
@@ -259,7 +261,8 @@ fn limits_by_prefix_are_reloaded() {
         }
         daemon.configure("", "interfaces = [\"eth0\"]", &service);
     };
-    // Whether the gateway's maps, as they are, let a source open one more that holds so many.
+    // Returns whether the current maps of the gateway admit a new connection of a source that
+    // already holds `held` connections.
     let lets_in = |source: &str, held: u32| {
         let held = held.to_string();
         let said =
@@ -270,7 +273,7 @@ fn limits_by_prefix_are_reloaded() {
             other => panic!("{other:?}: {said}"),
         }
     };
-    // Up to which number it is let in, and no further.
+    // Returns whether `limit` is the exact limit of the source.
     let holds = |source: &str, limit: u32| lets_in(source, limit - 1) && !lets_in(source, limit);
     configure(&[]);
     let gateway = daemon.run(lab.server(), &[]);
@@ -281,7 +284,7 @@ fn limits_by_prefix_are_reloaded() {
     assert!(holds("198.51.100.9", 5) && holds("198.51.100.200", 5) && holds("2001:db8::1", 1));
     assert!(holds("192.0.2.1", 2) && holds("2001:db9::1", 2), "others have the service's");
 
-    // Another limit, a longer prefix in place of one, and one that is gone.
+    // One limit changes, one prefix becomes longer, and one prefix is removed.
     configure(&[("\"198.51.100.0/25\", \"203.0.113.7\"", 3)]);
     gateway.signal(Signal::SIGHUP);
     eventually("it is the new one", || holds("198.51.100.9", 3).then_some(()));
@@ -309,7 +312,7 @@ fn limits_by_prefix_are_reloaded() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    // Tests may run under nohup(1), which gateways heed.
+    // Tests may run under nohup(1), which makes gateways ignore SIGHUP.
     let run = ["--default-signal=HUP", EQUIC.path(), "gateway", "run", "-i", "eth0", "-p", "443"];
     let gateway = Running::start(
         lab.server().command("env"),
@@ -325,7 +328,8 @@ fn without_a_file_there_is_nothing_to_reload() {
     assert_eq!(gateway.event("left")["why"], "SIGHUP");
 }
 
-/// Settings that forged packets evade, or use up for others.
+/// Tests warnings about settings that forged packets can evade, or can use up at the expense of
+/// others.
 #[test]
 fn check_warns_about_settings_that_forged_packets_evade() {
     let folder = tempfile::tempdir().unwrap();
@@ -366,19 +370,19 @@ fn check_warns_about_settings_that_forged_packets_evade() {
         assert_eq!(about(&check(service)), expected, "{service}");
     }
     let unbounded = check("new_per_source = \"5/s\"\nretry = \"never\"");
-    let told = "only 256 times `new_per_source` limits how many";
+    let told = "only 256 times `new_per_source` limits their number";
     assert!(unbounded[0].contains(told), "{unbounded:?}");
     assert!(unbounded[1].contains("use up new_per_source of an address"), "{unbounded:?}");
     let bounded = check("new_per_source = \"5/s\"\nnew_per_service = \"9/s\"");
-    let told = "only 256 times `new_per_source` and `new_per_service` limit how many";
+    let told = "only 256 times `new_per_source` and `new_per_service` limit their number";
     assert!(bounded[0].contains(told), "{bounded:?}");
     let unbounded = check("new_per_v6_48 = \"5/s\"");
-    assert!(unbounded[0].contains("no rate limits how many"), "{unbounded:?}");
+    assert!(unbounded[0].contains("no rate limits their number"), "{unbounded:?}");
     let bounded = check("new_per_v6_48 = \"5/s\"\npackets_per_service = \"9/s\"");
-    assert!(bounded[0].contains("only `packets_per_service` limits how many"), "{bounded:?}");
+    assert!(bounded[0].contains("only `packets_per_service` limits their number"), "{bounded:?}");
 }
 
-/// Warnings of `check` about a configuration.
+/// Returns the warnings of `check` about a configuration.
 fn warnings_about(text: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("equic.toml");
@@ -407,7 +411,7 @@ fn check_warns_about_unknown_users_and_groups() {
     }
 }
 
-/// Settings that protect less than they seem to.
+/// Tests warnings about settings that protect less than they seem to.
 #[test]
 fn check_warns_about_settings_that_expose() {
     let check = |gateway: &str, more: &str| {
@@ -452,7 +456,7 @@ fn check_warns_about_settings_that_expose() {
     {
         let warnings = banned(reason, "never");
         assert!(warnings.len() == 1 && warnings[0].starts_with("ban.proof: "), "{warnings:?}");
-        assert!(warnings[0].contains(&format!("can have {whom} banned")), "{warnings:?}");
+        assert!(warnings[0].contains(&format!("can get {whom} banned")), "{warnings:?}");
         assert_eq!(banned(reason, "always"), [""; 0]);
     }
 }
@@ -482,10 +486,10 @@ fn a_file_can_be_checked() {
     assert_eq!((&json["schema"], &json["ok"]), (&"equic.gateway.check/1".into(), &false.into()));
     assert_eq!(json["problems"].as_array().unwrap().len(), 3, "{json}");
     assert!(check(&format!("deny_files = [\"gone\"]\n{good}")).stderr.contains("cannot read"));
-    // What it says of the example is that its files... it names none.
+    // The example configuration passes, because it names no list files.
     equic(&["gateway", "check", crate::common::EXAMPLE]).ok();
 
-    // What holds, and yet may not be meant.
+    // A valid configuration that is probably not what the operator intends.
     let quota = |gateway: &str| {
         format!(
             "[gateway]\n{gateway}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 5\n"
@@ -498,11 +502,11 @@ fn a_file_can_be_checked() {
         out.stderr.contains("no interface `nosuch0`") && !out.stderr.contains("`lo`"),
         "{out:?}"
     );
-    assert!(out.stderr.contains("will not start until it is there"), "{out:?}");
+    assert!(out.stderr.contains("does not start without it"), "{out:?}");
     assert!(out.stderr.contains("warning: service.web.max_connections: a quota counts"), "{out:?}");
     assert!(out.stderr.lines().all(|line| line.starts_with("equic: warning: ")), "{out:?}");
     let waiting = check(&quota("interfaces = [\"nosuch0\"]\nwait = true")).stderr;
-    assert!(waiting.contains("protects it when it comes"), "{waiting}");
+    assert!(waiting.contains("protects it when it appears"), "{waiting}");
     let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));
     assert_eq!((fed.code, fed.stderr.as_str()), (Some(0), ""), "{fed:?}");
     let ids = |gateway: &str, service: &str| {
@@ -512,8 +516,8 @@ fn a_file_can_be_checked() {
     };
     let socket = "[gateway.socket]\npath = \"/run/x\"";
     for (doubt, why) in [
-        (ids("", ""), "only servers with CAP_SYS_ADMIN can take them"),
-        (ids(socket, "users = [\"root\"]\n"), "are not given them"),
+        (ids("", ""), "only servers with CAP_SYS_ADMIN can get the keys"),
+        (ids(socket, "users = [\"root\"]\n"), "do not get the keys"),
     ] {
         assert_eq!(doubt.code, Some(0), "{doubt:?}");
         let told =
@@ -564,7 +568,7 @@ fn what_happens_is_logged() {
         (&5.into(), &9.into(), &"another process".into())
     );
     logged("set", "key", "gateway.dry_run".into());
-    // Who it was: the process said so itself.
+    // The process that made the change has recorded its user itself.
     let audit = logged("audit", "what", "set web.max_connections=9 (was 5)".into());
     assert_eq!((&audit["uid"], &audit["process"]), (&0.into(), &"equic".into()), "{audit}");
     assert!(audit["pid"].is_u64() && audit["user"].is_string() && audit["at"].is_string());
@@ -595,7 +599,8 @@ fn what_happens_is_logged() {
     assert_eq!(lines()[0]["event"], "ready");
 }
 
-/// Looks come an hour apart: what happens here, the kernel has told.
+/// The polling interval is an hour, so the gateway must learn about all changes from the kernel's
+/// notifications.
 #[test]
 fn an_interface_is_protected_as_it_comes() {
     let Some(lab) = lab("cli-comes", 1) else { return };
@@ -616,7 +621,8 @@ fn an_interface_is_protected_as_it_comes() {
         ip(server, "link add eth1 index 77 type veth peer name peer1");
         assert_eq!(gateway.event("attached")["interface"]["interface"], "eth1");
         reported("attached");
-        // Gone, and made anew under the same name and number: that was no operator.
+        // An interface that is deleted and created again with the same name and index must not look
+        // like a detach by an operator.
         ip(server, "link delete eth1");
         ip(server, "link add eth1 index 77 type veth peer name peer1");
         assert_eq!(gateway.event("detached")["why"], "interface gone");
@@ -628,7 +634,7 @@ fn an_interface_is_protected_as_it_comes() {
     assert!(gateway.terminate().success());
 }
 
-/// Seccomp field of every thread: 0 for none, 2 for a filter (proc_pid_status(5)).
+/// Returns the Seccomp field of every thread: 0 for none, 2 for a filter (proc_pid_status(5)).
 fn filters(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |thread: std::fs::DirEntry| {
@@ -669,7 +675,7 @@ fn interfaces_come_and_go() {
     let server = lab.server();
     let daemon = Daemon::new("comego");
     daemon.configure("", "interfaces = [\"eth0\", \"eth1\"]\nwait = true", "");
-    // One is not there yet, and one is somebody else's.
+    // One interface is missing, and the other one has the XDP program of another owner.
     let foreign = foreign::attach(server, "eth0");
     let mut gateway = daemon.run(server, &[]);
     daemon.await_interface("eth1", "missing");
@@ -686,7 +692,7 @@ fn interfaces_come_and_go() {
     let well = || daemon.status()["report"]["conditions"] == serde_json::json!([]);
     eventually("all is well", || well().then_some(()));
 
-    // All of them vanish: it waits, and goes on when one is back.
+    // If all interfaces disappear, the gateway waits and continues when one comes back.
     ip(server, "link delete eth1");
     ip(server, "link delete eth0");
     daemon.await_interface("eth1", "missing");
@@ -696,7 +702,7 @@ fn interfaces_come_and_go() {
     daemon.await_interface("eth1", "attached");
     assert_eq!(daemon.status()["interfaces"].as_array().map(Vec::len), Some(1));
 
-    // What does not take the program off: down and up, another MTU, another name.
+    // These changes must not detach the program: down and up, another MTU, another name.
     for change in ["set eth1 down", "set eth1 up", "set eth1 mtu 9000", "set peer1 mtu 9000"] {
         ip(server, &format!("link {change}"));
     }
@@ -712,7 +718,7 @@ fn interfaces_come_and_go() {
     ip(server, "link set eth1 up");
     eventually("its name is told", || daemon.condition("interface eth1").is_none().then_some(()));
 
-    // An operator's word is not undone, until the configuration is read again.
+    // A detach by an operator stays in force until the configuration is read again.
     daemon.write("equic.toml", &std::fs::read_to_string(daemon.path("equic.toml")).unwrap());
     ip(server, "link add eth0 type veth peer name peer0");
     daemon.await_interface("eth0", "attached");
@@ -728,7 +734,7 @@ fn interfaces_come_and_go() {
     assert!(gateway.wait().success());
 }
 
-/// A file system of a few kilobytes, unmounted when dropped.
+/// A file system of a few kilobytes. It is unmounted when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -772,7 +778,7 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(disk.0.join("bans.json").exists() && !disk.0.join("bans.json.new").exists());
     assert!(gateway.terminate().success());
 
-    // What is in the file is nonsense: that is told, and bans begin anew.
+    // The file is invalid: this is reported, and the bans start empty.
     std::fs::write(disk.0.join("bans.json"), "nonsense").unwrap();
     let gateway = daemon.run(lab.server(), &[]);
     let told = eventually("the file is nonsense", || daemon.condition("ban state"));
@@ -782,8 +788,8 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(gateway.terminate().success());
 }
 
-/// `set --save` writes what it sets into the file, and nothing else; and not into one that somebody
-/// has changed.
+/// `set --save` writes only its own settings to the file. It refuses to write to a file that
+/// another program has changed.
 #[test]
 fn what_is_set_can_be_saved() {
     let Some(lab) = lab("cli-save", 1) else { return };
@@ -802,23 +808,23 @@ fn what_is_set_can_be_saved() {
         .replace("interfaces = [\"eth0\"]\n", "interfaces = [\"eth0\"]\ndry_run = true\n");
     assert_eq!(text(), after);
     assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
-    // Again, from what it wrote itself; the file's mode stays.
+    // A second save works on the file of the first one. The mode of the file does not change.
     let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap()) & 0o777;
     let was = mode();
     let said = daemon.equic(&["set", "--save", "dry_run=off"]).ok();
     assert!(said.contains("saved to"), "{said}");
     assert_eq!((text(), mode()), (after.replace("dry_run = true", "dry_run = false"), was));
-    // A reload finds what is in force.
+    // A reload of the saved file changes nothing.
     gateway.signal(Signal::SIGHUP);
     assert_eq!(gateway.event("reload")["ok"], true);
     assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
 
-    // Somebody else's change is not overwritten, and nothing is set.
+    // A change by another program is not overwritten, and no setting changes.
     let theirs = text().replace("# Ours.", "# Theirs.");
     daemon.write("equic.toml", &theirs);
     let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("somebody has changed it"), "{refused:?}");
+    assert!(refused.stderr.contains("has changed since the gateway read it"), "{refused:?}");
     assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
     assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
     gateway.signal(Signal::SIGHUP);
@@ -826,7 +832,7 @@ fn what_is_set_can_be_saved() {
     daemon.equic(&["set", "--save", "max_connections=7"]).ok();
     assert!(text().contains("# Theirs.") && text().contains("max_connections = 7 # few"));
 
-    // What cannot be written is not set either.
+    // If the file cannot be written, the live setting does not change either.
     let blocked = daemon.path(".equic.toml.equic-new");
     std::fs::create_dir(&blocked).unwrap();
     let refused = daemon.equic(&["set", "--save", "max_connections=8"]);
@@ -846,7 +852,7 @@ fn without_a_file_nothing_is_saved() {
     gateway.event("ready");
     let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("goes by no configuration file"), "{refused:?}");
+    assert!(refused.stderr.contains("uses no configuration file"), "{refused:?}");
     let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
     assert_eq!(status["services"][0]["max_connections"], 0);
 }

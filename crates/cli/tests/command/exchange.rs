@@ -1,4 +1,4 @@
-//! Plugins that `serve` and `get` give each other over their connections.
+//! Tests of plugins that `serve` and `get` exchange over their connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::common::{EQUIC, ROOT, Running, equic, finish};
 
-/// `plugins/NAME`, built and signed, and a policy that lets plugins with that signature run.
+/// The plugin `plugins/NAME`, built and signed, and a policy that accepts plugins with this
+/// signature.
 struct Files {
     folder: tempfile::TempDir,
     policy: PathBuf,
@@ -53,7 +54,7 @@ fn serve(rest: &[&str]) -> (Running, Vec<String>) {
     (server, ["get", "--json", "--pin", &text("fingerprint"), &url].map(String::from).to_vec())
 }
 
-/// The lines of `get`: of the URL, and of the only plugin.
+/// Runs `get` and returns its JSON lines: the one of the URL, and the one of the only plugin.
 fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
     let base: Vec<&str> = base.iter().map(String::as_str).collect();
     let lines = equic(&[&base, rest].concat()).ok();
@@ -64,8 +65,8 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
     (url, plugin)
 }
 
-/// A peer's plugin tells the application something with each packet. The log has the first lines, and the number of the
-/// others.
+/// A peer's plugin sends the application a message with each packet. The log must contain only the
+/// first lines, and the number of the others.
 #[test]
 fn log_of_a_plugin_has_a_rate_limit() {
     let files = Files::new();
@@ -96,7 +97,8 @@ fn log_of_a_plugin_has_a_rate_limit() {
     assert!(server.terminate().success());
 }
 
-/// A file of the cache that is damaged, or that is a FIFO, is fetched once more and then taken from the cache again.
+/// A damaged file in the cache, or a FIFO in its place, makes the client fetch the bundle again.
+/// After that, the client takes it from the cache.
 #[test]
 fn cache_file_that_is_damaged_is_repaired() {
     let files = Files::new();
@@ -140,7 +142,7 @@ fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
         assert_eq!((&said["state"], &said["by"]), (&"active".into(), &"own".into()), "{said}");
         assert_eq!(said["hash"], plugin["hash"]);
     }
-    // The output for people, without `--json`.
+    // The text output, without `--json`.
     let base: Vec<&str> = base.iter().map(String::as_str).filter(|one| *one != "--json").collect();
     let text = equic(&[&base, &take[..], &["--discard"]].concat());
     let line = text.stderr.lines().find(|line| line.contains("plugin ack-delay"));
@@ -176,7 +178,7 @@ fn a_client_pushes_a_plugin() {
     let said = server.event("plugin");
     assert_eq!((&said["plugin"]["name"], &said["plugin"]["by"]), (&"cap".into(), &"peer".into()));
     assert!(server.terminate().success());
-    // A server that takes none is offered none, and serves all the same.
+    // A server that accepts no plugins is offered none, and serves requests as usual.
     let (server, base) = serve(&[]);
     let (_, plugin) = get(&base, &push);
     let plugin = plugin.expect("it is said why not");
@@ -185,8 +187,8 @@ fn a_client_pushes_a_plugin() {
     assert!(server.terminate().success());
 }
 
-/// Plugins of the tree on a server that sends over sockets, each pushed by its client: they run to the end, and the data is
-/// whole.
+/// Clients push plugins of the source tree to a server that sends over real sockets. The plugins
+/// run until the end, and the data is intact.
 #[test]
 fn plugins_of_the_tree_run_over_sockets() {
     let files = Files::new();
@@ -223,7 +225,7 @@ fn plugins_of_others_are_refused_and_nothing_else_changes() {
     assert_eq!((&plugin["state"], &plugin["ran"]), (&"refused".into(), &false.into()), "{plugin}");
     let said = server.event("plugin");
     assert_eq!(said["plugin"]["state"], "refused", "{said}");
-    // A client that wants no plugins hears of none.
+    // A client that wants no plugins is not offered any.
     let (_, plugin) = get(&base, &[]);
     assert_eq!(plugin, None);
     assert!(server.terminate().success());
@@ -253,7 +255,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
         assert!(run.stderr.contains(expected), "{expected}: {run:?}");
         assert_ne!(run.code, Some(0));
     }
-    // Nothing is kept of who was not authenticated, nor is it shown what is kept of others.
+    // With `--insecure`, the server is not authenticated, so its plugins must not use the cache.
     let cache = folder.join("cache");
     let policy = files.policy.to_str().unwrap();
     let kept = ["--accept-plugins", policy, "--plugin-cache", cache.to_str().unwrap()];

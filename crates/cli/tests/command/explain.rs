@@ -1,4 +1,4 @@
-//! `gateway explain`, without a running gateway: the program's own answers.
+//! Tests of `gateway explain` without a running gateway: the verdicts of the XDP program.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn flags_describe_packets() {
         return;
     }
     let config = config();
-    // Flags, verdict, reason.
+    // Flags, expected verdict, expected reason.
     let cases = [
         ("--src 192.0.2.9", "pass", "new"),
         ("--src 192.0.2.9 --initial --quic-version 2 --token 40", "pass", "new"),
@@ -102,7 +102,7 @@ fn flags_describe_packets() {
         ("--src 192.0.2.9 --dport 447", "pass", "new"),
         ("--src 192.0.2.9 --dport 447 --quic-version 2", "answer", "version_negotiation_sent"),
         ("--src 2001:db8::9 --dport 447 --quic-version 0x1a", "answer", "version_negotiation_sent"),
-        // Nobody has the keys of this gateway: no such ID can be one of its servers'.
+        // Only this gateway has its keys, so no server can have issued this ID.
         ("--src 192.0.2.9 --dport 448 --short", "drop", "forged_id"),
         (
             "--src 2001:db8::9 --dport 448 --short --dcid 6b0000010203040506070809",
@@ -125,7 +125,8 @@ fn flags_describe_packets() {
         let meaning = reason.parse::<equic_gateway::Reason>().unwrap().meaning();
         assert_eq!(said["meaning"], meaning);
     }
-    // Whatever the packet is: it is the source's count, not the verdict's.
+    // The reported number of connections is that of the source. It does not depend on the type of
+    // the packet or on the verdict.
     for kind in ["--initial", "--short", "--handshake", "--short --size 20", "--retry --token 30"] {
         let said = explain(config.path(), &format!("--src 192.0.2.9 --connections 3 {kind}"));
         assert_eq!(said["connections"], 3, "{kind}: {said}");
@@ -157,7 +158,7 @@ fn a_person_can_read_it() {
     assert!(equic(&args).ok().contains("not to a protected service"));
 }
 
-/// Ethernet, IPv4, UDP to port 443: a short header packet of `size` bytes.
+/// Returns an Ethernet frame with IPv4 and UDP to port 443: a short header packet of `size` bytes.
 fn frame(source: [u8; 4], size: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let total = u16::try_from(28 + size).unwrap().to_be_bytes();
@@ -179,7 +180,7 @@ fn frame(source: [u8; 4], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A capture of these frames, each with its time in seconds.
+/// Returns a capture of these frames, each with its time in seconds.
 fn pcap(frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1u32] {
@@ -210,7 +211,8 @@ fn captures_are_judged_packet_by_packet() {
     .unwrap();
     let here = |time| (time, frame([192, 0, 2, 9], 50));
     let arp = [vec![0xff; 6], vec![2, 0, 0, 0, 0, 1, 8, 6], vec![0; 46]].concat();
-    // Two at once are fine, a third is not; ten seconds later one is.
+    // The rate permits two packets at once but not a third. Ten seconds later, it permits one
+    // again.
     let frames = [here(5), here(5), here(5), (6, arp), here(15), (15, frame([192, 0, 2, 8], 10))];
     let capture = path("capture.pcap");
     std::fs::write(&capture, pcap(&frames)).unwrap();
@@ -253,7 +255,8 @@ fn captures_are_judged_packet_by_packet() {
     let list = equic(&args).ok();
     assert!(list.contains("     3  drop  rate_packets         192.0.2.9\n"), "{list}");
 
-    // From a pipe, and cut off in the middle: what is there is judged, and the exit code says so.
+    // Read the capture from a pipe, and truncate it in the middle. The packets before the end are
+    // judged, and the exit code reports the error.
     let whole = std::fs::read(&capture).unwrap();
     std::fs::write(&capture, &whole[..whole.len() - 3]).unwrap();
     let damaged = equic(&[&args[..], &["--summary"]].concat());

@@ -1,4 +1,5 @@
-//! Forward error correction as bytecode at both ends of connections over sockets, through a relay that loses datagrams.
+//! Tests forward error correction as bytecode at both ends of connections over sockets, through a
+//! relay that drops datagrams.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +10,15 @@ use serde_json::Value;
 
 use crate::common::{EQUIC, ROOT, Running, equic};
 
-/// Datagrams from the server that the relay loses, by their number: each far from the one before, so no window of
-/// packets that one repair frame covers has two of them. The first of them comes after the handshake.
+/// Numbers of the datagrams from the server that the relay drops. They are so far apart that no
+/// window of packets that one repair frame covers contains two of them. The first one is after the
+/// handshake.
 const LOST: [u64; 10] = [21, 44, 67, 90, 113, 136, 159, 182, 205, 228];
 
-/// Bytes of the file: more than 228 datagrams take, without repair frames too.
+/// Size of the file in bytes. It takes more than 228 datagrams, even without repair frames.
 const BYTES: usize = 400_000;
 
-/// A plugin of the tree, built by the command.
+/// Builds a plugin of the source tree with the command.
 fn built(name: &str, folder: &Path) -> String {
     let bundle = folder.join(format!("{name}.qplug"));
     let bundle = bundle.to_str().expect("the path is UTF-8");
@@ -24,8 +26,8 @@ fn built(name: &str, folder: &Path) -> String {
     bundle.to_owned()
 }
 
-/// A file from a server through the relay, with the plugin at both ends, if there is one: packets that the client's end
-/// put together, and the relay's counts. What was fetched is what the server has.
+/// Fetches a file from a server through the relay, and checks its content. `plugin` is attached at
+/// both ends. Returns the number of packets that the client recovered, and the counts of the relay.
 fn fetched(plugin: Option<&str>) -> (u64, Counts) {
     let folder = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..BYTES as u32).map(|at| (at ^ at >> 8 ^ at >> 15) as u8).collect();
@@ -74,8 +76,8 @@ fn a_client_without_the_plugin_recovers_nothing() {
     assert_eq!((recovered, lost(&counts)), (0, LOST.len() as u64), "{counts:?}");
 }
 
-/// Where the machine is so busy that sockets lose datagrams, too, fewer are put together: more than half are there even
-/// then.
+/// On a busy machine, sockets drop datagrams too, so fewer packets can be recovered. More than half
+/// of the dropped ones must be recovered even then.
 #[test]
 fn lost_datagrams_are_put_together_by_xor() {
     let (recovered, counts) = fetched(Some("fec-xor"));

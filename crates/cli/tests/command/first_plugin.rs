@@ -1,4 +1,5 @@
-//! "From an empty folder to a plugin" of `docs/plugins.md`, as it is printed there: every command, from an empty folder.
+//! Runs every command of the section "From an empty folder to a plugin" in `docs/plugins.md`, as
+//! printed there.
 
 use std::path::Path;
 
@@ -6,7 +7,8 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, Out, ROOT, Running, finish, lab, unique};
 
-/// Blocks of the section: indented ones are commands and what they print; the fenced one in TOML is a policy.
+/// Content of the section: indented blocks are commands and their output, and the fenced TOML block
+/// is a policy.
 struct Printed {
     commands: Vec<String>,
     shown: Vec<String>,
@@ -25,17 +27,17 @@ fn printed() -> Printed {
     Printed { commands, shown, policy: policy.to_owned() }
 }
 
-/// A reader who types what is printed, on a machine with one interface, `lo`.
+/// Plays a reader who types the printed commands, on a machine with the single interface `lo`.
 struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
     server: Option<Running>,
-    /// Text that a server printed about itself.
+    /// Fingerprint of the certificate that a server printed.
     fingerprint: String,
 }
 
 impl Reader<'_> {
-    /// A command of the guide is a line for a shell, in which `equic` is the command that was built.
+    /// Returns a shell that runs a line of the guide. `equic` is the command that was built.
     fn shell(&self, line: &str) -> std::process::Command {
         let line = line.replace("FINGERPRINT", &self.fingerprint);
         let mut shell = self.host.command("sh");
@@ -46,7 +48,7 @@ impl Reader<'_> {
 
     fn types(&mut self, line: &str) -> Out {
         if line.contains("# in another terminal") {
-            // As the guide says: the server of before is ended.
+            // The guide says to stop the previous server first.
             if let Some(server) = self.server.take() {
                 server.terminate();
             }
@@ -61,7 +63,8 @@ impl Reader<'_> {
     }
 }
 
-/// What `equic plugin run` prints in the guide is what it prints; what is pushed is `active` at both ends.
+/// The output of `equic plugin run` must match the guide, and pushed plugins must be `active` at
+/// both ends.
 #[test]
 fn the_guide_to_the_first_plugin_is_as_it_is_printed() {
     let Some(lab) = lab(&unique("first"), 1) else { return };

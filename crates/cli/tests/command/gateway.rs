@@ -1,4 +1,4 @@
-//! A gateway from the first attachment to the last, through the command alone.
+//! Tests a gateway from the first attachment to the end, with the command only.
 
 use crate::common::{
     EQUIC, ROOT, Running, equic, equic_in, equic_lab_in, eventually, lab, unique, v4,
@@ -16,7 +16,7 @@ fn status(name: &str) -> Value {
     equic(&["gateway", "status", "--json", "--gateway", name]).json()
 }
 
-/// The id of the XDP program on the host's interface, as `ip` tells it.
+/// Returns the ID of the XDP program on the host's interface, as `ip` reports it.
 fn attached(host: &Namespace) -> Option<u64> {
     let mut ip = host.command("ip");
     ip.args(["-j", "link", "show", "eth0"]);
@@ -49,7 +49,7 @@ fn run_steer_and_detach() {
     let list = equic(&["gateway", "status", "--all"]).ok();
     assert!(list.contains(name.as_str()), "{list}");
 
-    // A setting that is wrong keeps the one before it from being applied.
+    // An invalid setting prevents that the valid one before it is applied.
     let target = ["--gateway", name.as_str()];
     let set = |settings: &[&str]| equic(&[&["gateway", "set"], settings, &target[..]].concat());
     assert_eq!(set(&["quic.max_connections=9", "web.policy=strict"]).code, Some(1));
@@ -75,7 +75,7 @@ fn run_steer_and_detach() {
     let seen = status(name);
     assert_eq!((&seen["services"][0]["policy"], &seen["lease"]), (&"strict".into(), &"2s".into()));
 
-    // Garbage that looks like packets of a connection: it passes, until its sender is denied.
+    // Random packets with a short header pass until their sender is denied.
     let target_address = format!("{}:443", v4(server));
     let garbage = [
         "net",
@@ -119,7 +119,7 @@ fn run_steer_and_detach() {
     let table = equic(&[&["gateway", "sources"], &target[..]].concat()).ok();
     assert!(table.contains(&source) && table.contains("denied"), "{table}");
 
-    // The running gateway's own state, in a copy.
+    // `explain` uses a copy of the running gateway's state.
     let explain = |rest: &[&str]| {
         equic(&[&["gateway", "explain", "--json", "--src", &source], rest, &target[..]].concat())
             .json()
@@ -145,7 +145,7 @@ fn run_steer_and_detach() {
     assert_eq!(attached(server), None);
 }
 
-/// What changes lists says so as JSON, too.
+/// Checks the JSON output of the commands that change lists.
 fn lists_as_json(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("list.txt");
@@ -173,7 +173,7 @@ fn lists_as_json(name: &str) {
         (&loaded["schema"], &loaded["files"]),
         (&"equic.gateway.deny/1".into(), &json!([file]))
     );
-    // Out of a table, in place of what was loaded before.
+    // Load prefixes from a table. They replace those that were loaded before.
     let table = folder.path().join("asn.csv");
     std::fs::write(
         &table,
@@ -200,7 +200,7 @@ fn lists_as_json(name: &str) {
     );
 }
 
-/// The lines for it in the guide, as they are there but for which gateway is meant.
+/// Runs the commands for this in the guide. Only the name of the gateway is added.
 #[test]
 fn the_guide_says_how_much_memory_a_gateway_takes() {
     let Some(lab) = lab("cli-memory", 1) else { return };
@@ -294,7 +294,7 @@ fn a_dry_run_drops_nothing_and_its_events_say_so() {
     let name = &unique("dry");
     let (gateway, _) = start(server, name, &["--dry-run", "--events"]);
     let target = format!("{}:443", v4(server));
-    // Too small for a short header packet.
+    // This is too short for a short header packet.
     let flood = [
         "net",
         "flood",

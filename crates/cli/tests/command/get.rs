@@ -1,4 +1,5 @@
-//! `get` and `equic-lab net load` against servers that do not answer, or not as they should.
+//! Tests of `get` and `equic-lab net load` with servers that do not answer, or that answer
+//! incorrectly.
 
 use std::sync::Arc;
 
@@ -7,22 +8,23 @@ use serde_json::Value;
 
 use crate::common::{equic, equic_lab};
 
-/// Status 200 and three bytes of content.
+/// An HTTP/3 response with status 200 and three bytes of content.
 const OK: &[u8] = &[1, 3, 0, 0, 0xd9, 0, 3, b'o', b'k', b'\n'];
 const REQUEST_REJECTED: u32 = 0x10b;
 
-/// What the server does with each request.
+/// How the server answers each request.
 #[derive(Clone, Copy)]
 enum Act {
     /// Sends these bytes and the end of the stream.
     Answer(&'static [u8]),
     /// Resets the stream.
     Reset(u32),
-    /// Sends GOAWAY that names the first request.
+    /// Sends a GOAWAY frame with the ID of the first request.
     GoAway,
 }
 
-/// Serves until the runtime is dropped, and returns the URL. `script` chooses by the connection's number.
+/// Starts a server that runs until the runtime is dropped, and returns the URL. `script` chooses
+/// the answer by the connection's number.
 fn serve(script: impl Fn(usize) -> Act + Send + 'static) -> (tokio::runtime::Runtime, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -104,14 +106,14 @@ fn get_says_plainly_that_no_server_processed_the_request() {
     }
 }
 
-/// A body that is not whole is no success, wherever it goes.
+/// An incomplete body must be reported as an error, wherever it is written to.
 #[test]
 fn get_reports_no_part_of_a_body_as_success() {
-    // Status 200, content-length 9, and five bytes.
+    // Status 200, content-length 9, but only five bytes.
     const SHORT: &[u8] = b"\x01\x06\0\0\xd9\x54\x019\0\x05short";
-    // Five bytes, and trailers with a field of an HTTP/1 connection.
+    // Five bytes, and trailers with a field that only HTTP/1 permits.
     const TRAILERS: &[u8] = b"\x01\x03\0\0\xd9\0\x05short\x01\x0d\0\0\x27\0upgrade\x01x";
-    // A frame of nine bytes that is cut short.
+    // A frame of nine bytes that is truncated.
     const CUT: &[u8] = b"\x01\x03\0\0\xd9\0\x09short";
     for (answer, reason) in [(SHORT, "announced"), (TRAILERS, "H3_MESSAGE_ERROR"), (CUT, "frame")] {
         let (_runtime, url) = serve(move |_| Act::Answer(answer));

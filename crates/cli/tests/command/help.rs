@@ -28,12 +28,13 @@ fn help_fits_80_columns_everywhere() {
     }
 }
 
-/// A verb that two groups have does the same with the group's own thing.
+/// A verb that two groups share must have the same meaning in both.
 #[test]
 fn a_verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
-    // Says whether the configuration or the plugin would run; runs the gateway or the plugin.
+    // `check` says whether the configuration or the plugin would run. `run` runs the gateway or the
+    // plugin.
     assert_eq!(verbs, ["check", "run"], "{repeated:?}");
 }
 
@@ -56,7 +57,7 @@ fn every_reason_is_listed() {
 
 #[test]
 fn nobody_reading_is_no_error() {
-    // The reader has gone before a byte is written.
+    // The reader closes the pipe before a byte is written.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     for args in [&["gateway", "reasons"][..], &["gateway", "reasons", "--json"], &["--help"]] {

@@ -1,5 +1,5 @@
-//! `equic get` and servers that mean harm by the plugins that they push: the download succeeds, or fails with a reason, and
-//! what the client prints and keeps in memory is bounded.
+//! Tests of `equic get` with servers that push hostile plugins. The download succeeds, or fails
+//! with a reason. The output and the memory of the client stay bounded.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,10 +21,10 @@ use equic_transport::operation::{
 
 use crate::common::{EQUIC, Out, finish};
 
-/// Bytes that `get` may print because of one connection's plugins.
+/// Maximum number of bytes that `get` may print because of one connection's plugins.
 const MOST_PRINTED: usize = 48 << 10;
 
-/// A server in this process, which ends with the test.
+/// A server in this process. It ends with the test.
 struct Hostile {
     address: SocketAddr,
     pin: String,
@@ -34,7 +34,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Starts a server whose connections have these hooks.
+    /// Starts a server with these hooks on its connections.
     fn start(attach: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static) -> Hostile {
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("policy.toml");
@@ -55,7 +55,7 @@ impl Hostile {
         Hostile { address, pin, _folder: folder, policy, _runtime: runtime }
     }
 
-    /// Downloads from it, and takes its plugins.
+    /// Downloads from the server and accepts its plugins.
     fn get(&self, rest: &[&str]) -> Out {
         let mut command = Command::new(EQUIC);
         command.args(["get", "--discard", "--pin", &self.pin, "--accept-plugins"]);
@@ -64,14 +64,14 @@ impl Hostile {
     }
 }
 
-/// Checks that a download succeeded, and that its plugins made it print little.
+/// Checks that a download succeeded, and that its plugins caused little output.
 fn assert_succeeds(what: &str, got: &Out) {
     assert_eq!(got.code, Some(0), "{what}: {got:?}");
     let printed = got.stdout.len() + got.stderr.len();
     assert!(printed <= MOST_PRINTED, "{what}: {printed} bytes printed");
 }
 
-/// A server that pushes these bundles, whatever they are.
+/// Starts a server that pushes these bundles, valid or not.
 fn pushing(bundles: Vec<Push>) -> Hostile {
     let bundles: Vec<Arc<Push>> = bundles.into_iter().map(Arc::new).collect();
     Hostile::start(move |connection| {
@@ -103,7 +103,7 @@ fn built(name: &str, source: &str, rest: &str) -> Vec<u8> {
     pack(&manifest(name, rest), &object, None).unwrap()
 }
 
-/// A bundle that is well-formed up to its manifest, which is this text.
+/// Returns a bundle that is well-formed except for its manifest, which is this text.
 fn with_manifest(sound: &[u8], text: &[u8]) -> Vec<u8> {
     let header = &sound[..16];
     let length = usize::from(header[8]) * 256 + usize::from(header[9]);
@@ -176,14 +176,14 @@ fn plugins_that_write_without_end_fill_neither_terminal_nor_log() {
     }
 }
 
-/// A hook that sends frames of the exchange, whatever its rules are, as many in a row as it is given.
+/// A hook that sends the given frames of the exchange, regardless of the protocol's rules.
 struct Rude(VecDeque<Vec<u8>>);
 
 impl Rude {
     fn queue(&self, host: &mut HookContext<'_>) {
         if let Some(frame) = self.0.front() {
             let kind = Kind::ALL[usize::from(frame[3])];
-            // If it is full, a frame is queued that will call for the next.
+            // If the queue is full, a frame that is already queued will call this hook again.
             let _ = host.queue_frame(kind.frame_type(), 0);
         }
     }
@@ -232,7 +232,7 @@ impl Hook for Rude {
     }
 }
 
-/// A server that sends these frames once the handshake is confirmed.
+/// Starts a server that sends these frames once the handshake is confirmed.
 fn rude(frames: Vec<Frame<'_>>) -> Hostile {
     let write = |frame: &Frame<'_>| {
         let mut room = [0; 1200];
@@ -256,7 +256,7 @@ fn rude(frames: Vec<Frame<'_>>) -> Hostile {
     })
 }
 
-/// An offer of a bundle that is never sent.
+/// Returns an offer of a bundle that is never sent.
 fn empty_offer(plugin: u64) -> Frame<'static> {
     let mut hash = [7; 32];
     hash[..8].copy_from_slice(&plugin.to_be_bytes());
@@ -273,7 +273,7 @@ fn empty_offer(plugin: u64) -> Frame<'static> {
 
 #[test]
 fn offers_without_end_are_refused_and_print_little() {
-    // As many as a connection may have.
+    // The maximum number of offers on a connection.
     let server = rude((0..MAX_OFFERS).map(empty_offer).collect());
     let got = server.get(&[]);
     assert_succeeds("offers without end", &got);
@@ -290,7 +290,7 @@ fn one_offer_too_many_ends_the_connection_with_a_reason() {
     let got = rude(frames).get(&["--timeout", "20s"]);
     let printed = got.stdout.len() + got.stderr.len();
     assert!(printed <= MOST_PRINTED, "{printed} bytes printed");
-    // The body may have come before.
+    // The whole body may have arrived before the error.
     assert!(got.code == Some(0) || got.stderr.contains("plugin ID 256"), "{got:?}");
 }
 

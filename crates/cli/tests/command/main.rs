@@ -1,8 +1,10 @@
-//! The command as a user runs it, a file for each part of it; [`arrows`] looks at how the workspace
-//! is built. Whole experiments are in `tests/long`, the gateway with servers and attacks in `tests/e2e`.
+//! Tests of the command from a user's view, with a file for each part. [`arrows`] checks how the
+//! workspace is built. Whole experiments are in `tests/long`, and tests of the gateway with servers
+//! and attacks are in `tests/e2e`.
 //!
-//! One program for all of them, as each is linked to everything that the command is. Tests run side by
-//! side: names of labs and gateways, ports and folders are each test's own.
+//! All of them are one test program, because each needs all the libraries of the command. Tests run
+//! in parallel, so each test uses its own names of labs and gateways, its own ports and its own
+//! directories.
 
 mod arrows;
 mod author;

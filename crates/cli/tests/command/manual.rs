@@ -1,4 +1,4 @@
-//! Man pages, completions, and the guide's list of reasons: they say what the command does.
+//! Tests that man pages, completions, and the guide's list of reasons match the command.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{ROOT, equic, finish};
 
-/// The names of all commands that help lists, as their man pages are called.
+/// Adds the names of the man pages of all commands that the help lists.
 fn listed(path: &[&str], names: &mut BTreeSet<String>) {
     names.insert([&["equic"], path].concat().join("-"));
     let help = equic(&[path, &["--help"]].concat()).ok();
@@ -19,7 +19,7 @@ fn listed(path: &[&str], names: &mut BTreeSet<String>) {
     }
 }
 
-/// Runs another program on a file; what it said, if it found fault.
+/// Runs another program on a file. Returns its output if it reports a problem.
 fn complaint(program: &str, args: &[&str], file: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).arg(file).stdin(Stdio::null());
@@ -51,7 +51,7 @@ fn a_page_says_what_help_says() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.1");
     std::fs::write(&file, &page).unwrap();
-    // -c: without escape sequences.
+    // `-c` disables escape sequences.
     let mut command = Command::new("groff");
     command.args(["-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rLL=2000n"]).arg(&file);
     let text = finish(command).ok();
@@ -61,7 +61,7 @@ fn a_page_says_what_help_says() {
     {
         assert!(text.contains(option), "{option} is not in the page:\n{text}");
     }
-    // Examples stay lines.
+    // Lines of examples must not be joined.
     let example = help.lines().find(|line| line.starts_with("  equic gateway run --c")).unwrap();
     assert!(text.lines().any(|line| line.trim() == example.trim()), "{example}:\n{text}");
     assert!(text.contains("equic-gateway(1)"), "{text}");
@@ -73,7 +73,7 @@ fn a_synopsis_names_what_options_take() {
         let page = equic(&[&["man"], command].concat()).ok();
         let lines = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").skip(1);
         let lines = lines.take_while(|line| !line.starts_with(".SH"));
-        // Without what a formatter is told, fonts and escapes.
+        // Remove requests, fonts and escapes of the formatter.
         let text: String = lines.filter(|line| !line.starts_with('.')).collect();
         ["\\fB", "\\fI", "\\fR"]
             .iter()

@@ -1,5 +1,5 @@
-//! Metrics, as a real Prometheus scrapes them, with the board and the alerts of docs/grafana; and the
-//! HTTP side against clients that mean harm.
+//! Tests of metrics with a real Prometheus, with the dashboard and the alerts of docs/grafana. Also
+//! tests the HTTP server with hostile clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use crate::common::{
 use equic_lab::Namespace;
 use serde_json::{Value, json};
 
-/// In the server's namespace every port is free.
+/// Every port is free in the server's network namespace.
 const PROMETHEUS: &str = "127.0.0.1:9090";
 const OF_RUN: &str = "127.0.0.1:9433";
 const OF_EXPORTER: &str = "127.0.0.1:9434";
 
-/// An answer of an HTTP server.
+/// A response of an HTTP server.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -26,7 +26,7 @@ struct Answer {
     body: String,
 }
 
-/// Sends a request as it is and reads until the server closes.
+/// Sends a request unchanged, and reads until the server closes the connection.
 fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -40,17 +40,17 @@ fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<Answer> {
 }
 
 fn get_at(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
-    // With HTTP/1.0 nothing comes in chunks.
+    // With HTTP/1.0, responses are not chunked.
     exchange(address, format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").as_bytes())
 }
 
-/// The same on a host of a lab.
+/// Requests a page from a host of a lab.
 fn get(host: &Namespace, address: &str, path: &str) -> std::io::Result<Answer> {
     let address: SocketAddr = address.parse().expect("an address");
     host.run(|| get_at(address, path)).expect("the namespace is there")
 }
 
-/// Ends with the value.
+/// A child process, which is killed when dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -60,7 +60,7 @@ impl Drop for Process {
     }
 }
 
-/// A Prometheus on a host.
+/// A Prometheus that runs on a host.
 struct Prometheus<'a> {
     host: &'a Namespace,
     _process: Process,
@@ -94,7 +94,7 @@ impl<'a> Prometheus<'a> {
         value["data"].clone()
     }
 
-    /// The result of an instant query: it must evaluate.
+    /// Returns the result of an instant query. Panics if the query is not valid.
     fn query(&self, expression: &str) -> Vec<Value> {
         let encoded: String =
             expression.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
@@ -102,7 +102,7 @@ impl<'a> Prometheus<'a> {
         data["result"].as_array().expect("a vector").clone()
     }
 
-    /// The values of the series, as numbers.
+    /// Returns the values of the series as numbers.
     fn values(&self, expression: &str) -> Vec<f64> {
         let number =
             |row: &Value| row["value"][1].as_str().expect("a value").parse().expect("a number");
@@ -110,13 +110,14 @@ impl<'a> Prometheus<'a> {
     }
 }
 
-/// Counting what programs cost, while it lives (bpf(2), BPF_ENABLE_STATS).
+/// Makes the kernel measure the run time of BPF programs as long as the descriptor is open (bpf(2),
+/// BPF_ENABLE_STATS).
 fn count_run_time() -> std::os::fd::OwnedFd {
     use std::os::fd::FromRawFd as _;
-    // SAFETY: no pointers; gives a new descriptor or a negative number.
+    // SAFETY: the call takes no pointers. It returns a new descriptor or a negative number.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(fd >= 0, "bpf_enable_stats: {}", std::io::Error::last_os_error());
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the descriptor is new and has no other owner.
     unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }
 }
 
@@ -129,7 +130,7 @@ fn strs(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-/// Every expression of the board, with the title of its panel.
+/// Returns every expression of the dashboard, with the title of its panel.
 fn board() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/grafana/equic-gateway.json")).unwrap();
     let board: Value = serde_json::from_str(&text).expect("the board is JSON");
@@ -191,12 +192,12 @@ fn prometheus_scrapes_board_and_alerts_work() {
         let up = targets.iter().filter(|target| target["health"] == "up").count();
         (targets.len() == 2 && up == 2).then_some(())
     });
-    // What a scrape has brought can be asked for a moment after the target is up.
+    // The data of a scrape is visible to queries a moment after the target is up.
     eventually("both say that they are up", || {
         (prometheus.values("equic_up") == [1.0, 1.0]).then_some(())
     });
 
-    // So many packets, and no more: the counters say the same to the packet.
+    // Send an exact number of packets. The counters must agree to the packet.
     let target = format!("{}:443", v4(server));
     let garbage = flood("garbage", &target, &["--packets", "70", "--duration", "20s"]);
     equic_lab_in(lab.client(1), &strs(&garbage)).ok();
@@ -242,7 +243,7 @@ fn prometheus_scrapes_board_and_alerts_work() {
     an_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
 }
 
-/// Under an attack, so that there are drops and new connections.
+/// Checks the dashboard under an attack, so that there are drops and new connections.
 fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
     let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
@@ -299,7 +300,7 @@ fn an_exporter_outlives_the_gateway(
     assert_eq!(prometheus.values(&format!("{up} and on () sum(equic_packets_total) >= 0")), [1.0]);
 }
 
-/// Runs promtool, and asserts that it accepts the input.
+/// Runs promtool, and checks that it accepts the input.
 fn promtool(args: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -317,7 +318,7 @@ fn the_alerts_hold_what_they_promise() {
     promtool(&["test", "rules", &file("alerts.test.yml")], "");
 }
 
-/// A gateway whose configuration says where to answer, and that place.
+/// Starts a gateway whose configuration contains the address for metrics. Returns that address too.
 fn configured(host: &Namespace, name: &str) -> (Running, String) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = format!(
@@ -346,7 +347,8 @@ fn promtool_finds_nothing_to_blame() {
     promtool(&["check", "metrics"], &answer.body);
     let once = equic(&["gateway", "metrics", "--once", "--gateway", name]).ok();
     promtool(&["check", "metrics"], &once);
-    // Every reason of every service from the start, so that the first packet is an increase.
+    // Every reason of every service has a series from the start, so that the first packet is an
+    // increase.
     let series =
         |text: &str| text.lines().filter(|l| l.starts_with("equic_packets_total{")).count();
     let reasons = equic_gateway::Reason::all().len();
@@ -378,17 +380,18 @@ fn clients_that_mean_harm_keep_nobody_out() {
     let head = ask(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(head.status == 200 && head.body.is_empty(), "{head:?}");
     assert!(ask(b"PUT / HTTP/1.1\r\n\r\n").unwrap().head.contains("allow: get, head"));
-    // A head without an end is cut off.
+    // The server must reject headers that never end.
     let endless = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'a'; 100_000]].concat();
     let refused = ask(&endless);
     assert!(refused.as_ref().is_ok_and(|a| a.status == 431) || refused.is_err(), "{refused:?}");
 
-    // Many who hold on and say nothing, or little.
+    // 200 clients connect and send nothing, or only a part of a request.
     let held: Vec<TcpStream> = host
         .run(|| {
             let hold = |index: usize| {
                 let mut stream = TcpStream::connect(address).expect("a connection");
-                // May be cut off at any time by those that come later.
+                // Ignore errors, because the server may close the connection at any time for a
+                // later client.
                 let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nHo"[..index % 25]);
                 stream
             };
@@ -397,10 +400,11 @@ fn clients_that_mean_harm_keep_nobody_out() {
         .unwrap();
     let answer = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(answer.status == 200 && answer.body.contains("equic_up 1"), "{answer:?}");
-    // And they do not stay.
+    // The server must close these connections.
     for mut stream in held {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // A read with a timeout ends early when the process is stopped for a moment (`man 7 signal`).
+        // A read with a timeout returns early if the process is stopped for a moment (`man 7
+        // signal`).
         let ended = loop {
             match stream.read(&mut [0; 512]) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -412,7 +416,8 @@ fn clients_that_mean_harm_keep_nobody_out() {
     }
 }
 
-/// As `printf ... | nc -N` does: nothing more is sent behind the request, and the answer comes all the same.
+/// A client that closes its sending side after the request, like `printf ... | nc -N`, must still
+/// get the response.
 #[test]
 fn client_that_closes_its_half_is_answered() {
     let Some(lab) = lab("cli-half", 1) else { return };
@@ -424,7 +429,7 @@ fn client_that_closes_its_half_is_answered() {
         ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
         ("GET /healthz HTTP/1.0\r\n\r\n", "200"),
         ("GET /x HTTP/1.0\r\n\r\n", "404"),
-        // Of several requests on a connection the first is answered.
+        // Of several requests on a connection, only the first is answered.
         ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
     ] {
         let answer = server.run(|| {
@@ -433,14 +438,15 @@ fn client_that_closes_its_half_is_answered() {
             stream.write_all(request.as_bytes()).expect("it reads");
             stream.shutdown(std::net::Shutdown::Write).expect("it is open");
             let mut bytes = Vec::new();
-            // What is not read of a request resets the connection, behind the answer.
+            // The unread rest of the request makes the kernel reset the connection after the
+            // response.
             let _ = stream.read_to_end(&mut bytes);
             String::from_utf8(bytes).expect("text")
         });
         let answer = answer.expect("the namespace is there");
         assert_eq!(answer.split(' ').nth(1), Some(status), "{request:?}: {answer:?}");
     }
-    // Half of a request is none.
+    // An incomplete request gets no response.
     let half = server.run(|| {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -468,7 +474,7 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     for args in [&run[..], &["gateway", "metrics", "--gateway", name, "--listen", &address]] {
         let out = equic_in(lab.server(), args);
         assert_eq!(out.code, Some(1), "{out:?}");
-        assert!(out.stderr.contains(&format!("cannot answer on {address}")), "{out:?}");
+        assert!(out.stderr.contains(&format!("cannot listen on {address}")), "{out:?}");
         assert!(out.stderr.contains("another process listens there"), "{out:?}");
     }
     let mut ip = lab.server().command("ip");
@@ -478,7 +484,8 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     assert!(out.code == Some(2) && out.stderr.contains("--listen"), "{out:?}");
 }
 
-/// A gateway with a socket has given up CAP_SYS_ADMIN: nothing can be opened by its id any more.
+/// A gateway with a socket has dropped CAP_SYS_ADMIN, so it can no longer open BPF objects by their
+/// ID.
 #[test]
 fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     let Some(lab) = lab("cli-scrape", 1) else { return };
@@ -492,7 +499,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     let more = ["--name", name, "--metrics", OF_RUN, "--socket", socket.to_str().unwrap()];
     let gateway = Running::start(command, &[&args[..], &more].concat());
     gateway.event("metrics");
-    // One packet, so that the kernel has something to say of the program's runs.
+    // Send some packets, so that the kernel has run times of the program.
     let target = format!("{}:443", v4(server));
     let one = flood("garbage", &target, &["--packets", "5", "--duration", "20s"]);
     equic_lab_in(lab.client(0), &strs(&one)).ok();
@@ -504,7 +511,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     let healthz = || get(server, OF_RUN, "/healthz").expect("it answers");
     assert_eq!(healthz().status, 200);
 
-    // Now it is short of descriptors: an answer takes the last one there is.
+    // Limit the descriptors so that a response takes the last free one.
     let limit = |soft: usize| {
         let mut prlimit = Command::new("prlimit");
         prlimit.args(["--pid", &gateway.pid().to_string(), &format!("--nofile={soft}:")]);
@@ -517,7 +524,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
         let free = |below: usize| below - open.iter().filter(|fd| **fd < below).count();
         limit((0..).find(|below| free(*below) == 1).unwrap());
     };
-    // The answer before may still be on its way, with a descriptor that is free again later.
+    // A previous response may still hold a descriptor that becomes free later, so repeat this.
     eventually("a scrape fails", || {
         short();
         (scrape().status == 500).then_some(())

@@ -1,10 +1,10 @@
-//! Commands that are `equic-lab`'s now: the old name says the new one.
+//! Tests of commands that now belong to `equic-lab`: the old name prints the new one.
 
 use std::process::Command;
 
 use crate::common::{EQUIC, EQUIC_LAB, commands, equic, finish};
 
-/// Old commands, and the new ones.
+/// Old commands, and their new names.
 const MOVED: [(&[&str], &str); 15] = [
     (&["demo"], "demo"),
     (&["bench"], "bench"),
@@ -38,8 +38,9 @@ fn an_old_name_says_the_new_one() {
 fn the_package_is_named_where_the_laboratory_is_not_installed() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let alone = own.path().join("equic");
-    // A link to it would be followed. The copy is another process's: one that this process has open for writing while
-    // another test starts a child could not be started (ETXTBSY).
+    // Copy the program, because a link would be followed. Use another process for that, because a
+    // file that this process has open for writing while another test starts a child could not be
+    // executed (ETXTBSY).
     let copy = |from: &str, to: &std::path::Path| {
         let mut command = Command::new("cp");
         command.arg(from).arg(to);
@@ -59,7 +60,7 @@ fn the_package_is_named_where_the_laboratory_is_not_installed() {
     assert_eq!(said(), "equic: this command is now `equic-lab demo`\n");
 }
 
-/// Other wrong usage is reported as before.
+/// Other usage errors are reported as before.
 #[test]
 fn no_other_command_has_moved() {
     for args in [&["benchmark"][..], &["plugin", "bench-it"], &["gateway", "demo"]] {

@@ -1,4 +1,5 @@
-//! `equic plugin`: from an empty folder to a plugin on connections; `--plugin` of `serve` and `get`.
+//! Tests of `equic plugin`, from an empty folder to a plugin on connections, and of `--plugin` of
+//! `serve` and `get`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// A plugin in a folder of this name: C, and the manifest's lines behind the usual ones.
+/// Builds a plugin in a folder of this name from C code and additional lines of the manifest.
 fn plugin(folder: &Path, name: &str, manifest: &str, source: &str) -> String {
     let folder = folder.join(name);
     std::fs::create_dir(&folder).unwrap();
@@ -50,7 +51,7 @@ fn from_an_empty_folder_to_a_run() {
     let bundle = seldom.join("seldom.qplug");
     let bundle = text(&bundle);
     let check = equic(&["plugin", "check", bundle]).ok();
-    assert!(check.contains("would run as one's own plugin, with observe, tune"), "{check}");
+    assert!(check.contains("would run as a local plugin, with observe, tune"), "{check}");
     let run = ["plugin", "run", bundle, "--on", "client", "--rate", "20", "--calls", "5"];
     let played = equic(&run).ok();
     assert!(played.contains("replace AckPolicy(space 2) -> threshold 10, max_delay "), "{played}");
@@ -85,7 +86,7 @@ fn signed_bundles_and_policies() {
     assert_eq!((&seen["signed_by"], &seen["name"]), (&Value::from(public), &Value::from("reno")));
     let mode = std::os::unix::fs::PermissionsExt::mode(&key.metadata().unwrap().permissions());
     assert_eq!(mode & 0o077, 0, "a private key is nobody else's to read");
-    // A bundle of which one bit is changed.
+    // A bundle with one changed bit.
     let mut bytes = std::fs::read(&bundle).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -94,7 +95,8 @@ fn signed_bundles_and_policies() {
     assert!(broken.code == Some(1) && broken.stderr.contains("hash"), "{broken:?}");
 }
 
-/// Files and folders of bundles, with one that is cut among them; a link out of the folder is not followed.
+/// `list` gets files and folders with bundles, one of which is truncated. It must not follow a link
+/// out of the folder.
 #[test]
 fn bundles_are_listed() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +123,7 @@ fn bundles_are_listed() {
     let of = |at: usize, key: &str| rows["plugins"][at]["bundle"][key].clone();
     assert_eq!((of(0, "name"), of(0, "signed_by")), ("cap".into(), Value::Null));
     assert_eq!((of(1, "name"), of(1, "signed_by")), ("reno".into(), key.into()));
-    // One that is cut is no bundle; the others are listed all the same.
+    // A truncated file is reported as invalid, and the other bundles are still listed.
     let whole = std::fs::read(&cap).unwrap();
     std::fs::write(&cap, &whole[..whole.len() - 1]).unwrap();
     let out = equic(&list);
@@ -131,7 +133,8 @@ fn bundles_are_listed() {
     assert!(nowhere.code == Some(1) && nowhere.stderr.contains("cannot read"), "{nowhere:?}");
 }
 
-/// A bundle into a log, past a policy that wants it there, and the log before a monitor: honest, then cut.
+/// Adds a bundle to a log, checks it with a policy that requires the log, and runs the monitor:
+/// first on the honest log, then on a truncated one.
 #[test]
 fn logs_and_what_watches_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,16 +170,17 @@ fn logs_and_what_watches_them() {
     equic(&["plugin", "log", "append", &at("log"), &cap, "--key", &at("log.key")]).ok();
     let json = equic(&[&watch[..], &["--json", "--bundle", &cap]].concat()).json();
     assert_eq!((&json["size"], &json["new"][0]["name"]), (&Value::from(2), &Value::from("cap")));
-    // The proof follows from the log's files alone.
+    // The proof can be created from the log's files without its key.
     equic(&["plugin", "log", "staple", &at("log"), &reno]).ok();
-    // An entry is taken back: the head of before is signed, and all the same it is seen.
+    // Remove the last entry. The old head has a valid signature, but the monitor must detect the
+    // removal.
     std::fs::write(Path::new(&at("log")).join("head"), before).unwrap();
     let cut = equic(&watch);
     assert!(cut.code == Some(1) && cut.stderr.contains("TRUNCATED"), "{cut:?}");
     assert!(equic(&watch).stderr.contains("TRUNCATED"), "and it is not forgotten");
 }
 
-/// Writes a program `equic-prove` beside a copy of the command, and returns the copy.
+/// Writes a program `equic-prove` next to a copy of the command, and returns the copy.
 fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
     let run = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
@@ -185,13 +189,14 @@ fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
     };
     let command = folder.join("equic");
     run("cp", &[EQUIC.path(), text(&command)]);
-    // By another process: one that this process has open for writing could not be started (ETXTBSY).
+    // Use another process: a program that this process has open for writing could not be executed
+    // (ETXTBSY).
     let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
     run("sh", &["-c", write, text(&folder.join("equic-prove")), &format!("#!/bin/sh\n{script}")]);
     command
 }
 
-/// What `check` makes of the answers of equic-prove, which has tests of its own (`prove/`).
+/// Tests how `check` handles the answers of equic-prove. That program has its own tests (`prove/`).
 #[test]
 fn a_proof_is_looked_for_by_another_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,29 +206,29 @@ fn a_proof_is_looked_for_by_another_program() {
         command.args(["plugin", "check", &reno]).args(more).env("PATH", folder.path());
         finish(command)
     };
-    // Without it the check is what it was, unless it has to be there.
+    // Without equic-prove, the check still succeeds, except with `--strict`.
     let alone = Path::new(EQUIC.path());
     if !alone.with_file_name("equic-prove").exists() {
         let said = check(alone, &[]);
         assert!(
-            said.code == Some(0) && said.stderr.contains("no proof was looked for"),
+            said.code == Some(0) && said.stderr.contains("no proof was searched for"),
             "{said:?}"
         );
         assert_eq!(check(alone, &["--strict"]).code, Some(1));
     }
     let proved = with_prover(folder.path(), "printf 'proved\ton_acked\nproved\ton_event\n'");
     let said = check(&proved, &["--strict"]).ok();
-    assert!(said.contains("on_event: proved to keep within its memory and to end"), "{said}");
-    // It is told which functions, with how many bytes of words, and which helpers.
+    assert!(said.contains("on_event: proved to stay within its memory and to terminate"), "{said}");
+    // equic-prove must receive the functions, the size of their words, and the helpers.
     let asked = text(folder.path()).to_owned() + "/asked";
     with_prover(folder.path(), &format!("while read -r line; do echo \"$line\"; done >{asked}"));
     let said = check(&proved, &[]);
-    assert!(said.stderr.contains("on_acked: not looked at: PREVAIL failed"), "{said:?}");
+    assert!(said.stderr.contains("on_acked: skipped: PREVAIL failed"), "{said:?}");
     let asked = std::fs::read_to_string(asked).unwrap();
     for line in ["function\ton_acked\t32", "helper\t1\tn", "helper\t2\tnn", "helper\t4\trsn"] {
         assert!(asked.lines().any(|one| one == line), "{asked}");
     }
-    // A finding is a warning, or an error if it is asked for.
+    // A finding is a warning, or an error with `--strict`.
     let finding = "printf 'proved\ton_acked\nfinding\ton_event\t3\treno.c\t44\tno bound\n'";
     with_prover(folder.path(), finding);
     let said = check(&proved, &[]);
@@ -231,14 +236,11 @@ fn a_proof_is_looked_for_by_another_program() {
     let warning = "warning: reno.c:44: in on_event: no proof: no bound";
     assert!(said.stderr.contains(warning), "{said:?}");
     assert_eq!(check(&proved, &["--strict"]).code, Some(1));
-    // One that does not end is ended.
+    // A prover that does not end is killed.
     with_prover(folder.path(), "printf 'proved\ton_acked\n'; while :; do :; done");
     let said = check(&proved, &["--proof-limit", "1s"]);
     assert!(said.stdout.contains("on_acked: proved"), "{said:?}");
-    assert!(
-        said.stderr.contains("on_event: not looked at: there was no answer within 1s"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("on_event: skipped: there was no answer within 1s"), "{said:?}");
 }
 
 #[test]
@@ -263,7 +265,7 @@ fn what_cannot_be_built_says_why() {
     assert!(!seldom.join("seldom.qplug").exists(), "what would not run is not written");
 }
 
-/// A server that is run with these arguments, and a response of so many bytes fetched from it.
+/// Starts a server with these arguments, and fetches a response of `bytes` bytes from it.
 fn fetch(serve: &[&str], get: &[&str], bytes: u64) -> Out {
     let serve = [&["serve", "--json", "--listen", "127.0.0.1:0"], serve].concat();
     let server = Running::start(Command::new(EQUIC), &serve);
@@ -273,12 +275,12 @@ fn fetch(serve: &[&str], get: &[&str], bytes: u64) -> Out {
     let mut command = Command::new(EQUIC);
     command.env("EQUIC_LOG", "warn").args(["get", "--pin", pin, "--json"]).args(get).arg(&url);
     let out = finish(command);
-    // It is 1 if the server's plugin failed.
+    // The exit code is 1 if the server's plugin failed.
     assert!(matches!(server.terminate().code(), Some(0 | 1)));
     out
 }
 
-/// The largest congestion window in the logs of this folder.
+/// Returns the largest congestion window in the logs of this folder.
 fn largest_window(folder: &Path) -> u64 {
     let mut largest = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -308,12 +310,12 @@ fn a_server_with_a_plugin_caps_its_window() {
     assert!((2_400..=30_000).contains(&capped), "{capped}");
 }
 
-/// Lines of JSON.
+/// Returns the JSON lines of the output.
 fn lines(out: &Out) -> Vec<Value> {
     out.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A plugin whose only function, in the place of AckPolicy, never ends.
+/// Builds a plugin whose only function, which replaces AckPolicy, never ends.
 fn endless(folder: &Path) -> String {
     let manifest = "capabilities = [\"observe\", \"tune\"]\n[[operations]]\noperation = \"AckPolicy\"\nanchor = \"replace\"\nfunction = \"run\"\n";
     let source = "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }";
@@ -326,7 +328,7 @@ fn own_plugin_that_fails_is_reported_by_get() {
     let hostile = endless(folder.path());
     let got = fetch(&[], &["--plugin", &hostile], 300_000);
     assert_eq!(got.code, Some(1), "{got:?}");
-    let told = "equic: the plugin hostile failed and was taken off: AckPolicy: ";
+    let told = "equic: the plugin hostile failed and was detached: AckPolicy: ";
     assert!(got.stderr.contains(told), "{got:?}");
     assert!(got.stderr.contains("the budget is used up"), "{got:?}");
     let [url, plugin] = &lines(&got)[..] else { panic!("{got:?}") };
@@ -358,7 +360,7 @@ fn own_plugin_that_fails_is_reported_by_serve() {
     assert_eq!(status.code(), Some(1), "the exit status reports the failure");
 }
 
-/// What can never be attached is refused by every command, before the first packet.
+/// A plugin that can never be attached is refused by every command, before the first packet.
 #[test]
 fn own_plugin_that_cannot_be_attached_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,7 +380,7 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
     };
     refused(equic(&["plugin", "build", text(&dir)]));
     assert!(!dir.join("noparse.qplug").exists());
-    // A bundle that another tool made.
+    // A bundle that another tool packed.
     let sdk = Path::new(ROOT).join("plugins/sdk");
     let object = dir.join("noparse.o");
     equic_plugin_kit::compile(&dir.join("noparse.c"), &object, &sdk).unwrap();
@@ -393,7 +395,8 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
     refused(equic(&["serve", "--listen", "127.0.0.1:0", "--plugin", text(&file)]));
 }
 
-/// A plugin of one's own declares a transport parameter in the handshake, and hears of the peer's.
+/// A local plugin declares a transport parameter in the handshake, and receives the parameter of
+/// the peer.
 #[test]
 fn a_plugin_declares_a_transport_parameter() {
     let folder = tempfile::tempdir().unwrap();
@@ -407,7 +410,8 @@ operation = \"PeerParameter\"
 anchor = \"replace\"
 function = \"hears\"
 ";
-    // The one that hears of the other's fails, which is reported.
+    // The plugin fails when it receives the peer's parameter, so the failure shows that it was
+    // called.
     let source = "
         equic_u64 declares(struct equic_write_parameters *call, equic_u8 *bytes)
         {

@@ -1,4 +1,4 @@
-//! Logs of connections: `--qlog-dir`, `--trace`, QLOGDIR.
+//! Tests of logs of connections: `--qlog-dir`, `--trace`, QLOGDIR.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{EQUIC, Running, equic};
 use serde_json::Value;
 
-/// The records of a JSON text sequence (RFC 7464).
+/// Returns the records of a JSON text sequence (RFC 7464).
 fn records(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut records = text.split('\u{1e}');
@@ -54,7 +54,7 @@ fn both_ends_write_files_and_the_trace_is_readable() {
     assert!(trace.contains("CLOSE(application 256"), "its end is there, too: {trace}");
 }
 
-/// A file grows no further than it may, and says why it ends.
+/// A file ends at the size limit, and its last record says why.
 #[test]
 fn a_file_is_no_longer_than_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn a_file_is_no_longer_than_it_may_be() {
     assert_eq!(records.iter().filter(|one| one["name"] == "loglevel:warning").count(), 1);
 }
 
-/// Before anything starts, in one line.
+/// The error is reported in one line, before anything starts.
 #[test]
 fn a_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every key of the configuration, changed by a reload of a gateway that runs: the new value is in force, or the
-//! reload is refused by the key's name and nothing has changed.
+//! Changes every key of the configuration by a reload of a running gateway. Either the new value is
+//! in force afterwards, or the reload is refused with the key's name and nothing has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use crate::common::{EQUIC, Out, Running, equic, eventually, finish, lab, unique};
 
-/// What has to come of a change.
+/// Expected result of a change.
 #[derive(Debug, Clone)]
 enum Then {
-    /// It is in force: this part of [`Scene::seen`] is that, and nothing else has changed.
+    /// The change is in force: this part of [`Scene::seen`] has this value, and nothing else has
+    /// changed.
     Live(&'static str, Value),
-    /// The reload is refused with "needs a restart: " and this.
+    /// The reload is refused with "needs a restart: " and this text.
     Restart(&'static str),
 }
 use Then::{Live, Restart};
@@ -23,7 +24,7 @@ use Then::{Live, Restart};
 /// A change of a key: its value as TOML, empty to remove the key or the table.
 type Row = (&'static str, String, Then);
 
-/// Tables of a file, each with its keys and values as TOML.
+/// Tables of a file. Each has keys and values as TOML.
 type Document = BTreeMap<&'static str, Vec<(String, String)>>;
 
 /// A gateway with a configuration file and list files.
@@ -96,12 +97,13 @@ impl Scene {
         std::fs::write(self.path().join("equic.toml"), text).unwrap();
     }
 
-    /// The file with one key changed.
+    /// Returns the file with one key changed.
     fn changed(&self, key: &str, value: &str) -> Document {
         let mut document = self.base();
         if let Some((table, _)) = document.iter().find(|(table, _)| **table == key) {
             let table = *table;
-            // A second service is written behind the first; without interfaces there is no gateway.
+            // Adding the table `service` appends a second service. The table `gateway` keeps its
+            // interfaces, because they are required.
             if table == "gateway" {
                 document.get_mut(table).unwrap().retain(|(key, _)| key == "interfaces");
             } else if value.is_empty() {
@@ -123,7 +125,7 @@ impl Scene {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    /// Everything of the configuration that can be seen in the gateway.
+    /// Returns the whole configuration as it is visible in the gateway.
     fn seen(&self) -> Value {
         let status = self.equic(&["status", "--json"]).json();
         let lists = self.equic(&["lists", "--json"]).json();
@@ -150,7 +152,7 @@ fn service(key: &'static str, at: &'static str, value: &str) -> Row {
     (key, value.to_owned(), Live(at, value.trim_matches('"').into()))
 }
 
-/// A change of the lists, with what is on them then.
+/// Returns a change of the lists, and their expected entries.
 fn lists(key: &'static str, value: &str, deny: &[&str], allow: &[&str]) -> Row {
     let denied = deny.iter().map(|prefix| ((*prefix).to_owned(), json!("deny")));
     let allowed = allow.iter().map(|prefix| ((*prefix).to_owned(), json!("allow")));
@@ -290,7 +292,7 @@ fn override_rows() -> Vec<Row> {
     let rate = "20/s burst 40";
     let bytes = "10MB/s burst 1MB";
     let text = |value: &str| format!("\"{value}\"");
-    // Rates of bytes are shown in the units that they are read in.
+    // Rates of bytes are displayed in plain bytes.
     let shown = json!({ "bytes_per_source": "10000000/s burst 1000000" });
     vec![
         ("service.override", String::new(), Live("/service/override", Value::Null)),
@@ -310,12 +312,12 @@ fn override_rows() -> Vec<Row> {
     ]
 }
 
-/// Without the part that a row is about.
+/// Removes the part that the row changes.
 fn without(mut seen: Value, at: &str) -> Value {
     if let Some(part) = seen.pointer_mut(at) {
         *part = Value::Null;
     } else {
-        // A key that is left out where it has no value.
+        // This key is missing in the output if it has no value.
         let (parent, key) = at.rsplit_once('/').unwrap();
         seen.pointer_mut(parent).unwrap()[key] = Value::Null;
     }

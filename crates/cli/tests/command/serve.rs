@@ -1,4 +1,4 @@
-//! `serve` and `get`, alone and with a gateway.
+//! Tests of `serve` and `get`, without and with a gateway.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -40,7 +40,7 @@ fn files_are_served_and_fetched() {
 
     assert_eq!(get(&[&url("/page.txt")]).ok(), body);
     assert_eq!(get(&[&url("/page.txt"), &url("/health")]).ok(), format!("{body}ok\n"));
-    // This server takes no early data, which changes nothing.
+    // This server does not accept 0-RTT. The client must work as usual.
     let early = get(&["--0rtt", "--json", &url("/page.txt"), &url("/health")]).ok();
     let early: Vec<Value> = early.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [page, health] = &early[..] else { panic!("{early:?}") };
@@ -89,7 +89,7 @@ fn early_requests_are_taken_where_that_is_wanted() {
     assert!(server.terminate().success());
 }
 
-/// Version 2 is spoken where both ends were told to (RFC 9369), and the logs of both say so.
+/// Version 2 is used if both ends enable it (RFC 9369), and the logs of both show it.
 #[test]
 fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
     const UPGRADE: &str = "--upgrade-to-v2";
@@ -118,8 +118,8 @@ fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
     assert_eq!(upgraded.count(), 1, "one connection of four");
 }
 
-/// Many URLs at once over one connection, each into a file of its name.
-/// A client in the middle of a download learns of the server's end from the next process.
+/// Restarts a server during a download. The new process must reset the connection with the same
+/// reset key.
 #[test]
 fn reset_key_outlives_the_server() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn reset_key_outlives_the_server() {
     server.wait();
     let (server, _) = start(text(&ready, "address"));
     let ended = runtime.block_on(async {
-        // What the client does when it goes on: any packet of its own.
+        // A client that wants to continue sends some packet, here with a new stream.
         if let Ok(mut stream) = connection.open_uni().await {
             let _ = stream.write_all(&[0x21]).await;
         }
@@ -152,14 +152,14 @@ fn reset_key_outlives_the_server() {
     assert!(matches!(ended, quinn::ConnectionError::Reset), "{ended}");
     assert!(runtime.block_on(download.read_to_end(1 << 30)).is_err());
     drop(endpoint);
-    // New clients are served as before.
+    // New clients are served as usual.
     let url = format!("https://{address}/health");
     let pin = ["get", "--pin", text(&ready, "fingerprint"), &url];
     assert_eq!(equic(&pin).ok(), "ok\n");
     assert!(server.terminate().success());
 }
 
-/// A connection that never times out, on which a response has begun to come.
+/// Opens a connection that never times out, and starts a download on it.
 async fn downloading(
     server: SocketAddr,
     certificate: &Path,
@@ -182,7 +182,7 @@ async fn downloading(
     let connecting = endpoint.connect_with(config, server, "localhost").unwrap();
     let connection = tokio::time::timeout(PATIENCE, connecting).await.unwrap().unwrap();
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    // GET, https, :authority and :path (RFC 9204 s.4.5).
+    // Header fields: GET, https, :authority and :path (RFC 9204 s.4.5).
     let fields =
         [&[0, 0, 0xd1, 0xd7, 0x50, 9][..], b"localhost", &[0x51, 17], b"/bytes/1000000000"]
             .concat();
@@ -255,14 +255,15 @@ fn where_nothing_listens_is_said_instead_of_waited_for() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);
-    // Longer than a test may take.
+    // This timeout is longer than any test may take.
     let out = equic(&["get", "--timeout", "1h", &format!("https://{address}/")]);
     assert_eq!(out.code, Some(1), "{out:?}");
     let said = format!("cannot connect to {address}: nothing listens on that port");
     assert!(out.stderr.contains(&said) && out.stderr.lines().count() == 1, "{out:?}");
 }
 
-/// As `openssl req -x509` makes it. Each of the ways out that the message names is one.
+/// Uses a certificate as `openssl req -x509` creates it. Each of the solutions that the error
+/// message names must work.
 #[test]
 fn a_cas_certificate_as_a_servers_own_is_explained() {
     let directory = tempfile::tempdir().unwrap();
@@ -407,7 +408,8 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
     assert!(gateway.terminate().success());
 }
 
-/// Files of many responses are open at once; the soft limit of many systems, 1,024, is soon reached.
+/// Many responses have open files at the same time. The soft limit of many systems, 1,024, would
+/// not be enough.
 #[test]
 fn a_low_limit_of_descriptors_is_raised() {
     let mut command = Command::new("prlimit");
@@ -416,7 +418,7 @@ fn a_low_limit_of_descriptors_is_raised() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", ready["pid"])).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("4096"), "{line}");
-    // A threshold of none asks everybody.
+    // With a threshold of 0, every client gets a Retry packet.
     let url = format!("https://{}/health", text(&ready, "address"));
     assert_eq!(equic(&["get", "--pin", text(&ready, "fingerprint"), &url]).ok(), "ok\n");
     server.signal(nix::sys::signal::Signal::SIGTERM);
@@ -428,14 +430,14 @@ fn a_low_limit_of_descriptors_is_raised() {
 fn a_threshold_is_a_number_or_off() {
     let wrong = equic(&["serve", "--retry-threshold", "some"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
-    // Nobody has to ask for it: forged Initials shut no server out that was started without a word about them.
+    // The protection against forged Initials is on by default.
     let help = equic(&["serve", "--help"]).ok();
     let (_, option) = help.split_once("--retry-threshold <N>").expect("it is an option");
     let (_, default) = option.split_once("[default: ").expect("it has a default");
     assert!(default.starts_with("100]"), "{default:.40}");
 }
 
-/// At the socket, too, a server's address says which service it is.
+/// A server that joins through the socket gets the service with its address.
 #[test]
 fn a_server_at_the_socket_is_the_service_at_its_address() {
     let Some(lab) = lab("cli-which", 1) else { return };

@@ -1,4 +1,5 @@
-//! Services under a service manager: signals in the first moments, what the manager hears, and reloads by process.
+//! Tests of services under a service manager: signals during startup, notifications of the manager,
+//! and reloads by process ID.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn configure(folder: &Path, name: &str, rest: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// Runs the command under strace, which sends it a signal at a system call.
+/// Runs the command under strace, which sends it a signal at a given system call.
 fn signalled(mut host: Command, trace: &Path, which: &[&str], args: &[&str]) -> Running {
     host.args(["-qq", "-o", trace.to_str().unwrap()]).args(which).arg(EQUIC).args(args);
     host.stderr(Stdio::inherit());
@@ -33,7 +34,8 @@ fn pid_of(event: &Value) -> Pid {
     Pid::from_raw(i32::try_from(event["pid"].as_u64().expect("a number")).unwrap())
 }
 
-/// The signal comes as the configuration is opened, which is the first thing that the gateway does.
+/// The signal arrives while the gateway opens the configuration, which is the first thing that it
+/// does.
 #[test]
 fn signals_at_the_start_of_a_gateway_are_kept() {
     let Some(lab) = lab("cli-early", 1) else { return };
@@ -64,7 +66,7 @@ fn signals_at_the_start_of_a_server_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let strace = Command::new("strace");
-    // The runtime comes before anything listens to signals.
+    // The runtime is created before the signal handlers are active.
     let which = ["-e", "inject=epoll_create1:signal=SIGTERM:when=1"];
     let args = ["serve", "--json", "--listen", "127.0.0.1:0"];
     let mut server = signalled(strace, &trace, &which, &args);
@@ -72,7 +74,8 @@ fn signals_at_the_start_of_a_server_are_kept() {
     assert!(server.wait().success(), "{STRACE}");
 }
 
-/// The manager hears that the gateway is ready when a reload works, and of each reload when it is over.
+/// The manager is notified that the gateway is ready only when reloads work, and at the end of each
+/// reload.
 #[test]
 fn service_manager_hears_when_a_configuration_is_in_force() {
     let Some(lab) = lab("cli-notify", 1) else { return };
@@ -94,13 +97,13 @@ fn service_manager_hears_when_a_configuration_is_in_force() {
     let reload = || equic(&["gateway", "reload", "--pid", &gateway.pid().to_string()]);
     reload().ok();
     assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert!(heard().starts_with("READY=1\nSTATUS=configuration read again"));
+    assert!(heard().starts_with("READY=1\nSTATUS=configuration reloaded"));
     configure(folder.path(), &name, "group = \"g\"\n");
     let refused = reload();
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(heard().starts_with("RELOADING=1\n"));
     let status = heard();
-    assert!(status.starts_with("READY=1\nSTATUS=configuration NOT read again"), "{status}");
+    assert!(status.starts_with("READY=1\nSTATUS=configuration NOT reloaded"), "{status}");
     assert!(status.contains("needs a restart: service.web.group"), "{status}");
     let other = std::process::id().to_string();
     let none = equic(&["gateway", "reload", "--pid", &other]);

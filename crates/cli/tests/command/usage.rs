@@ -1,11 +1,11 @@
-//! Bad input: the exit code, and what is said.
+//! Tests of invalid input: the exit code and the error message.
 
 use crate::common::{EXAMPLE, equic, root, unique};
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
 
-/// Arguments, exit code, and what standard error says.
+/// Arguments, exit code, and expected text on standard error.
 type Case<'a> = (&'a [&'a str], i32, &'a str);
 
 fn check(cases: &[Case<'_>]) {
@@ -73,7 +73,7 @@ fn wrong_usage() {
         (&explain(&["--scid", "xy"]), USAGE, "not hex digits"),
         (&explain(&["--size", "70000"]), USAGE, "--size"),
         (&explain(&["--vlan", "4096"]), USAGE, "--vlan"),
-        (&explain(&["--dst", "2001:db8::1"]), USAGE, "not of one family"),
+        (&explain(&["--dst", "2001:db8::1"]), USAGE, "belong to different address families"),
         (&explain(&["--pcap", "x.pcap"]), USAGE, "cannot be used with"),
         (&["gateway", "explain", "--hex", "00", "--summary"], USAGE, "--pcap"),
         (&["serve", "--scheduler", "backup"], USAGE, "--paths N"),
@@ -137,7 +137,7 @@ fn what_cannot_be_done() {
         check(&[(&args, FAILED, part)]);
     }
     check(&[
-        (&["gateway", "run", "--config", &nowhere], USAGE, "give -i INTERFACE"),
+        (&["gateway", "run", "--config", &nowhere], USAGE, "use -i INTERFACE"),
         (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
         (&["serve", "--listen", "192.0.2.1:4433"], FAILED, "cannot listen on 192.0.2.1:4433"),
         (&["serve", "--cert", &text, "--key", &text], FAILED, "no certificate in"),
@@ -201,7 +201,7 @@ fn what_root_cannot_do_either() {
     ]);
 }
 
-/// However few files a command may open: it works, or says that it is that.
+/// With any limit of open files, the command either works or says that the limit is the problem.
 #[test]
 fn descriptors_that_run_out_are_named() {
     if !root("descriptors_that_run_out_are_named") {
@@ -212,7 +212,7 @@ fn descriptors_that_run_out_are_named() {
     let serve = ["serve", "--listen", "[::1]:0", "--gateway", &selector];
     let status = ["gateway", "status", "--gateway", &selector];
     let (mut worked, mut short) = (0, 0);
-    // Each number of descriptors near what the start needs, then some above it.
+    // Try every limit near the number that the start needs, and some above it.
     for limit in (4..40).chain((40..140).step_by(10)) {
         for args in [&explain[..], &serve, &status] {
             let mut command = std::process::Command::new("prlimit");

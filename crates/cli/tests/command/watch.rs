@@ -1,5 +1,5 @@
-//! The dashboard on a real terminal: the built command under a pseudo-terminal, a live gateway, a
-//! real flood.
+//! Tests of the dashboard on a pseudo-terminal: the built command, a running gateway, and a real
+//! flood.
 
 use std::io::{Read as _, Write as _};
 use std::num::NonZero;
@@ -15,18 +15,18 @@ use nix::unistd::Pid;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use serde_json::Value;
 
-/// The command on a terminal of its own. Killed when dropped.
+/// The command on its own terminal. It is killed when dropped.
 struct Session {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
-    // Keeps the terminal when the command has ended.
+    // Keeps the terminal open after the command has ended.
     _slave: Box<dyn SlavePty + Send>,
     keyboard: Box<dyn std::io::Write + Send>,
     screen: Arc<Mutex<vt100::Parser>>,
     before: Modes,
 }
 
-/// Mode flags of a terminal, for what is typed and written.
+/// Input and output mode flags of a terminal.
 type Modes = (u32, u32, u32, u32);
 
 impl Session {
@@ -67,7 +67,7 @@ impl Session {
         self.look(vt100::Screen::contents)
     }
 
-    /// Waits until all of this is on the screen.
+    /// Waits until the screen shows all of these texts.
     fn shows(&self, parts: &[&str]) -> String {
         self.until(parts, |text| parts.iter().all(|part| text.contains(part)))
     }
@@ -110,7 +110,7 @@ impl Session {
         kill(self.pid(), signal).expect("the child is ours");
     }
 
-    /// Waits until the command has taken the terminal over.
+    /// Waits until the command has taken over the terminal.
     fn taken(&self) {
         eventually("the alternate screen, in raw mode", || {
             let taken = self.look(|screen| screen.alternate_screen() && screen.hide_cursor());
@@ -118,7 +118,7 @@ impl Session {
         });
     }
 
-    /// Waits until the terminal is as it was.
+    /// Waits until the terminal is restored.
     fn given_back(&self) {
         eventually("the terminal as it was", || {
             let other = self.look(|screen| screen.alternate_screen() || screen.hide_cursor());
@@ -126,7 +126,8 @@ impl Session {
         });
     }
 
-    /// Waits for the end: how it ended, and that the terminal is as it was.
+    /// Waits until the command ends. Checks that the terminal is restored, and returns the exit
+    /// code.
     fn ends(&mut self) -> u32 {
         let status = eventually("the end", || self.child.try_wait().expect("the child is ours"));
         self.given_back();
@@ -146,7 +147,7 @@ fn length(length: u16) -> NonZero<u16> {
     NonZero::new(length).expect("a size")
 }
 
-/// Every cell of a screen.
+/// Returns every cell of a screen.
 fn cells(screen: &vt100::Screen) -> Vec<&vt100::Cell> {
     let (rows, cols) = screen.size();
     let places = (0..rows.get()).flat_map(|row| (0..cols.get()).map(move |col| (row, col)));
@@ -169,7 +170,7 @@ fn gateway(host: &Namespace, name: &str) -> Running {
     gateway
 }
 
-/// New connections from the lab's first client, far more than it may open.
+/// Starts a flood of new connections from the lab's first client, far more than its quota.
 fn flood(lab: &Lab) -> Running {
     let target = format!("{}:443", v4(lab.server()));
     let args =
@@ -182,7 +183,7 @@ fn lists(name: &str) -> Vec<Value> {
     lists["entries"].as_array().expect("entries").clone()
 }
 
-/// Rates, the attacker, and denied at the press of a key.
+/// The dashboard must show rates and the attacker, and deny it with a key.
 #[test]
 fn an_attacker_is_seen_and_denied() {
     let Some(lab) = lab("cli-watch", 1) else { return };
@@ -194,7 +195,7 @@ fn an_attacker_is_seen_and_denied() {
     watch.taken();
     let text = watch.shows(&[name.as_str(), &attacker, "rate_new_source", "quic on 443", "q quit"]);
     assert!(text.contains("Sources 1 by drops/s"), "{text}");
-    // Rates of a flood of 500 a second, as the curve's title tells them.
+    // Read the rate of the flood of 500 packets per second from the curve's title.
     let rate = eventually("a rate of drops", || {
         let text = watch.text();
         let (_, behind) = text.split_once("dropped ")?;
@@ -204,7 +205,7 @@ fn an_attacker_is_seen_and_denied() {
         (unit == "/s" && number > 50.0).then_some(number)
     });
     assert!(rate < 1_000.0, "{rate}");
-    // The sampled drops, with the port the attacker sends from.
+    // The sampled drops show the port that the attacker sends from.
     watch.shows(&[&format!("{attacker}:"), "now"]);
     let red = |cell: &&vt100::Cell| cell.fgcolor() == vt100::Color::Idx(1);
     assert!(watch.look(|screen| cells(screen).iter().any(red)), "drops are red");
@@ -227,7 +228,8 @@ fn an_attacker_is_seen_and_denied() {
             .cloned()
     });
 
-    // Left, it stays; agreed to, it is off the list; and on the other one.
+    // Escape closes the dialog and keeps the entry. `y` removes it. Then the source is put on the
+    // allow list.
     watch.press("f\u{1b}");
     watch.lacks("off the lists?");
     assert_eq!(lists(name).len(), 1);
@@ -256,8 +258,8 @@ fn an_attacker_is_seen_and_denied() {
     assert_eq!(watch.ends(), 0);
 }
 
-/// A key and a new size that come together, which a terminal reader that takes one and forgets the other would lose:
-/// the key until the next one is pressed.
+/// Sends a key and a new size at the same time. A reader that handles one event and drops the other
+/// would lose the key.
 #[test]
 fn no_key_is_lost_when_the_terminal_is_resized() {
     let Some(lab) = lab("cli-resized", 1) else { return };
@@ -296,10 +298,11 @@ fn the_terminal_is_given_back_whatever_ends_it() {
     watch.taken();
     let stopped = |watch: &Session| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", watch.pid())).ok()?;
-        // Behind the name in brackets, which may hold anything.
+        // The fields follow the name in parentheses, which may contain anything.
         stat.rsplit_once(") ").filter(|(_, rest)| rest.starts_with('T')).map(|_| ())
     };
-    // The key and the signal; what the shell does with the terminal then is seen to on the way back.
+    // Ctrl-Z and the signal must have the same effect. The shell may change the terminal meanwhile,
+    // so the modes are checked after SIGCONT too.
     for round in 0..2 {
         if round == 0 {
             watch.press("\u{1a}");
@@ -340,7 +343,7 @@ fn a_gateway_that_goes_is_waited_for() {
     watch.shows(&[&v4(lab.client(0)).to_string(), "rate_new_source"]);
     drop(again);
     watch.shows(&["gateway gone, waiting"]);
-    // There is nothing to change any more.
+    // The gateway has ended, so nothing can be changed.
     watch.press("d\r");
     watch.shows(&["nothing was changed"]);
     watch.press("q");
@@ -363,7 +366,7 @@ fn without_a_terminal() {
     let attacker = v4(lab.client(0)).to_string();
     let watch = |rest: &[&str]| {
         let args = ["gateway", "watch", "--gateway", name, "--interval", "300ms", "--once"];
-        // Where the interface is, so that its name is known.
+        // Run in the namespace of the interface, so that its name is known.
         equic_in(lab.server(), &[&args[..], rest].concat())
     };
     eventually("the flood is on", || watch(&["--json"]).json()["sources"].get(0).cloned());

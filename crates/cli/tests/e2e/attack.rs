@@ -1,4 +1,4 @@
-//! Floods, for as long as a test wants them.
+//! Floods of a given size or of unlimited duration, for tests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -14,13 +14,13 @@ use equic_lab::flood::{
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-/// Tests that flood take turns: two at once would measure each other.
+/// Returns a lock for tests that flood. Two floods at once would affect each other's results.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// EQUIC_SEED, or a new one; printed, so that a failure replays.
+/// Returns EQUIC_SEED or a new seed, and prints it, so that a failure can be replayed.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
@@ -30,28 +30,31 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Initials that a server takes for clients': so many before the first comes again.
+/// Returns valid Initials. After `count` packets, the first one is sent again.
 pub(crate) fn initials(count: usize) -> Payload {
     let factory = InitialFactory::new("10.77.0.1", &["h3"]).expect("a name");
     pool(DatagramPool::initials(&factory, count, seed()))
 }
 
-/// Short headers of connections nobody has.
+/// Returns packets with short headers that belong to no connection.
 pub(crate) fn garbage() -> Payload {
     pool(DatagramPool::short_headers(64, 100, seed()))
 }
 
-/// Long headers of a version of the pattern of RFC 9000 s.15, which no server takes.
+/// Returns packets with long headers of a reserved version (RFC 9000 s.15), which no server
+/// accepts.
 pub(crate) fn future_versions() -> Payload {
     initials_of([0x1a, 0x2a, 0x3a, 0x4a])
 }
 
-/// Initials by their headers, which no server can decrypt: they cost a server little.
+/// Returns packets with valid Initial headers that no server can decrypt. They cost a server
+/// little.
 pub(crate) fn undecryptable_initials() -> Payload {
     initials_of([0, 0, 0, 1])
 }
 
-/// Initials of a version, with two connection IDs of 8 bytes, no token, and random bytes behind the headers.
+/// Returns Initials of a version, with two connection IDs of 8 bytes, no token, and random bytes
+/// after the header.
 fn initials_of(version: [u8; 4]) -> Payload {
     let mut rng = SmallRng::seed_from_u64(seed());
     let datagram = |_| {
@@ -61,7 +64,7 @@ fn initials_of(version: [u8; 4]) -> Payload {
         datagram[1..5].copy_from_slice(&version);
         datagram[5] = 8;
         datagram[14] = 8;
-        // Token Length 0, then a Length of two bytes: all that is left.
+        // Token Length 0, then a two-byte Length that covers the rest.
         datagram[23] = 0;
         datagram[24..26].copy_from_slice(&(0x4000 | (1200u16 - 26)).to_be_bytes());
         datagram
@@ -69,7 +72,7 @@ fn initials_of(version: [u8; 4]) -> Payload {
     pool(DatagramPool::new((0..256).map(datagram).collect()))
 }
 
-/// One datagram, again and again.
+/// Sends the same datagram repeatedly.
 pub(crate) fn datagram(datagram: Vec<u8>) -> Payload {
     pool(DatagramPool::new(vec![datagram]))
 }
@@ -78,12 +81,12 @@ fn pool(pool: Result<DatagramPool, equic_lab::flood::FloodError>) -> Payload {
     Payload::Pool(Arc::new(pool.expect("a pool")))
 }
 
-/// Sources out of a prefix, none of them real.
+/// Returns forged source addresses from a prefix.
 pub(crate) fn spoofed(prefix: &str) -> Origin {
     Origin::spoofed([prefix.parse::<IpNet>().expect("a prefix")])
 }
 
-/// A flood, before it begins.
+/// A flood that has not started yet.
 pub(crate) struct Attack {
     pub target: SocketAddr,
     pub origin: Origin,
@@ -92,19 +95,19 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    /// Unspoofed, from an address of the sender, on a port of its own.
+    /// Returns a flood from a real address of the sender, with its own port.
     pub(crate) fn from(address: IpAddr, target: SocketAddr, payload: Payload, pps: u64) -> Attack {
         Attack { target, origin: Origin::ports_of(address, 1), payload, pps }
     }
 
-    /// Sends so many packets from a host, all of which the kernel takes.
+    /// Sends `packets` packets from a host. Panics if the kernel does not accept all of them.
     pub(crate) fn send(self, host: &Namespace, packets: u64) -> FloodReport {
         let report = self.begin(host, packets).wait();
         assert_eq!((report.sent, report.errors), (packets, 0), "{report:?}");
         report
     }
 
-    /// Sends until it is told to end.
+    /// Sends until the returned value is dropped.
     pub(crate) fn start(self, host: &Namespace) -> Underway {
         self.begin(host, u64::MAX)
     }
@@ -123,7 +126,7 @@ impl Attack {
     }
 }
 
-/// A flood that goes on; ended when dropped.
+/// A running flood. It ends when dropped.
 pub(crate) struct Underway {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<FloodReport>>,

@@ -1,4 +1,5 @@
-//! Traffic that is none of the gateway's business gets through, while it drops a flood.
+//! Tests that traffic which does not concern the gateway gets through while the gateway drops a
+//! flood.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,7 +15,7 @@ use crate::stage::TestStage;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(500));
 
-/// The client and the server, in one of the families.
+/// The client and the server, in one address family.
 struct Pair<'a> {
     client: &'a Namespace,
     server: &'a Namespace,
@@ -32,13 +33,14 @@ impl Pair<'_> {
         socket
     }
 
-    /// A service of the server on another port, with datagrams of this size.
+    /// Exchanges datagrams of this size with a service on another port of the server.
     fn other_port(&self, size: usize) {
         let (client, server) = (self.udp(self.client, 0), self.udp(self.server, 4433));
         request(&client, &server, size);
     }
 
-    /// The server asks: what comes back is to a port of its own choice, from the protected one.
+    /// The server is the client here: the answers go to a port of its own choice, and come from the
+    /// protected port.
     fn replies_to_the_server(&self) {
         let (asking, answering) = (self.udp(self.server, 0), self.udp(self.client, 53));
         request(&asking, &answering, 512);
@@ -62,7 +64,7 @@ impl Pair<'_> {
         assert_eq!(received, sent);
     }
 
-    /// An echo, larger than a frame, so that it comes in fragments.
+    /// Sends an echo request that is larger than a frame, so that it arrives in fragments.
     fn icmp(&self, size: usize) {
         let (domain, protocol, kind) = match self.like {
             IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8),
@@ -83,7 +85,7 @@ impl Pair<'_> {
         });
     }
 
-    /// Nobody listens there: the server's own ICMP error comes back.
+    /// Sends to a port without a listener. The server's ICMP error must come back.
     fn unreachable(&self) {
         let client = self.udp(self.client, 0);
         client.connect(self.at(self.server, 4434)).expect("it can be connected");
@@ -94,7 +96,7 @@ impl Pair<'_> {
         });
     }
 
-    /// ARP and neighbour discovery, both ways.
+    /// Checks ARP and neighbour discovery in both directions.
     fn resolution(&self) {
         for (host, other) in [(self.client, self.server), (self.server, self.client)] {
             let other = self.at(other, 0).ip();
@@ -112,7 +114,7 @@ impl Pair<'_> {
     fn all(&self) {
         self.resolution();
         self.other_port(1_000);
-        // Fragments, whose later ones carry no port.
+        // This size causes fragments, and the later ones contain no port.
         self.other_port(20_000);
         self.replies_to_the_server();
         self.tcp();
@@ -122,7 +124,7 @@ impl Pair<'_> {
     }
 }
 
-/// A datagram of this size and the same back.
+/// Sends a datagram of this size, and one of the same size back.
 fn request(asking: &UdpSocket, answering: &UdpSocket, size: usize) {
     let sent: Vec<u8> = (0..size).map(|i| (i / 7) as u8).collect();
     let mut buffer = vec![0; 65_536];
@@ -144,7 +146,7 @@ fn ip(host: &Namespace, args: &str) -> String {
     finish(ip).ok()
 }
 
-/// The host's entry of a neighbour, if it knows its link-layer address.
+/// Returns the host's neighbour entry for an address, if it has a link-layer address.
 fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
     let text = ip(host, &format!("-j neighbour show {address} dev eth0"));
     let found: Value = serde_json::from_str(&text).expect("JSON");
@@ -155,7 +157,7 @@ fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
 fn nothing_but_the_service_is_touched() {
     let Some(stage) = TestStage::new("bystander", 2) else { return };
     let _turn = attack::turn();
-    // The harshest there is.
+    // The strictest limits that exist.
     let limits = ["--policy", "strict", "--max-connections", "1", "--packets-per-source", "50/s"];
     let others = ["--fragments", "drop", "--refuse-unknown-versions", "--require-fixed-bit"];
     let _gateway = stage.gateway(&[&limits[..], &others].concat());
@@ -168,7 +170,7 @@ fn nothing_but_the_service_is_touched() {
     let status = stage.status();
     assert_eq!(status["services"][0]["packets"], 0, "none of this was to the service: {status}");
 
-    // The source itself may be denied: that is about the service, and nothing else.
+    // Even the source itself may be denied, because the deny list only applies to the service.
     stage.equic(&["deny", "198.18.0.0/15", "10.77.1.0/24", "fd65:7175:6963:1::/64"]).ok();
     let flood = Attack {
         target: stage.target(host.v4()),

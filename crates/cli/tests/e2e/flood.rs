@@ -1,4 +1,5 @@
-//! Floods: spoofed ones that aim at a victim's quota or at the gateway's memory, and plain ones.
+//! Floods with forged sources against a victim's quota or the gateway's memory, and floods with
+//! real sources.
 
 use std::time::Instant;
 
@@ -10,7 +11,8 @@ use crate::common::{PATIENCE, eventually};
 use crate::ids::made_id;
 use crate::stage::{Host, TestStage};
 
-/// Connections with a request each, one after the other: how many went well.
+/// Opens connections one after the other, with one request each. Returns the number of successful
+/// requests.
 fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
     let url = format!("https://{}/bytes/20000", stage.target(host.v4()));
     let mut load = Load::sequential(url, 1);
@@ -20,7 +22,8 @@ fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
     host.run(async { load::run(load, (), forever).await.expect("the load runs") }).ok
 }
 
-/// A connection counts when its handshake is complete, which takes receiving at the address.
+/// A connection only counts when its handshake is complete, and this requires receiving packets at
+/// the address.
 #[test]
 fn spoofed_initials_do_not_use_up_the_victims_quota() {
     let Some(stage) = TestStage::new("victim", 2) else { return };
@@ -37,7 +40,7 @@ fn spoofed_initials_do_not_use_up_the_victims_quota() {
     attack(attack::initials(500), 2_000).send(&attacker.namespace, 500);
     eventually("the server got them", || (stage.verdict("new").packets >= 500).then_some(()));
     assert_eq!(stage.connections(victim.v4()), 0);
-    // During the flood, too.
+    // The victim must be able to connect during the flood.
     let flood = attack(attack::initials(1_000), 200).start(&attacker.namespace);
     let peer = victim.peer(victim.v4());
     let links = [peer.connect(), peer.connect()];
@@ -46,15 +49,15 @@ fn spoofed_initials_do_not_use_up_the_victims_quota() {
     let report = flood.end();
     assert!(report.sent > 0);
     assert_eq!(stage.connections(victim.v4()), 2);
-    // Now that the victim is at its limit, the forged ones are refused in its name; its own
-    // connections do not notice.
+    // Now the victim is at its limit, so forged attempts are refused. The victim's open connections
+    // must not be affected.
     let before = stage.verdict("quota").dropped;
     attack(attack::initials(100), 2_000).send(&attacker.namespace, 100);
     eventually("refusals", || (stage.verdict("quota").dropped >= before + 100).then_some(()));
     links.iter().for_each(|link| link.fetch(10_000));
 }
 
-/// Far more sources than any table holds.
+/// Sends from far more sources than any table holds.
 #[test]
 fn full_tables_keep_nobody_out_and_let_nobody_in() {
     const TABLE: u64 = 2048;
@@ -86,13 +89,13 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
     eventually("evictions", || {
         (evicted("sources") > 4 * TABLE && evicted("handshakes") > 4 * TABLE).then_some(())
     });
-    // New connections, and one that was there before.
+    // Check new connections, and one from before the flood.
     let mut download = link.download();
     for _ in 0..5 {
         assert_eq!(well_behaved(&stage, legitimate, 4), 4);
         download.read(200_000);
     }
-    // The quota is kept elsewhere, and holds.
+    // The quota is stored in another table and still applies.
     stage.assert_refused(&greedy.peer(greedy.v4()), "quota");
     held.iter().for_each(|link| link.fetch(10_000));
     let report = flood.end();
@@ -106,7 +109,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
     assert!(seen > 4 * TABLE, "{seen} of {}", report.sent);
 }
 
-/// Garbage that looks like packets of connections passes the quota, and does not pass the rate.
+/// Random packets with a short header pass the quota, but the rate limit drops them.
 #[test]
 fn garbage_is_dropped_by_the_rate_of_its_source() {
     const RATE: u64 = 1_000;
@@ -136,7 +139,8 @@ fn garbage_is_dropped_by_the_rate_of_its_source() {
     assert_eq!(rows[0]["drops"], 0, "{rows:?}");
 }
 
-/// Unspoofed Initials faster than allowed: the server sees as many as the rate lets through.
+/// Sends Initials from a real source faster than the rate permits. The server must only receive as
+/// many as the rate permits.
 #[test]
 fn initials_beyond_the_rate_never_reach_the_server() {
     let Some(stage) = TestStage::new("initials", 2) else { return };
@@ -162,7 +166,7 @@ fn initials_beyond_the_rate_never_reach_the_server() {
     assert!((20..=bound + 5).contains(&attempts), "{attempts} attempts, at most {bound} and 5");
 }
 
-/// Datagrams no client sends are dropped for what they are.
+/// Datagrams that no client sends are dropped with a reason of their own.
 #[test]
 fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
     let Some(stage) = TestStage::new("malformed", 1) else { return };
@@ -187,8 +191,8 @@ fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
     peer.connect().fetch(10_000);
 }
 
-/// A flood of packets that open nothing, from more addresses than the table of sources has room for, pushes nobody out of
-/// it: what a source has used up of its limits stays used up.
+/// A flood of packets that open no connection, from more addresses than the table of sources can
+/// hold, must not evict any source: its used-up limits stay used up.
 #[test]
 fn sources_stay_known_under_a_flood_of_strangers() {
     const TABLE: u64 = 1_024;

@@ -1,4 +1,4 @@
-//! XDP programs that are not the gateway's.
+//! XDP programs that do not belong to the gateway.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,21 +6,21 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use equic_lab::Namespace;
 
-/// Attaches a program that passes everything to an interface, so that it stays when this process
-/// ends: its id.
+/// Attaches a program that passes all packets to an interface. The program stays when this process
+/// ends. Returns its ID.
 pub(crate) fn attach(host: &Namespace, interface: &str) -> u64 {
     let program = load(c"somebody_elses").expect("it loads");
     let attached = host.run(|| {
         let ifindex = nix::net::if_::if_nametoindex(interface).expect("the interface is there");
         let flags = libbpf_sys::XDP_FLAGS_UPDATE_IF_NOEXIST;
-        // SAFETY: the program's descriptor lives through the call; no options are given.
+        // SAFETY: the program's descriptor lives during the call; no options are given.
         let done = unsafe {
             let ifindex = ifindex.cast_signed();
             libbpf_sys::bpf_xdp_attach(ifindex, program.as_raw_fd(), flags, std::ptr::null())
         };
         assert_eq!(done, 0, "{}", io::Error::from_raw_os_error(-done));
         let mut id = 0;
-        // SAFETY: `id` lives through the call.
+        // SAFETY: `id` lives during the call.
         let found = unsafe { libbpf_sys::bpf_xdp_query_id(ifindex.cast_signed(), 0, &raw mut id) };
         assert_eq!(found, 0, "{}", io::Error::from_raw_os_error(-found));
         u64::from(id)
@@ -28,8 +28,8 @@ pub(crate) fn attach(host: &Namespace, interface: &str) -> u64 {
     attached.expect("inside")
 }
 
-/// The same with an interface that is made under another name, and gets this one when the program is on it: nothing
-/// else can be there first.
+/// Creates an interface under another name, attaches the program, and then renames the interface to
+/// `interface`. So no other program can be attached first.
 #[allow(dead_code, reason = "each test program uses its part")]
 pub(crate) fn attach_first(host: &Namespace, interface: &str) -> u64 {
     let ip = |args: &str| {
@@ -43,7 +43,7 @@ pub(crate) fn attach_first(host: &Namespace, interface: &str) -> u64 {
     program
 }
 
-/// `r0 = XDP_PASS; exit`.
+/// Loads the program `r0 = XDP_PASS; exit`.
 fn load(name: &CStr) -> io::Result<OwnedFd> {
     let instruction = |code: u32, imm| libbpf_sys::bpf_insn {
         code: code as u8,
@@ -52,7 +52,7 @@ fn load(name: &CStr) -> io::Result<OwnedFd> {
     };
     let (mov, exit) = (0xb7, 0x95);
     let instructions = [instruction(mov, 2), instruction(exit, 0)];
-    // SAFETY: name, licence and instructions live through the call; no options are given.
+    // SAFETY: name, licence and instructions live during the call; no options are given.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
@@ -66,6 +66,6 @@ fn load(name: &CStr) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

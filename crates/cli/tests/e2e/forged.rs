@@ -1,5 +1,5 @@
-//! Packets with a forged source address, and migrations: a connection counts where its client has
-//! proved that it receives, and nowhere past the quota.
+//! Tests of packets with a forged source address, and of migrations. A connection only counts for
+//! an address that the client has validated, and never above the quota.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::common::{EQUIC, Running};
 use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 
-/// Longer than a server waits for the answer to a path validation of these clients (RFC 9000
+/// Longer than a server waits for the response to a path validation of these clients (RFC 9000
 /// s.8.2.4: three seconds).
 const VALIDATION: Duration = Duration::from_secs(5);
 const QUOTA: u64 = 4;
 
-/// Lets a host send with the address of another one, without answering for it in ARP.
+/// Lets a host send with the address of another host, without answering ARP requests for it.
 fn claim(stage: &TestStage, host: &Host, address: IpAddr) {
     let quiet = || std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1");
     host.namespace.run(quiet).expect("inside").expect("the setting is there");
@@ -36,8 +36,8 @@ fn banned(stage: &TestStage, address: IpAddr) -> bool {
     entries.iter().any(|entry| entry["prefix"] == format!("{address}/32").as_str())
 }
 
-/// An attacker sends a packet of each of its connections with a victim's address, and is silent.
-/// It tries to open four times as many connections as it may, and the victim goes on as before.
+/// An attacker sends a packet of each of its connections with a victim's address, and then nothing
+/// more. It tries to open four times its quota of connections. The victim must not be affected.
 #[test]
 fn forged_source_address_neither_takes_nor_frees_a_place() {
     let Some(stage) = TestStage::new("forged", 2) else { return };
@@ -82,7 +82,7 @@ fn forged_source_address_neither_takes_nor_frees_a_place() {
         peers.push(another);
     }
 
-    // The victim's places are the victim's.
+    // The victim can still use its whole quota.
     let others: Vec<Link<'_>> = (1..QUOTA).map(|_| victim.peer(there).connect()).collect();
     stage.await_connections(there, QUOTA);
     assert!(!banned(&stage, there));
@@ -110,7 +110,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     stage.await_connections(home, 0);
     assert_eq!(stage.connections(full), 2);
     residents.iter().for_each(|link| link.fetch(10_000));
-    // With a place free, a client may move there.
+    // When the address is below its quota, a client may migrate there.
     let [first, second] = residents;
     first.close();
     stage.await_connections(full, 1);
@@ -124,7 +124,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     second.fetch(10_000);
 }
 
-/// The quota of a source is that of all servers of a service together.
+/// The quota of a source covers all servers of a service together.
 #[test]
 fn migration_counts_the_connections_of_other_processes() {
     let Some(stage) = TestStage::new("full-two", 1) else { return };
@@ -139,7 +139,7 @@ fn migration_counts_the_connections_of_other_processes() {
     let _gateway = stage.gateway_with(&["--config", file.to_str().expect("a path")]).0;
     let settle = ["--migration-settle", "100ms"];
     let _first = stage.serve_on(443, &settle);
-    // One joins by the gateway's maps, the others by its socket.
+    // One server joins through the gateway's maps, the others through its socket.
     let _others = ["[::]:444", "[::]:445"].map(|address| {
         let listen = ["serve", "--json", "--gateway-socket", socket, "--listen", address];
         let args = [&listen[..], &["--idle-timeout", "1h"], &settle].concat();

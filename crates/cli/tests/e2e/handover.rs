@@ -1,4 +1,4 @@
-//! Restarts and upgrades under load, and servers that hold no privilege at all.
+//! Tests of restarts and upgrades under load, and of servers without any privileges.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::stage::TestStage;
 
 const NOBODY: u64 = 65_534;
 
-/// A BPF file system, for as long as this is alive.
+/// A BPF file system. It is unmounted when dropped.
 pub(crate) struct BpfFs {
     root: tempfile::TempDir,
 }
@@ -41,12 +41,12 @@ impl BpfFs {
 
 impl Drop for BpfFs {
     fn drop(&mut self) {
-        // What is pinned goes with it, and with that whatever it held.
+        // This also removes all pins, and the objects that they kept alive.
         let _ = nix::mount::umount2(self.root.path(), nix::mount::MntFlags::MNT_DETACH);
     }
 }
 
-/// The program, compiled another way: the next release.
+/// Compiles the program with other options, as a stand-in for the next release.
 pub(crate) fn other_object(to: &Path) {
     let bpf = Path::new(crate::common::ROOT).join("crates/gateway/bpf");
     let named = std::env::var("CLANG").ok();
@@ -63,7 +63,7 @@ pub(crate) fn other_object(to: &Path) {
     panic!("no clang compiles the program");
 }
 
-/// Set when dropped, also by a panic: a scope waits for its threads.
+/// Sets the flag when dropped, even during a panic, because a thread scope waits for its threads.
 pub(crate) struct Done<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -72,7 +72,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Before the next one: nothing, nothing, SIGKILL, SIGTERM.
+/// Ends the gateway before the next one starts. It depends on the round: twice not at all, then
+/// with SIGKILL, then with SIGTERM.
 fn bring_down(gateway: &mut Running, round: usize) {
     match round % 4 {
         2 => {
@@ -89,7 +90,7 @@ fn bring_down(gateway: &mut Running, round: usize) {
     }
 }
 
-/// One that lives sees that it is followed.
+/// Checks that a gateway which is still alive notices that another process has taken over.
 fn followed(gateway: &mut Running, by: &Running, round: usize) {
     if matches!(round % 4, 0 | 1) {
         let why = gateway.event("left")["why"].to_string();
@@ -98,9 +99,9 @@ fn followed(gateway: &mut Running, by: &Running, round: usize) {
     }
 }
 
-/// A flood, established connections with requests on them all the time, and one takeover after the
-/// other: from a living process, by another program, after SIGKILL, after SIGTERM. A socket behind
-/// the gateway would see any flood packet that passed between two programs.
+/// Runs a flood and established connections with continuous requests. Meanwhile, gateways take over
+/// one after the other: from a living process, with another program, after SIGKILL, after SIGTERM.
+/// A socket behind the gateway would receive any flood packet that passes during a takeover.
 #[test]
 fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     let Some(stage) = TestStage::new("takeover", 2) else { return };
@@ -118,7 +119,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     target.set_port(444);
     let behind = stage.lab.server().udp_socket_nonblocking(target).expect("a socket");
     let arrived = || std::iter::from_fn(|| behind.recv(&mut [0; 2048]).ok()).count();
-    // Without a rule they do arrive: the socket tells.
+    // Check that the test can fail: without a deny entry, packets reach the socket.
     let flood = |packets| {
         Attack::from(attacker.v4(), target, attack::garbage(), 20_000)
             .send(&attacker.namespace, packets)
@@ -138,7 +139,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     let flood = unlimited.start(&attacker.namespace);
     std::thread::scope(|scope| {
         let ended = Done(&done);
-        // A request that fails is a panic, and the scope's.
+        // A failed request panics, and the scope passes the panic on.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 links.iter().for_each(|link| link.fetch(20_000));
@@ -163,7 +164,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
             let taken = &ready["taken_over"];
             assert_eq!(taken["owner"]["pid"], gateway.pid(), "{ready}");
             assert_eq!(taken["servers"], 1);
-            // Forth to the other program, and back with the next one.
+            // Switch to the other program in one round, and back in the next.
             let replaced = upgrade || round % 4 == 2;
             assert_eq!(taken["replaced"], replaced, "{round}: {ready}");
             assert_eq!(stage.program_on("eth0") != program, replaced);
@@ -185,7 +186,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // The end of it all is asked for.
+    // Protection only ends with an explicit `detach`.
     let gone = stage.equic_in(&["detach", &stage.name]);
     assert!(gone.contains("detached from eth0"), "{gone}");
     assert_eq!(gateway.event("left")["protected"], false);
@@ -232,7 +233,7 @@ fn pins_that_do_not_fit_are_refused_and_stay() {
     assert!(stage.program_on("eth0").is_none() && !Path::new(&pin).exists());
 }
 
-/// A copy of the command that everybody may run.
+/// Copies the command to a path where every user can run it.
 fn public_equic(dir: &Path) -> PathBuf {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let copy = dir.join("equic");
@@ -240,7 +241,7 @@ fn public_equic(dir: &Path) -> PathBuf {
     copy
 }
 
-/// The server as nobody, without a single capability.
+/// Starts the server as the user nobody, without any capability.
 fn serve_as_nobody(stage: &TestStage, equic: &Path, socket: &str) -> Running {
     let mut command = stage.lab.server().command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
@@ -269,7 +270,7 @@ fn of_process(pid: u32, file: &str) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("it runs")
 }
 
-/// A set of capabilities in /proc/PID/status.
+/// Returns a set of capabilities from /proc/PID/status.
 fn bits(status: &str, set: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:")));
     u64::from_str_radix(line.expect("the line is there").trim(), 16).expect("hex")
@@ -284,7 +285,8 @@ fn prepare(stage: &TestStage) -> (tempfile::TempDir, PathBuf, String) {
     (dir, equic, socket)
 }
 
-/// A configuration with a socket for everybody and a lease far longer than any test.
+/// Returns a configuration with a socket for every user, and a lease that is far longer than any
+/// test.
 fn with_socket(stage: &TestStage, dir: &Path, socket: &str, pin: Option<&str>) -> String {
     let pin = pin.map_or_else(String::new, |pin| format!("pin = \"{pin}\"\n"));
     let text = format!(
@@ -306,7 +308,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     let (mut gateway, _) = stage.gateway_with(&["--config", &config]);
     let mode = std::fs::metadata(&socket).expect("it listens").permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
-    // What the gateway itself keeps, in every thread: CAP_NET_ADMIN and CAP_BPF.
+    // The gateway keeps CAP_NET_ADMIN and CAP_BPF in every thread.
     for thread in std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("it runs") {
         let status = std::fs::read_to_string(thread.expect("a thread").path().join("status"))
             .expect("it runs");
@@ -331,7 +333,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     let table = stage.equic(&["status"]).ok();
     assert!(table.contains("nobody, by socket"), "{table}");
 
-    // Whoever is allowed is let in beyond the quota: the server asks the lists through the socket.
+    // An allowed source may exceed the quota: the server asks for the lists through the socket.
     stage.equic(&["allow", &host.v4().to_string()]).ok();
     let third = peer.connect();
     stage.await_connections(host.v4(), 3);
@@ -339,7 +341,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     third.close();
     stage.await_connections(host.v4(), 2);
 
-    // The gateway dies; the next one gets the server and its connections without being asked.
+    // The gateway dies. The server and its connections join the next gateway automatically.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
     links.iter().for_each(|link| link.fetch(10_000));
@@ -351,7 +353,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // The server dies: its share goes at once, a minute before the lease would end.
+    // The server dies: its connections stop counting at once, long before the lease would end.
     server.signal(Signal::SIGKILL);
     server.wait();
     stage.await_servers(0);
@@ -384,7 +386,7 @@ fn a_takeover_keeps_the_places_of_servers_without_privileges() {
             assert!(gateway.wait().success());
         }
         gateway = next;
-        // Not for a moment without its counts, and with the same ledger.
+        // The server's connections count without a gap, in the same ledger.
         let one = stage.status()["ledgers"][0].clone();
         assert_eq!(
             (&one["slot"], &one["connections"], &one["opened"]),
@@ -393,7 +395,8 @@ fn a_takeover_keeps_the_places_of_servers_without_privileges() {
         stage.assert_refused(&peer, "quota");
         links.iter().for_each(|link| link.fetch(10_000));
     }
-    // The last of the processes knows it: when it dies, its place is empty at once.
+    // The last gateway process has the server's socket connection, so it notices the server's death
+    // at once.
     let known = || {
         let seen = of_process(gateway.pid(), "net/unix");
         seen.lines().filter(|line| line.contains(&socket)).count() > 1

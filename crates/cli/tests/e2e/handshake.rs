@@ -1,8 +1,9 @@
-//! Handshakes that are under way when the quota is reached.
+//! Tests of handshakes that are in progress when the quota is reached.
 //!
-//! A relay between client and server holds the server's first flight until the quota is reached.
-//! The client's answer begins with an Initial, as an opening does, but to the connection ID the
-//! server chose (RFC 9000 s.7.2): it must pass.
+//! A relay between client and server holds back the server's first flight until the quota is
+//! reached. The client's next packet is an Initial, like the first packet of a connection. But its
+//! destination is the connection ID that the server chose (RFC 9000 s.7.2), so the gateway must let
+//! it pass.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::stage::{Attempt, Host, Peer, TestStage};
 
 type Cid = Vec<u8>;
 
-/// Hands datagrams on, once it is told to.
+/// A relay that forwards datagrams once it is opened.
 struct Relay {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -26,15 +27,15 @@ struct Relay {
 struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
-    /// Of the client's Initials that were handed on: (destination, source).
+    /// Destination and source connection IDs of the client's Initials that were forwarded.
     initials: Mutex<Vec<(Cid, Cid)>>,
-    /// The server's datagrams that wait.
+    /// Datagrams of the server that are held back.
     held: Mutex<Vec<Vec<u8>>>,
     client: Mutex<Option<SocketAddr>>,
 }
 
 impl Relay {
-    /// On the client's host, so that the server sees the client's address.
+    /// Starts the relay on the client's host, so that the server sees the client's address.
     fn start(host: &Host, server: SocketAddr) -> Relay {
         let bind = |address: SocketAddr| {
             let socket = host.namespace.udp_socket(address).expect("a socket");
@@ -54,7 +55,7 @@ impl Relay {
         Relay { address, shared, threads }
     }
 
-    /// A client whose packets take the way through here.
+    /// Returns a client whose packets go through this relay.
     fn peer<'a>(&self, host: &'a Host) -> Peer<'a> {
         let [local, server] = [[127, 0, 0, 1], [10, 77, 0, 1]].map(IpAddr::from);
         host.peer_via(local, server, Some(self.address))
@@ -64,7 +65,7 @@ impl Relay {
         self.shared.open.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the server's first flight is held here: its Initial, at least.
+    /// Returns whether the server's first flight, at least its Initial, is held back.
     fn holds(&self) -> bool {
         !self.shared.held.lock().expect("no panic").is_empty()
     }
@@ -75,7 +76,8 @@ impl Relay {
 }
 
 impl Shared {
-    /// From the client to the server. While it is closed, only the very first datagram.
+    /// Forwards datagrams from the client to the server. While the relay is closed, forwards only
+    /// the first one.
     fn up(&self, near: &UdpSocket, far: &UdpSocket, server: SocketAddr) {
         let mut buffer = [0; 2048];
         while !self.stop.load(Ordering::SeqCst) {
@@ -115,7 +117,8 @@ impl Drop for Relay {
     }
 }
 
-/// The connection IDs, if the datagram begins with an Initial of version 1 (RFC 9000 s.17.2.2).
+/// Returns the connection IDs if the datagram starts with an Initial of version 1 (RFC 9000
+/// s.17.2.2).
 fn initial(datagram: &[u8]) -> Option<(Cid, Cid)> {
     if datagram.first()? & 0xb0 != 0x80 || datagram.get(1..5)? != [0, 0, 0, 1] {
         return None;
@@ -142,7 +145,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
     let (attempt, second) = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
         eventually("the server's first flight", || relay.holds().then_some(()));
-        // The second connection completes meanwhile; the quota is reached.
+        // The second connection completes first, so the quota is reached.
         let second = peer.connect();
         stage.await_connections(host.v4(), 2);
         stage.assert_refused(&peer, "quota");
@@ -154,7 +157,8 @@ fn the_quota_does_not_cut_off_a_handshake() {
         assert_eq!(stage.verdict("quota"), refused, "nothing of it was dropped");
         (attempt, second)
     });
-    // The handshake went through. That the connection is one too many is for the server to say.
+    // The gateway let the handshake through. The server must refuse the connection, because it
+    // exceeds the quota.
     assert!(matches!(attempt, Attempt::Refused));
     let initials = relay.initials();
     let (opening, answer) = (&initials[0], &initials[1]);
@@ -164,7 +168,8 @@ fn the_quota_does_not_cut_off_a_handshake() {
     assert_eq!(stage.connections(host.v4()), 2);
 }
 
-/// As above, but there is room when it completes: the connection is one like others.
+/// Like the test above, but the source is below its quota when the handshake completes. The
+/// connection is accepted.
 #[test]
 fn a_handshake_that_was_let_in_becomes_a_connection() {
     let Some(stage) = TestStage::new("let-in", 1) else { return };

@@ -1,5 +1,5 @@
-//! Honest clients come all the time, prove their addresses and send to IDs that prove themselves, while gateways are killed,
-//! others take over, and keys change: none of them is refused.
+//! Honest clients connect continuously, validate their addresses and use verifiable connection IDs.
+//! Meanwhile, gateways are killed, others take over, and keys change. No client may be refused.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,14 +17,15 @@ use crate::stage::{Host, TestStage};
 /// Number of gateways that are killed, one after the other.
 const ROUNDS: usize = 6;
 
-/// A client on our QUIC: connects, fetches 10,000 bytes and closes the connection.
+/// Runs a client with our QUIC stack: connects, fetches 10,000 bytes and closes the connection.
 fn by_ours(host: &Host, address: IpAddr) {
     let link = host.peer(address).connect();
     link.fetch(10_000);
     link.close();
 }
 
-/// A client on quinn: connects, and closes the connection when it has heard from the server. The server opens a stream once the handshake is complete.
+/// Runs a client with quinn: connects, and closes the connection when it has received data from the
+/// server. The server opens a stream once the handshake is complete.
 fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     let (endpoint, connection) = quinns(host, address, stage.target(address), tls(folder));
     host.run(async move {
@@ -35,7 +36,7 @@ fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     });
 }
 
-/// A kind of client that runs again and again, one at a time, and the number of runs that have succeeded.
+/// A kind of client that runs repeatedly, one at a time, and the number of successful runs.
 struct Clients<'a> {
     served: AtomicU64,
     one: Box<dyn Fn() + Sync + 'a>,
@@ -51,8 +52,8 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// Waits until clients of all kinds have come and gone that began after this: no handshake lives to see more than two
-/// of the changes between which this is called.
+/// Waits until clients of all kinds have started and ended after this call. So no handshake
+/// overlaps with more than two of the changes between such calls.
 fn let_them_come(clients: &[Clients]) {
     let before: Vec<u64> = clients.iter().map(Clients::served).collect();
     eventually("clients of all kinds are served", || {
@@ -69,13 +70,14 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
     let object = folder.path().join("other.o");
     other_object(&object);
     let (pin, object) = (fs.dir(), object.to_str().expect("UTF-8").to_owned());
-    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
+    // end has a program too.
     let args = ["--retry", "always", "--check-ids", "--mode", "generic", "--pin", &pin];
     let args = [&["-i", "eth0", "-p", "443"], &args[..]].concat();
     let (mut gateway, _) = stage.gateway_with(&args);
     let _server = stage.serve(&with_certificate(folder.path()));
     let (host, other) = (stage.host(0), stage.host(1));
-    // It was there before, and is there after.
+    // This connection must survive all changes.
     let link = host.peer(host.v4()).connect();
     let clients = [
         Clients::new(|| by_ours(host, host.v4())),
@@ -89,7 +91,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         let ended = Done(&done);
         for clients in &clients {
             let done = &done;
-            // A client that fails is a panic, and the scope's.
+            // A failed client panics, and the scope passes the panic on.
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     (clients.one)();
@@ -99,7 +101,8 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         }
         let rotate = || {
             let control = Control::open(Some(&stage.name)).expect("root may look");
-            // Announced, then used; somebody comes between the two.
+            // The first rotation announces a key and the second one uses it. Clients connect in
+            // between.
             for _ in 0..2 {
                 control.rotate_keys().expect("keys");
                 let_them_come(&clients);
@@ -110,9 +113,9 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
             gateway.signal(Signal::SIGKILL);
             gateway.wait();
             let_them_come(&clients);
-            // Nobody looks after the program: it goes on with the keys that it has, and takes others.
+            // No process manages the program now. It continues with its keys, and accepts new ones.
             rotate();
-            // Forth to another program, and back.
+            // Switch to another program in one round, and back in the next.
             let upgrade: &[&str] = if round % 2 == 0 { &["--object", &object] } else { &[] };
             let (next, ready) = stage.gateway_with(&[&args[..], upgrade].concat());
             let taken = &ready["taken_over"];
@@ -131,7 +134,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         count("bad_token"),
         count("forged_id")
     );
-    // Each was asked, and has proved its address.
+    // Every client got a Retry packet and has validated its address.
     assert!(count("retry_sent") >= served && count("proved") >= served, "{}", stage.status());
     assert!(gateway.terminate().success());
 }

@@ -1,4 +1,4 @@
-//! Connection IDs that prove themselves: what goes to others does not reach the server.
+//! Tests of verifiable connection IDs: packets to other IDs must not reach the server.
 
 use std::net::UdpSocket;
 
@@ -10,7 +10,7 @@ use crate::stage::{Host, Link, TestStage};
 
 const FORGED: u64 = 500;
 
-/// A connection ID that a server of the gateway could have made.
+/// Returns a connection ID that a server of the gateway could have issued.
 pub(crate) fn made_id(stage: &TestStage) -> Vec<u8> {
     let ring = Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
     let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
@@ -18,17 +18,17 @@ pub(crate) fn made_id(stage: &TestStage) -> Vec<u8> {
     id.as_bytes().to_vec()
 }
 
-/// Sends short headers whose connection IDs somebody made up.
+/// Sends short headers with forged connection IDs.
 fn forge(stage: &TestStage, host: &Host) {
     let target = stage.target(host.v4());
     host.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for number in 0..FORGED {
             let mut packet = vec![0x41];
-            // Length and rotation are those of an ID.
+            // Length and key number are valid.
             packet.push((number as u8 % 7) << 5 | 11);
             packet.extend([number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 6].concat());
-            // Full buffers are no reason to stop.
+            // Continue even if the buffers are full.
             let _ = socket.send_to(&packet, target);
         }
     });
@@ -55,7 +55,7 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     assert_eq!(drops.packets, drops.dropped);
     assert!(stage.source(other.v4()).is_empty(), "nothing is kept of them");
 
-    // `explain` judges IDs with the gateway's keys.
+    // `explain` checks IDs with the gateway's keys.
     let id = made_id(&stage);
     let explained = |id: &[u8]| {
         let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -68,8 +68,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     other_id[ID_FORMAT.0 - 1] ^= 1;
     assert_eq!(explained(&other_id), "forged_id");
 
-    // A client that moves goes on with another ID, which came in a NEW_CONNECTION_ID frame; and its packets come
-    // to another of the server's sockets.
+    // A client that migrates uses another ID, which it got in a NEW_CONNECTION_ID frame. Its
+    // packets arrive at another socket of the server.
     let before = forged().packets;
     for last in [99, 98, 97] {
         mover.rebind(std::net::IpAddr::from([10, 77, 1, last]));
@@ -78,8 +78,9 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     }
     assert_eq!(forged().packets, before, "{}", stage.status());
 
-    // Keys change while it downloads: nothing is lost, for who is there and for who comes. (At most as often as the ring
-    // remembers: the server replaces IDs when it has the time.)
+    // Keys change during a download. Neither old nor new connections may lose packets. Keys change
+    // no more often than the ring can remember, because the server replaces IDs only when it has
+    // time.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let rotate = || {
         for _ in 0..2 {
@@ -97,8 +98,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     links.iter().for_each(|link| link.fetch(10_000));
     assert_eq!(forged().packets, before, "{}", stage.status());
     drop(download);
-    // Each rotation has another key by now, and another one again. The server replaces its connections' IDs, sooner or
-    // later: what it sends passes in any case.
+    // Now each rotation replaces all keys in the ring. The clients must recover, because the
+    // server's packets always pass and bring them new IDs.
     for _ in 0..8 {
         rotate();
         crate::common::eventually("the clients go on", || {
@@ -108,8 +109,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     mover.connect().fetch(10_000);
 }
 
-/// IDs that hide the number of their socket pass the gateway, and lead to the socket of a client
-/// that has moved.
+/// IDs that hide the number of their socket must pass the gateway, and lead to the right socket
+/// after a client has migrated.
 #[test]
 fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     let Some(stage) = TestStage::new("hidden", 1) else { return };
@@ -136,7 +137,7 @@ fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
 }
 
-/// A key that others may know is withdrawn: clients that are connected go on, and new ones come in.
+/// A compromised key is withdrawn. Connected clients continue, and new ones can connect.
 #[test]
 fn keys_renew_loses_no_connection() {
     let Some(stage) = TestStage::new("renew", 1) else { return };
@@ -166,7 +167,7 @@ fn keys_renew_loses_no_connection() {
     host.peer(host.v6()).connect().fetch(100_000);
     assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
 
-    // An ID that somebody makes with the old key is of no use to who holds no connection.
+    // An ID that was forged with the old key must be rejected from a source without connections.
     let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
     let id = IdGenerator::new(format, &[0, 0], old).expect("random numbers").generate();
     let id: String = id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -174,13 +175,14 @@ fn keys_renew_loses_no_connection() {
     assert_eq!(stage.equic(&explain).json()["reason"], "forged_id");
 }
 
-/// The same flood, where servers make no such IDs: who holds a connection does not notice, nor who opens one.
+/// Sends the same flood to a service without verifiable IDs. Existing connections and new ones must
+/// not be affected.
 #[test]
 fn unknown_senders_share_a_rate_and_connections_go_on() {
     let Some(stage) = TestStage::new("unproven", 2) else { return };
     let gateway = stage.gateway(&[]);
     let refused = stage.equic(&["set", "unproven_per_service=1/s burst 10"]);
-    assert!(refused.stderr.contains("no server counts"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no server reports"), "{}", refused.stderr);
     assert_eq!(stage.status()["services"][0]["unproven_per_service"], "off");
     stage.equic(&["set", "unproven_per_service=1/s burst 10", "--force"]).ok();
     let condition = gateway.event("condition");
@@ -203,8 +205,8 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
     assert_eq!(drops().packets, before, "{}", stage.status());
 }
 
-/// An ID that is valid says nothing about its sender: from addresses without a connection such packets share a rate, and
-/// nothing is kept of these addresses.
+/// A valid ID does not prove who sends it. Packets from addresses without a connection share a
+/// rate, and the gateway stores nothing about these addresses.
 #[test]
 fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     let Some(stage) = TestStage::new("anyid", 2) else { return };
@@ -233,7 +235,8 @@ fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     assert_eq!(stage.verdict("forged_id").packets, 0);
     assert_eq!(created(), before, "{}", stage.status());
 
-    // Who holds a connection does not notice, and may move: such packets wait for a share of the rate.
+    // Sources with connections are not affected. A client may also migrate: its first packets from
+    // the new address share the rate.
     let dropped = drops().packets;
     link.fetch(1_000_000);
     assert_eq!(drops().packets, dropped, "{}", stage.status());
@@ -242,14 +245,15 @@ fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     stage.await_connections("10.77.1.99", 1);
 }
 
-/// Whoever has IDs checked, or clients prove their addresses, before any server has joined, is told what that takes.
+/// Enabling ID checks or Retry before a server has joined prints a warning about what the servers
+/// must support.
 #[test]
 fn settings_without_a_server_come_with_a_warning() {
     let Some(stage) = TestStage::new("unserved", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     for (setting, words) in [
-        ("check_ids=true", "its clients are cut off"),
-        ("retry=always", "new clients get no further"),
+        ("check_ids=true", "its clients lose their connections"),
+        ("retry=always", "new clients cannot connect"),
         ("quic.stateless_reset=true", "no client gets a stateless reset"),
     ] {
         let set = stage.equic(&["set", "--json", setting]);
@@ -265,7 +269,7 @@ fn settings_without_a_server_come_with_a_warning() {
         assert_eq!(set.stderr, "");
         assert_eq!(set.json()["warnings"], serde_json::json!([]));
     }
-    // Nor is anybody warned of what is as it should be.
+    // There is no warning if the server supports these settings.
     let _server = stage.serve(&[]);
     for setting in ["check_ids=true", "retry=always", "stateless_reset=true"] {
         let set = stage.equic(&["set", setting]);
@@ -273,7 +277,7 @@ fn settings_without_a_server_come_with_a_warning() {
     }
 }
 
-/// Nobody has IDs checked that a server does not make without saying so.
+/// ID checks cannot be enabled while a server does not support them, unless the operator forces it.
 #[test]
 fn servers_that_make_no_such_ids_are_told_of() {
     let Some(stage) = TestStage::new("noids", 1) else { return };
@@ -284,7 +288,7 @@ fn servers_that_make_no_such_ids_are_told_of() {
     let host = stage.host(0);
     let server = stage.serve(&[]);
     let link = host.peer(host.v4()).connect();
-    // Its IDs were made with the keys before anybody checked them.
+    // The server has used the keys for its IDs from the start, before the check was enabled.
     stage.set("check_ids=true");
     link.fetch(10_000);
     assert_eq!(stage.verdict("forged_id").packets, 0);

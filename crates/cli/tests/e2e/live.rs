@@ -1,4 +1,4 @@
-//! Changes while it runs, the dry run, and the policy `strict`.
+//! Tests of live changes, the dry run, and the policy `strict`.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ fn limits_change_in_both_directions_at_once() {
     stage.await_connections(host.v4(), 4);
     stage.assert_refused(&peer, "quota");
 
-    // Lower than what is open: nobody is thrown out, and nobody comes in until there is room.
+    // The new quota is below the number of open connections. They stay open, but new ones are
+    // refused until there is room.
     stage.set("max_connections=1");
     links.iter().for_each(|link| link.fetch(10_000));
     for left in [3, 2, 1] {
@@ -38,7 +39,7 @@ fn limits_change_in_both_directions_at_once() {
     links.extend((0..5).map(|_| peer.connect()));
     stage.await_connections(host.v4(), 6);
 
-    // A rate that was not there before.
+    // Add a rate that was not configured before.
     stage.set("new_per_source=1/h burst 1");
     let within_the_burst = peer.connect();
     stage.assert_refused(&peer, "rate_new_source");
@@ -68,7 +69,7 @@ fn lists_take_effect_and_expire() {
     stage.equic(&["forget", &source]).ok();
     link.fetch(10_000);
 
-    // By a prefix, and with an end.
+    // Deny a prefix for a limited time.
     let denied = stage.verdict("denied").dropped;
     stage.equic(&["deny", "10.77.1.0/24", "--for", "3s"]).ok();
     assert!(!link.answers());
@@ -79,7 +80,8 @@ fn lists_take_effect_and_expire() {
         lists["entries"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
 
-    // Exempt from the quota, in the kernel and (within a moment) in the server.
+    // The source is now exempt from the quota: in the kernel at once, and in the server within a
+    // moment.
     stage.assert_refused(&peer, "quota");
     stage.equic(&["allow", &source]).ok();
     let exempt = eventually("a connection beyond the quota", || {
@@ -124,7 +126,7 @@ fn a_dry_run_counts_and_drops_nothing() {
     assert!(service["would_drop"].as_u64() > Some(1_000), "{service}");
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // In earnest, and back.
+    // End the dry run, and then enable it again.
     stage.set("dry_run=off");
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
@@ -134,8 +136,8 @@ fn a_dry_run_counts_and_drops_nothing() {
     });
 }
 
-/// The paper's Algorithm 1: a source over its limit loses everything, its CONNECTION_CLOSE too, so
-/// it takes the server's idle timeout to get out of it.
+/// The paper's Algorithm 1: all packets of a source over its limit are dropped, even
+/// CONNECTION_CLOSE. The source only recovers when the server's idle timeout expires.
 #[test]
 fn strict_drops_everything_of_a_source_over_its_limit() {
     let Some(stage) = TestStage::new("strict", 2) else { return };
@@ -148,8 +150,8 @@ fn strict_drops_everything_of_a_source_over_its_limit() {
     links.iter().for_each(|link| link.fetch(10_000));
     assert_eq!(stage.verdict("quota_strict").packets, 0, "at the limit is not over it");
 
-    // Its handshake completes, and with it the source is over its limit.
-    // (A request may come with the end of the handshake, and so before that.)
+    // When this handshake completes, the source is over its limit. A request may arrive together
+    // with the end of the handshake, and is then still answered.
     let third = peer.attempt_at(443, Duration::from_millis(500));
     assert!(!matches!(third, Attempt::Refused), "the server refused what strict lets in");
     drop(third);

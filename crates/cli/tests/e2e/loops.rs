@@ -1,5 +1,6 @@
-//! Two gateways that face each other, with every kind of answer on, and packets that somebody forged so that the
-//! answer to them goes to the other gateway's service: nothing goes back and forth.
+//! Two gateways protect services that face each other, with every kind of answer enabled. Forged
+//! packets make one gateway answer to the other one's service. The answers must not cause further
+//! answers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,8 +15,8 @@ use crate::attack;
 use crate::common::{EQUIC, Running, equic, eventually};
 use crate::stage::TestStage;
 
-/// Options with which a gateway sends every kind of answer. Packets that an XDP program sends back over a veth device arrive
-/// only if the device's other end has a program as well, or in generic mode.
+/// Options that enable every kind of answer. On a veth, packets that an XDP program sends back only
+/// arrive if the other end has a program too, or in generic mode.
 const ALL_ANSWERS: [&str; 7] = [
     "--retry",
     "always",
@@ -25,24 +26,25 @@ const ALL_ANSWERS: [&str; 7] = [
     "--mode",
     "generic",
 ];
-/// Number of packets that are sent each way after the forged one. A loop would be counted until the last of them is.
+/// Number of packets that are sent in each direction after the forged one. All packets of a loop
+/// would be counted before the last of them.
 const MARKERS: u64 = 20;
 
-/// Number of packets that were judged for each reason, by the reason's name.
+/// Number of packets for each reason, by its name.
 type Counts = BTreeMap<&'static str, u64>;
 
-/// A gateway and the port 443 that it protects.
+/// A gateway, and the port 443 that it protects.
 struct Side {
     name: String,
     host: Namespace,
     gateway: Running,
     control: Control,
-    /// The protected port, in both families.
+    /// Sockets on the protected port, one for each address family.
     sockets: [UdpSocket; 2],
 }
 
 impl Side {
-    /// A gateway that answers for servers of which the only one has died.
+    /// Starts a gateway that answers for a service whose only server has died.
     fn new(name: String, host: &Namespace) -> Side {
         let gateway = Running::gateway(host, &name, &ALL_ANSWERS);
         gateway.event("ready");
@@ -52,7 +54,8 @@ impl Side {
         server.signal(Signal::SIGKILL);
         server.wait();
         let control = Control::open(Some(&name)).expect("root may look");
-        // Bound once: a child that another test forks meanwhile holds a closed socket's port for a moment more.
+        // Bind only once, because a child process of another test may keep the port of a closed
+        // socket busy for a moment.
         let families = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let sockets = families.map(|like: IpAddr| {
             host.udp_socket(host.socket_address(like, 443)).expect("the port is free")
@@ -70,7 +73,7 @@ impl Side {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    /// A connection ID that the dead server may have made.
+    /// Returns a connection ID that the dead server may have issued.
     fn id(&self) -> Vec<u8> {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
         let ring = self.control.key_ring().expect("keys");
@@ -83,7 +86,7 @@ impl Side {
         rows.into_iter().map(|row| (row.reason.name(), row.packets)).collect()
     }
 
-    /// Packets that were judged for each reason after `before` was read.
+    /// Returns the number of packets for each reason since `before` was read.
     fn since(&self, before: &Counts) -> Counts {
         let more = |(reason, packets): (&'static str, u64)| {
             let more = packets - before.get(reason).copied().unwrap_or(0);
@@ -96,7 +99,7 @@ impl Side {
         self.host.socket_address(like, 443)
     }
 
-    /// Sends a packet from the protected port, as somebody would forge it who sits in front of the other gateway.
+    /// Sends a packet from the protected port, as if an attacker had forged its source.
     fn send(&self, packet: &[u8], to: SocketAddr) {
         let socket = &self.sockets[usize::from(to.is_ipv6())];
         socket.send_to(packet, to).expect("it is sent");
@@ -107,7 +110,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A packet of 1,200 bytes with a long header: Destination Connection ID of 8 bytes, Source Connection ID of 4, no token.
+/// Returns a packet of 1,200 bytes with a long header: Destination Connection ID of 8 bytes, Source
+/// Connection ID of 4 bytes, no token.
 fn long_header(first: u8, version: u32) -> Vec<u8> {
     let mut packet = vec![first];
     packet.extend(version.to_be_bytes());
@@ -124,8 +128,8 @@ fn short_header(id: &[u8], length: usize) -> Vec<u8> {
     packet
 }
 
-/// One forged packet, the first gateway's reason for its verdict on it, and the second gateway's on the answer, if there is
-/// one.
+/// A forged packet, the first gateway's expected reason for it, and the second gateway's for the
+/// answer, if there is an answer.
 struct Case {
     packet: Vec<u8>,
     first: &'static str,
@@ -145,22 +149,22 @@ fn cases(first: &Side) -> Vec<Case> {
         ),
         case(reset(1_000), "reset_sent", Some("forged_id")),
         case(reset(44), "reset_sent", Some("forged_id")),
-        // The shortest that is answered, with the shortest answer.
+        // The shortest packet that is answered, with the shortest answer.
         case(reset(22), "reset_sent", Some("forged_id")),
         case(reset(21), "established", None),
-        // Answers that nobody was asked for.
+        // Answers to packets that were never sent.
         case(long_header(0xf3, 1), "retry", None),
         case(long_header(0xc3, 0), "version_negotiation", None),
     ]
 }
 
-/// Sends a forged packet to `first`, with the address of `second` as its source; returns the packets that each of them
-/// judged, by reason, until the markers sent behind it were judged as well.
+/// Sends a forged packet to `first`, with the address of `second` as its source. Then sends markers
+/// and waits for them. Returns the number of packets that each gateway judged, by reason.
 fn bounce(first: &Side, second: &Side, packet: &[u8], like: IpAddr) -> [Counts; 2] {
     let before = [first.counts(), second.counts()];
     second.send(packet, first.address(like));
     for _ in 0..MARKERS {
-        // Of a version and a length that nothing answers.
+        // No gateway answers this combination of version and length.
         let marker = || long_header(0xc3, 9)[..100].to_vec();
         second.send(&marker(), first.address(like));
         first.send(&marker(), second.address(like));
@@ -180,11 +184,12 @@ fn one(reason: Option<&'static str>) -> Counts {
     reason.into_iter().map(|reason| (reason, 1)).collect()
 }
 
-/// In both directions and both families, each forged packet is answered once at most, and the answer with nothing.
+/// In both directions and both families, each forged packet gets at most one answer, and the answer
+/// gets none.
 #[test]
 fn answers_do_not_go_back_and_forth_between_gateways() {
     let Some(stage) = TestStage::new("loops", 1) else { return };
-    // A flood beside it could fill the queues that its packets wait in.
+    // A flood of another test could fill the queues of these packets.
     let _turn = attack::turn();
     let sides = [
         Side::new(format!("{}-a", stage.name), stage.lab.server()),
@@ -195,14 +200,16 @@ fn answers_do_not_go_back_and_forth_between_gateways() {
             side.equic(&["set", &format!("check_ids={check_ids}")]).ok();
         }
         if one_ring {
-            // As where both are gateways of one service: what one has made, the other takes for its own.
+            // Both gateways get the same keys, as if they protected one service. Each then accepts
+            // IDs and tokens of the other.
             sides[1].control.set_key_ring(&sides[0].control.key_ring().expect("keys"));
         }
         for (first, second) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
             for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
                 for case in cases(first) {
                     let seen = bounce(first, second, &case.packet, like);
-                    // Where no IDs are checked, a reset is a packet to the second one's server, of which it knows nothing.
+                    // Without ID checks, a reset looks like a packet of an unknown connection, and
+                    // the gateway passes it to its server.
                     let ends = match case.second {
                         Some("forged_id") if !check_ids => Some("established"),
                         other => other,
@@ -217,14 +224,15 @@ fn answers_do_not_go_back_and_forth_between_gateways() {
     }
 }
 
-/// A service that sends back whatever comes, to whomever it seems to be from.
+/// A service that sends every datagram back to its source address.
 struct Echo {
     socket: UdpSocket,
     thread: Option<JoinHandle<Vec<Vec<u8>>>>,
 }
 
 impl Echo {
-    /// Takes a free port: a child that another test forks meanwhile may hold the last one's for a moment more.
+    /// Uses a free port, because a child process of another test may keep the last one busy for a
+    /// moment.
     fn new(host: &Namespace, like: IpAddr) -> Echo {
         let socket = host.udp_socket(host.socket_address(like, 0)).expect("a socket");
         let back = socket.try_clone().expect("a descriptor");
@@ -242,12 +250,13 @@ impl Echo {
         Echo { socket, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// Ends the thread; returns the datagrams that it has sent back.
+    /// Ends the thread, and returns the datagrams that it has sent back.
     fn end(mut self) -> Vec<Vec<u8>> {
         self.stop().expect("it runs").expect("it does not fail")
     }
 
-    /// Ends the thread with an empty datagram, which nothing else here sends; none: it has ended already.
+    /// Ends the thread with an empty datagram, which nothing else here sends. Returns `None` if it
+    /// has ended already.
     fn stop(&mut self) -> Option<std::thread::Result<Vec<Vec<u8>>>> {
         let thread = self.thread.take()?;
         let own = self.socket.local_addr().expect("it is bound");
@@ -262,14 +271,15 @@ impl Drop for Echo {
     }
 }
 
-/// A service that knows nothing of QUIC and sends back what it gets: it gets one answer for a forged packet.
+/// A service that does not know QUIC echoes all packets. For one forged packet, it must get only
+/// one answer.
 #[test]
 fn answers_do_not_go_back_and_forth_with_an_echo() {
     let Some(stage) = TestStage::new("echo", 1) else { return };
     let _turn = attack::turn();
     let side = Side::new(stage.name.clone(), stage.lab.server());
     let host = &stage.host(0).namespace;
-    // The namespace's loopback interface is what the echo is told by that it is over.
+    // The datagram that ends the echo thread needs the loopback interface of the namespace.
     stage.ip(host, "link set lo up");
     for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
         for case in cases(&side) {

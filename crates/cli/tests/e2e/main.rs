@@ -1,16 +1,23 @@
-//! The gateway end to end: the `equic` command, the XDP program on real interfaces in network
-//! namespaces, real HTTP/3 servers and clients, real floods.
+//! End-to-end tests of the gateway: the `equic` command, the XDP program on real interfaces in
+//! network namespaces, real HTTP/3 servers and clients, real floods.
 //!
-//! Start at [`stage`] (a lab, its gateway and server, its hosts as QUIC clients) and [`attack`].
-//! Then, by what is shown: [`quota`], [`handshake`], [`migration`], [`forged`] (source addresses), [`crash`], [`flood`], [`live`]
-//! (changes while it runs, dry run, strict), [`retry`] (proof of addresses), [`ids`] (connection
-//! IDs that prove themselves), [`resets`] (servers that die), [`loops`] (answers to answers), [`versions`] (of
-//! QUIC), [`bans`], [`paths`] (several of a connection), [`handover`] (takeovers, servers without privileges),
-//! [`honest`] (clients that come meanwhile), [`bystander`] (traffic that is none of its business),
-//! [`readme`] and [`tutorials`] (their commands), [`wiring`] (interfaces, services, servers; other XDP programs, made by [`foreign`]).
+//! Start at [`stage`] (a lab with a gateway, a server, and hosts as QUIC clients) and [`attack`]
+//! (floods). The other modules, by subject:
 //!
-//! Every test has a lab and a gateway name of its own, so they run side by side; those that flood
-//! take turns ([`attack::turn`]). They need root; without it they say so, and fail where `CI` is set.
+//! * Limits: [`quota`], [`flood`], [`bans`], [`live`] (live changes, dry run, strict).
+//! * Addresses: [`forged`] (forged sources), [`migration`], [`retry`] (address validation),
+//!   [`paths`] (several paths of a connection).
+//! * Connection IDs and answers: [`ids`] (verifiable connection IDs), [`resets`] (dead servers),
+//!   [`loops`] (answers to answers), [`versions`] of QUIC, [`handshake`].
+//! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest`] (clients
+//!   that connect meanwhile).
+//! * [`bystander`]: traffic that does not concern the gateway.
+//! * [`readme`] and [`tutorials`]: their commands.
+//! * [`wiring`]: interfaces, services, servers, and other XDP programs, which [`foreign`] attaches.
+//!
+//! Every test has its own lab and gateway name, so they run in parallel. Tests that flood take
+//! turns ([`attack::turn`]). They need root. Without it, they print that they are skipped, or fail
+//! if `CI` is set.
 
 mod attack;
 mod bans;

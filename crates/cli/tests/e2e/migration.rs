@@ -1,4 +1,5 @@
-//! Clients that move to another address: the connection counts where the client is.
+//! Tests of clients that migrate to another address: the connection counts for the current address
+//! of the client.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,8 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A server reports a move once the client has stayed; this one is content with little.
+/// Options of a server that reports a migration after a short time. By default, it waits until the
+/// client has stayed longer.
 const SETTLE: [&str; 2] = ["--migration-settle", "100ms"];
 
 #[test]
@@ -35,13 +37,13 @@ fn the_count_moves_with_the_client() {
     links[1].fetch(10_000);
     stage.await_connections(new, 2);
     stage.await_connections(old, 0);
-    // Who is gone from there does not keep others out; who came counts.
+    // The old address has room for new connections, and the new address is at its quota.
     stage.assert_refused(&host.peer(new), "quota");
     let others = [host.peer(old).connect(), host.peer(old).connect()];
     stage.await_connections(old, 2);
     links.iter().chain(&others).for_each(|link| link.fetch(10_000));
 
-    // It is counted down where it is counted.
+    // Closed connections are removed from the count of the new address.
     let [first, second] = links;
     first.close();
     stage.await_connections(new, 1);

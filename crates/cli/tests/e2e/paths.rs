@@ -1,5 +1,6 @@
-//! `equic get --path`: a download over two interfaces at once (RFC 10069), of which one goes down in the middle and comes
-//! back, or which a plugin of the client's in the server holds to a rate; and an interface that comes in the middle.
+//! Tests of `equic get --path`: a download over two interfaces at once (RFC 10069). One interface
+//! goes down and comes back, a plugin limits the rate of one path, or another interface appears
+//! during the download.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +9,14 @@ use equic_lab::{Lab, Namespace};
 
 use crate::common::{EQUIC, ROOT, Running, equic, eventually, finish, lab, v4};
 
-/// The client's address at its second interface, and the server's there.
+/// The client's address on its second interface, and the server's address there.
 const CLIENT: &str = "10.99.0.2";
 const SERVER: &str = "10.99.0.1";
-/// Rate of each link towards the client until a test has done its part, so that there is a middle of a download on any
-/// machine: by one link alone it would take 80 seconds.
+/// Rate of each link towards the client until a test has made its change. Over one such link, the
+/// download would take 80 seconds, so there is enough time on any machine.
 const RATE: &str = "4mbit";
 const FILE: usize = 40 << 20;
-/// Bytes that have to have come over a link for it to count as one that carries data.
+/// Number of bytes that a link must transfer to count as one that carries data.
 const SOME: u64 = 512 << 10;
 
 fn run(host: &Namespace, program: &str, args: &str) -> String {
@@ -24,8 +25,8 @@ fn run(host: &Namespace, program: &str, args: &str) -> String {
     finish(command).ok()
 }
 
-/// Another link between client and server, which works when this returns: `10.NET.0.2` is the client's address there,
-/// and the server's ends with 1.
+/// Adds another link between client and server, and waits until it works. On this link,
+/// `10.NET.0.2` is the client's address, and the server's ends with 1.
 fn link(lab: &Lab, name: &str, net: u8) {
     let (server, client) = (lab.server(), lab.client(0));
     run(client, "ip", &format!("link add {name} type veth peer name {name} netns {}", server.name));
@@ -36,14 +37,14 @@ fn link(lab: &Lab, name: &str, net: u8) {
     }
 }
 
-/// Limits what comes to the client by a link.
+/// Limits the rate of a link towards the client.
 fn limit(server: &Namespace, interface: &str) {
     let limit =
         format!("qdisc replace dev {interface} root tbf rate {RATE} burst 64kb latency 50ms");
     run(server, "tc", &limit);
 }
 
-/// Takes all those limits away.
+/// Removes all these limits.
 fn unlimit(lab: &Lab) {
     let shown = run(lab.server(), "tc", "-j qdisc show");
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -53,8 +54,8 @@ fn unlimit(lab: &Lab) {
     }
 }
 
-/// A link by which the client reaches the server's own address, too: from its second interface alone, for the way by the
-/// first is preferred.
+/// Adds a link over which the client also reaches the server's own address, but only from its
+/// second interface. By default, the route over the first one is used.
 fn second_link(lab: &Lab) {
     let (server, client) = (lab.server(), lab.client(0));
     link(lab, "second", 99);
@@ -64,29 +65,29 @@ fn second_link(lab: &Lab) {
     limit(server, "eth0");
 }
 
-/// Bytes that have come to an interface of the client.
+/// Returns the number of bytes that an interface of the client has received.
 fn received(lab: &Lab, interface: &str) -> u64 {
     let shown = run(lab.client(0), "ip", &format!("-j -s link show dev {interface}"));
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
     shown[0]["stats64"]["rx"]["bytes"].as_u64().expect("a number")
 }
 
-/// Waits until an interface has brought so much more.
+/// Waits until an interface has received [`SOME`] more bytes.
 fn carries(lab: &Lab, interface: &str) {
     let before = received(lab, interface);
     eventually("data over the link", || (received(lab, interface) > before + SOME).then_some(()));
 }
 
-/// A download under way.
+/// A download in progress.
 struct Scene<'a> {
     lab: &'a Lab,
-    /// File into which the body is written, in its order.
+    /// File to which the body is written in order.
     body: PathBuf,
 }
 
 impl Scene<'_> {
-    /// Waits until the body has grown, which takes that all bytes before have come, too: those that were under way over a link
-    /// that is down by now have been sent again.
+    /// Waits until the body has grown. This shows that data which was lost on a link that is now
+    /// down was sent again, because the body is written in order.
     fn grows(&self) {
         let length = || fs::metadata(&self.body).expect("it is under way").len();
         let before = length();
@@ -94,8 +95,8 @@ impl Scene<'_> {
     }
 }
 
-/// Begins a download over both links, with `path` given to `--path`, hands over to `act` when both have carried data, and
-/// looks at what came. What is printed of it is returned.
+/// Starts a download over both links, with `path` as the value of `--path`. Calls `act` when both
+/// links have carried data, and then checks the content. Returns the JSON output.
 fn downloads(name: &str, path: &str, act: impl Fn(&Scene<'_>)) -> Option<serde_json::Value> {
     let lab = lab(name, 1)?;
     second_link(&lab);
@@ -128,7 +129,7 @@ fn set(lab: &Lab, interface: &str, state: &str) {
     run(lab.client(0), "ip", &format!("link set {interface} {state}"));
 }
 
-/// Addresses that the paths lead from which were open at the end.
+/// Returns the source addresses of the paths that were open at the end.
 fn from(printed: &serde_json::Value) -> Vec<&str> {
     let paths = printed["paths"].as_array().expect("paths");
     paths.iter().map(|path| path["from"].as_str().expect("an address")).collect()
@@ -138,7 +139,7 @@ fn from(printed: &serde_json::Value) -> Vec<&str> {
 fn a_download_outlives_the_interface_that_was_added() {
     let printed = downloads("e2e-path-second", CLIENT, |scene| {
         set(scene.lab, "second", "down");
-        // While it is down.
+        // The body must grow while the link is down.
         scene.grows();
     });
     let Some(printed) = printed else { return };
@@ -155,7 +156,7 @@ fn a_download_outlives_the_interface_that_it_began_on() {
     assert_eq!(from(&printed), [CLIENT], "{printed}");
 }
 
-/// Every interface is a path; one that goes down and comes back is one again.
+/// Every interface is a path. One that goes down and comes back becomes a path again.
 #[test]
 fn a_path_comes_back_with_its_interface() {
     let printed = downloads("e2e-path-back", "all", |scene| {
@@ -173,7 +174,7 @@ fn a_path_comes_back_with_its_interface() {
     assert!(printed["paths"][1]["id"].as_u64() > Some(1), "no path ID is used twice: {printed}");
 }
 
-/// An interface that was not there when the download began is a path, too.
+/// An interface that appears during the download becomes a path too.
 #[test]
 fn an_interface_that_comes_is_a_path() {
     let printed = downloads("e2e-path-new", "all", |scene| {
@@ -187,11 +188,12 @@ fn an_interface_that_comes_is_a_path() {
     assert!(from(&printed).len() == 3 && from(&printed).contains(&"10.98.0.2"), "{printed}");
 }
 
-/// A policy that grants plugins of anybody what a cap needs.
+/// A policy that grants every author the classes that the plugin `cap` needs.
 const POLICY: &str = "anyone = [\"observe\", \"tune\"]\n";
 
-/// Bytes that come over each of two interfaces with a download over both; `cap`: the client pushes a cap of so many bytes a
-/// second on the second path into the server, which has these further options.
+/// Downloads over two interfaces, and returns the bytes that each has received. With `cap`, the
+/// client pushes a plugin to the server that limits the second path to this number of bytes per
+/// second. `serve` are additional options of the server.
 fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 2]> {
     const BYTES: u64 = 6 << 20;
     let lab = lab(name, 1)?;
@@ -231,7 +233,7 @@ fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 
 #[test]
 fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
     let Some(usual) = downloads_with(None, &[], "e2e-path-nocap") else { return };
-    // The path that is opened later begins later; how much, the machine decides.
+    // The second path opens later than the first. How much later depends on the machine.
     assert!(usual[1] > 1_000_000, "data comes over both: {usual:?}");
     let Some(capped) = downloads_with(Some(50_000), &[], "e2e-path-cap") else { return };
     println!("{usual:?} without a cap, {capped:?} with it");
@@ -239,7 +241,8 @@ fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
     assert!(capped[1] > 20_000, "it carries something: {capped:?}");
 }
 
-/// The plugin `weighted` at the server has a path that costs 9 carry no more than a tenth of what the other one does.
+/// On the server, the plugin `weighted` must send at most a tenth as much over a path with cost 9
+/// as over the other path.
 #[test]
 fn a_path_that_costs_more_carries_less() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +251,8 @@ fn a_path_that_costs_more_carries_less() {
     equic(&["plugin", "build", &format!("{ROOT}/plugins/weighted"), "-o", bundle]).ok();
     let options = ["--plugin", bundle, "--path-cost", "10.99.0.0/24=9"];
     let Some(sent) = downloads_with(None, &options, "e2e-path-cost") else { return };
-    // What its link drops counts for the first one, and is not here.
+    // The counter of the first link does not include packets that the link dropped, so the limit is
+    // 1/7 instead of 1/10.
     assert!(sent[1] < sent[0] / 7, "{sent:?}");
     assert!(sent[1] > 100_000, "it carries something: {sent:?}");
 }

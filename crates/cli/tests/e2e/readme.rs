@@ -1,5 +1,5 @@
-//! The README's commands, typed as they are printed there, in their order, on one machine with the interface `eth0`. Only the
-//! gateway's name is added, as other tests' gateways run at the same time.
+//! Runs the README's commands in order, as printed there, on one machine with the interface `eth0`.
+//! Only the gateway's name is added, because gateways of other tests run at the same time.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,15 +8,15 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 
-/// Lines of the README that are commands: indented, and beginning with `equic`. Those of the simulator are left to its own
-/// program, which is built apart from this one.
+/// Returns the commands of the README: indented lines that start with `equic`. Leaves out those of
+/// the simulator, which is a separate program.
 fn commands() -> Vec<String> {
     let text = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
     let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
     indented.filter(|line| line.starts_with("equic ")).map(str::to_owned).collect()
 }
 
-/// A line of the README for a shell, in which `equic` is the command that was built.
+/// Returns a shell that runs a line of the README. `equic` is the command that was built.
 fn shell(host: &Namespace, folder: &Path, line: &str) -> Command {
     let mut shell = host.command("sh");
     shell.current_dir(folder).env_remove("EQUIC_LOG");
@@ -24,7 +24,7 @@ fn shell(host: &Namespace, folder: &Path, line: &str) -> Command {
     shell
 }
 
-/// The same command, of the gateway of this name.
+/// Returns the command with the name of this gateway.
 fn named(line: &str, name: &str) -> String {
     if let Some(rest) = line.strip_prefix("equic gateway run ") {
         return format!("equic gateway run --name {name} {rest}");
@@ -36,7 +36,7 @@ fn named(line: &str, name: &str) -> String {
     line.replace("--gateway ", &format!("--gateway {name} "))
 }
 
-/// What a command that goes on says when it is ready.
+/// Returns the text that a command prints when it is ready, if it keeps running.
 fn ready(line: &str) -> &'static str {
     if line.starts_with("equic serve") { "serving HTTP/3 on " } else { "gateway `" }
 }
@@ -65,7 +65,7 @@ fn the_commands_of_the_readme_do_what_it_says() {
         }
     }
     assert_eq!(running.len(), 2, "a gateway and a server");
-    // The server first, since the gateway's end would have it look for the next one.
+    // End the server first. Otherwise, it would look for another gateway when this one ends.
     while let Some(program) = running.pop() {
         assert!(program.terminate().success());
     }

@@ -1,4 +1,5 @@
-//! Servers that die, and whose clients are told by the gateway; and one that only seemed dead.
+//! Tests of servers that die: the gateway sends stateless resets to their clients. One server only
+//! seems dead.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -16,10 +17,11 @@ use tokio::time::timeout;
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
 use crate::stage::{Host, TestStage};
 
-/// Silence of a server after which its place was once taken from it, though it lived.
+/// Milliseconds without a heartbeat. Even after this time, a living server must keep its slot in
+/// the gateway.
 const LONG: f64 = 12_000.0;
 
-/// Trusts the server that wrote its certificate there.
+/// Returns a TLS configuration that trusts the server whose certificate is in this folder.
 pub(crate) fn tls(folder: &Path) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(folder.join("cert.pem"));
@@ -33,7 +35,7 @@ pub(crate) fn tls(folder: &Path) -> rustls::ClientConfig {
     tls
 }
 
-/// A client of ours whose connection never times out.
+/// Opens a connection with our client. It never times out.
 fn ours(
     host: &Host,
     address: IpAddr,
@@ -45,8 +47,8 @@ fn ours(
         let transport = TransportConfig { max_idle_timeout: never, ..TransportConfig::default() };
         let config = equic_quic::ClientConfig::new(tls).with_transport(transport);
         let mut settings = equic_quic::EndpointConfig::with_default_provider().expect("a provider");
-        // Over a veth two probes that are sent as one batch stay one packet, and what the program makes of it in generic
-        // mode is cut as they were.
+        // Two probes in one batch stay one packet on a veth. In generic mode, the program's answer
+        // would then be split at the original boundaries.
         settings.send_offload = false;
         let sockets = equic_quic::Endpoint::bind(SocketAddr::new(address, 0), 1, None);
         let endpoint = equic_quic::Endpoint::new(settings, None, sockets.expect("a socket"));
@@ -57,7 +59,7 @@ fn ours(
     })
 }
 
-/// The same of quinn.
+/// Opens a connection with quinn.
 pub(crate) fn quinns(
     host: &Host,
     address: IpAddr,
@@ -81,7 +83,8 @@ pub(crate) fn quinns(
     })
 }
 
-/// Clients of both stacks, over both families, learn of the server's death with the first packet that they send.
+/// Clients of both stacks and both families must learn of the server's death when they send their
+/// next packet.
 fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Running) {
     let host = stage.host(0);
     let tls = tls(folder);
@@ -100,7 +103,7 @@ fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Run
     });
     assert!(matches!(ended, equic_quic::ConnectionError::Reset), "{ended}");
     let ended = host.run(async move {
-        // It may have been told already: quinn sends packets of its own, too.
+        // The connection may be reset already, because quinn also sends packets by itself.
         if let Ok(mut stream) = of_quinn.open_uni().await {
             let _ = stream.write_all(b"is anybody there?").await;
         }
@@ -118,13 +121,14 @@ pub(crate) fn with_certificate(folder: &Path) -> [&str; 4] {
 #[test]
 fn clients_of_a_killed_server_are_told() {
     let Some(stage) = TestStage::new("resets", 1) else { return };
-    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
+    // end has a program too.
     let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let server = stage.serve(&with_certificate(folder.path()));
     clients_are_told_of_a_death(&stage, folder.path(), server);
 
-    // The next server's clients are its own.
+    // Clients of the next server must not be reset.
     let _server = stage.serve(&[]);
     let told = stage.verdict("reset_sent");
     let host = stage.host(0);
@@ -147,7 +151,8 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
     clients_are_told_of_a_death(&stage, folder.path(), server);
 }
 
-/// However long it was stopped: nobody has told its clients that it is gone.
+/// After a long suspension of the server, its connections continue, because the gateway must not
+/// send resets for a server that is alive.
 #[test]
 fn connections_of_a_server_that_was_stopped_go_on() {
     let Some(stage) = TestStage::new("no-resets", 1) else { return };
@@ -159,7 +164,7 @@ fn connections_of_a_server_that_was_stopped_go_on() {
 
     server.signal(Signal::SIGSTOP);
     let ledger = || stage.status()["ledgers"][0].clone();
-    eventually("its lease is over", || (ledger()["counts"] == false).then_some(()));
+    eventually("its lease expires", || (ledger()["counts"] == false).then_some(()));
     let before = stage.verdict("established").packets;
     assert!(!link.answers());
     eventually("it was silent for long", || {

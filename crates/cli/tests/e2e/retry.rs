@@ -1,4 +1,4 @@
-//! Clients prove their addresses to the gateway, which answers in the server's name.
+//! Tests of address validation by the gateway, which answers in the server's name.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,13 +10,15 @@ use crate::attack::{self, Attack, spoofed};
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
 use crate::stage::{Host, TestStage};
 
-/// Opening Initials of version 1, without tokens and all different.
+/// Returns the first Initial of a version 1 connection, without a token. Each number gives another
+/// packet.
 fn initial(number: u32) -> Vec<u8> {
     let id = [number.to_be_bytes(), number.to_be_bytes()].concat();
     initial_with(&id, &number.to_be_bytes(), &[])
 }
 
-/// An Initial of version 1 and 1,200 bytes, with these Destination and Source Connection IDs and this token.
+/// Returns an Initial of version 1 with 1,200 bytes, with these Destination and Source Connection
+/// IDs and this token.
 fn initial_with(dcid: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
     packet.extend(dcid);
@@ -36,9 +38,10 @@ fn clients_prove_their_addresses_to_the_gateway() {
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
-    // So few new connections that a flood would take all of them.
+    // The rate of new connections is so low that a flood would use it up.
     let gateway = ["--retry", "always", "--retry-keys", keys, "--new-per-service", "1/s burst 3"];
-    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
+    // end has a program too.
     let _gateway = stage.gateway(&[&gateway[..], &["--mode", "generic"]].concat());
     let mode = std::fs::metadata(keys).expect("the gateway wrote it").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -53,13 +56,13 @@ fn clients_prove_their_addresses_to_the_gateway() {
     host.peer(host.v6()).connect().fetch(100_000);
     assert_eq!(stage.verdict("proved").packets, 2);
 
-    // Somebody sends Initials as fast as it goes and looks at no answer: nothing is left of it but answers,
-    // and a newcomer gets in.
+    // A host sends Initials as fast as possible and ignores the answers. The gateway must only
+    // answer and store nothing, and a new client must be able to connect.
     let target = stage.target(other.v4());
     other.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for number in 0..5_000 {
-            // Full buffers are no reason to stop.
+            // Continue even if the buffers are full.
             let _ = socket.send_to(&initial(number), target);
         }
     });
@@ -69,31 +72,32 @@ fn clients_prove_their_addresses_to_the_gateway() {
     other.peer(other.v4()).connect().fetch(100_000);
     assert_eq!(stage.verdict("proved").packets, 3);
 
-    // Not asked for any more: it goes on without.
+    // Without Retry, the same server accepts clients that have no token.
     stage.equic(&["set", "retry=never", "new_per_service=off"]).ok();
     host.peer(host.v4()).connect().fetch(1_000);
     assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
     drop(server);
 }
 
-/// The Source Connection ID and the token of a Retry packet, with which its receiver begins again.
+/// Returns the Source Connection ID and the token of a Retry packet, which the client must use in
+/// its next Initial.
 fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
     assert_eq!(retry[0] >> 4, 0xf, "a long header of type Retry");
     let behind = 6 + usize::from(retry[5]);
     let token = behind + 1 + usize::from(retry[behind]);
-    // The integrity tag is the end of it.
+    // The last 16 bytes are the integrity tag.
     (retry[behind + 1..token].to_vec(), retry[token..retry.len() - 16].to_vec())
 }
 
-/// Tokens that somebody else was given, or that somebody changed, cut or made longer, open nothing, whoever brings them,
-/// and nobody is worse off for it: neither who was given the token, nor whose address was written on it.
+/// Tokens that are stolen, changed, truncated or extended must open no connection. They must not
+/// harm the client that got the token, nor the host whose address was forged.
 #[test]
 fn tokens_are_of_who_was_given_them() {
     const SCID: [u8; 4] = [7; 4];
-    /// More than a source may send.
+    /// More packets than a source may send.
     const MANY: u64 = 120;
     let Some(stage) = TestStage::new("tokens", 2) else { return };
-    // A flood beside it could fill the queues that its packets wait in.
+    // A flood of another test could fill the queues of these packets.
     let _turn = attack::turn();
     let limits = ["--new-per-source", "1/h burst 2", "--packets-per-source", "1/h burst 100"];
     let _gateway =
@@ -140,7 +144,7 @@ fn tokens_are_of_who_was_given_them() {
     for at in [1, 27, 35, 79] {
         refused(&own, &brings(&changed(at)), "bad_token");
     }
-    // These are none of the gateway's: they are answered as an Initial without a token.
+    // The gateway did not issue these tokens, so it answers as if there were no token.
     for other in [&token[..79], &token[..1], &[&token[..], &[0]].concat()[..], &[0x11; 1_100][..]] {
         refused(&own, &brings(other), "retry_sent");
     }
@@ -156,13 +160,14 @@ fn tokens_are_of_who_was_given_them() {
         assert!(stage.source(host.v4()).is_empty(), "nothing was charged to who was named");
     }
 
-    // Its owner uses it, and whose address was abused comes in.
+    // The rightful owner can use the token, and the host with the abused address can connect.
     own.send_to(&brings(&token), target).expect("it is sent");
     eventually("it holds", || (stage.verdict("proved").packets == 1).then_some(()));
     other.peer(other.v4()).connect().fetch(1_000);
     assert_eq!(stage.verdict("proved").packets, 2);
 
-    // Keys change: a token of a key that is kept holds, and one of a key that is gone does not.
+    // Keys change: a token with a key that is still in the ring is valid, and one with a removed
+    // key is not.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let (kept_id, kept) = asked(&initial(2));
     let rotate = |times: usize| {
@@ -178,7 +183,8 @@ fn tokens_are_of_who_was_given_them() {
     refused(&own, &again, "bad_token");
 }
 
-/// Calm, then a flood, then calm again: only who comes during the flood has to prove its address.
+/// Adaptive Retry, before, during and after a flood. Only clients that connect during the flood
+/// must validate their addresses.
 #[test]
 fn proof_is_asked_for_while_many_come() {
     let Some(stage) = TestStage::new("adaptive", 2) else { return };
@@ -223,7 +229,7 @@ fn proof_is_asked_for_while_many_come() {
     host.peer(host.v4()).connect().fetch(1_000);
     assert_eq!(stage.verdict("proved").packets, 1);
 
-    // The time of the next one that is too many is a short one.
+    // Use a short hold time for the next flood.
     stage.set("retry_hold=1s");
     flood(1_000);
     assert_eq!(gateway.event("retry")["asking"], false);
@@ -233,8 +239,8 @@ fn proof_is_asked_for_while_many_come() {
     assert_eq!((state("asking"), state("began")), (false.into(), 1.into()));
 }
 
-/// Servers have the keys with their place, whichever way they join; and nobody has clients bring tokens that
-/// a server cannot check without saying that this is meant.
+/// Servers receive the keys when they join in either way. Retry cannot be enabled while a server
+/// cannot check tokens, unless the operator forces it.
 #[test]
 fn servers_take_the_keys_as_they_join() {
     let Some(stage) = TestStage::new("ring", 1) else { return };
@@ -259,7 +265,7 @@ fn servers_take_the_keys_as_they_join() {
     assert_eq!(stage.verdict("proved").packets, 2);
     assert_eq!(stage.status()["ledgers"][0]["keys"], true);
 
-    // One that checks no tokens.
+    // A server that does not check tokens.
     let mute = Ledger::connect(socket, "mute").expect("root may join");
     let condition = gateway.event("condition");
     assert_eq!(condition["about"], "retry");
@@ -275,8 +281,9 @@ fn servers_take_the_keys_as_they_join() {
     stage.set("retry=always");
 }
 
-/// Answers to packets whose checksum the kernel has left to hardware, on a way back where it is completed, and the
-/// other three cases.
+/// Tests the checksums of answers. The checksum of the request may be left to hardware or not, and
+/// the kernel may complete the checksum of the answer in software or not. All four combinations
+/// must work.
 #[test]
 fn answers_have_right_checksums() {
     let Some(stage) = TestStage::new("checksums", 2) else { return };
@@ -287,7 +294,7 @@ fn answers_have_right_checksums() {
         let (name, ifname) = (record.switch.clone(), port.to_owned());
         NamespaceRecord { name, ifname, ..record.hosts[0].clone() }.open().expect("the switch")
     };
-    // Of one client's port the kernel completes checksums in software.
+    // For one client's port, the kernel completes checksums in software.
     switch("c0").set_offloads(false).expect("a veth takes the order");
     for offloads in [true, false] {
         for host in [stage.host(0), stage.host(1)] {
@@ -308,8 +315,8 @@ fn answers_have_right_checksums() {
     }
 }
 
-/// In native mode the other end of a veth interface gets no answers; `status` says so. By default the gateway attaches in
-/// generic mode there.
+/// In native mode, the other end of a veth receives no answers, and `status` must warn about it. By
+/// default, the gateway attaches in generic mode there.
 #[test]
 fn answers_that_get_lost_are_reported() {
     let Some(stage) = TestStage::new("lost", 1) else { return };
@@ -339,12 +346,13 @@ fn answers_that_get_lost_are_reported() {
     assert!(socket.recv(&mut [0; 2_000]).is_ok());
     assert!(!lost());
     assert!(gateway.terminate().success());
-    // What answers nobody stays native.
+    // Without settings that send answers, the gateway attaches in native mode.
     drop(stage.gateway(&[]));
 }
 
-/// A packet of an unknown version cannot be asked for proof, so it opens nothing and stands for nothing: not for the Initials
-/// of its sender, and not against who is named in it.
+/// A packet of an unknown version cannot carry a token. It must not open a connection, must not
+/// exempt later Initials of its sender from Retry, and must not count against the host whose
+/// address it has.
 #[test]
 fn retry_is_not_evaded_by_unknown_versions() {
     let Some(stage) = TestStage::new("evade", 3) else { return };
@@ -361,7 +369,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
     let (host, other, attacker) = (stage.host(0), stage.host(1), stage.host(2));
     let target = stage.target(host.v4());
 
-    // An unknown version first, then Initials with the same ports and connection IDs.
+    // First send an unknown version, then Initials with the same ports and connection IDs.
     let mut unknown = initial(1);
     unknown[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
     host.run(async move {
@@ -374,7 +382,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
     eventually("answers", || (stage.verdict("retry_sent").packets == 63).then_some(()));
     assert_eq!(stage.verdict("version_negotiation_sent").packets, 1);
 
-    // Forged ones: of the address of a client, and of many others.
+    // Send forged packets: with the address of one client, and with many other addresses.
     for prefix in [format!("{}/32", other.v4()), "198.18.0.0/15".to_owned()] {
         let origin = spoofed(&prefix);
         let payload = attack::future_versions();
@@ -387,7 +395,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
         assert_eq!(stage.verdict(reason).packets, 0, "{reason}");
     }
     assert!(stage.source(other.v4()).is_empty(), "nothing is charged to who is named");
-    // Everybody gets in, as often as the limits say.
+    // All hosts can connect, up to their limits.
     for client in [host, other, attacker] {
         for _ in 0..4 {
             client.peer(client.v4()).connect().fetch(1_000);
@@ -397,7 +405,8 @@ fn retry_is_not_evaded_by_unknown_versions() {
     assert_eq!(stage.verdict("proved").packets, 12);
 }
 
-/// Proof that was brought to one port of a service, and the attempt that began with it, are none at another.
+/// A validated address and an attempt in progress are only valid for the port of the service that
+/// received the token.
 #[test]
 fn retry_is_asked_for_at_each_port() {
     let Some(stage) = TestStage::new("ports", 1) else { return };
@@ -415,7 +424,8 @@ fn retry_is_asked_for_at_each_port() {
     socket.send_to(&initial_with(&id, &[7; 4], &token), targets[0]).expect("it is sent");
     socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[0]).expect("it is sent");
     eventually("it goes on", || (stage.verdict("underway").packets == 1).then_some(()));
-    // The same packet elsewhere is of no attempt, and the source has used up its rate.
+    // On the other port, the same packet belongs to no attempt, and the source has used up its
+    // rate.
     socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[1]).expect("it is sent");
     eventually("it is asked", || (stage.verdict("retry_sent").packets == 2).then_some(()));
     socket.send_to(&initial_with(&id, &[7; 4], &token), targets[1]).expect("it is sent");

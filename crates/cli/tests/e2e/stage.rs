@@ -1,5 +1,5 @@
-//! A lab with a gateway on the server's interface and an HTTP/3 server behind it, and the lab's
-//! hosts as QUIC clients whose connections a test opens, uses and closes one by one.
+//! A lab with a gateway on the server's interface, an HTTP/3 server behind it, and hosts that act
+//! as QUIC clients. A test opens, uses and closes their connections one by one.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +16,12 @@ use crate::common::{
     EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
 };
 
-/// Time for which an attempt that is to be dropped tries: one Initial, for quinn sends the next after 1 s.
+/// Time after which a connection attempt that must be dropped is given up. It only sends one
+/// Initial, because quinn sends the next one after 1 s.
 const IN_VAIN: Duration = Duration::from_millis(600);
 
-/// Longer than any test: what ends a connection is never its idle timeout, unless a test says so.
+/// Idle timeout that is longer than any test, so that it never ends a connection unless a test sets
+/// another one.
 const NEVER: &str = "1h";
 
 /// A lab, and the name of the gateway in it.
@@ -29,7 +31,7 @@ pub(crate) struct TestStage {
     pub lab: Lab,
 }
 
-/// Counts of packets that were judged with one reason.
+/// Number of packets with one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReasonCount {
     pub packets: u64,
@@ -38,7 +40,7 @@ pub(crate) struct ReasonCount {
 }
 
 impl TestStage {
-    /// With so many clients; none without root.
+    /// Creates a lab with `clients` clients. Returns `None` without root.
     pub(crate) fn new(name: &str, clients: usize) -> Option<TestStage> {
         TestStage::with(name, |lab| lab.clients(clients))
     }
@@ -55,12 +57,12 @@ impl TestStage {
         Some(TestStage { hosts, name: unique(name), lab })
     }
 
-    /// A gateway on the server's interface that protects port 443.
+    /// Starts a gateway on the server's interface that protects port 443.
     pub(crate) fn gateway(&self, rest: &[&str]) -> Running {
         self.gateway_with(&[&["-i", "eth0", "-p", "443"], rest].concat()).0
     }
 
-    /// A gateway in the server's namespace, and what it says when it is ready.
+    /// Starts a gateway in the server's namespace. Also returns its `ready` event.
     pub(crate) fn gateway_with(&self, rest: &[&str]) -> (Running, Value) {
         let (gateway, ready) = self.gateway_as(rest);
         let native = !rest.contains(&"generic");
@@ -70,7 +72,7 @@ impl TestStage {
         (gateway, ready)
     }
 
-    /// A gateway in whatever mode it chooses.
+    /// Starts a gateway that chooses its mode itself.
     pub(crate) fn gateway_as(&self, rest: &[&str]) -> (Running, Value) {
         let args = ["gateway", "run", "--json", "--name", &self.name];
         let gateway = Running::start(self.lab.server().command(EQUIC), &[&args, rest].concat());
@@ -78,12 +80,12 @@ impl TestStage {
         (gateway, ready)
     }
 
-    /// The command on the server's host.
+    /// Returns the command on the server's host.
     pub(crate) fn command(&self) -> std::process::Command {
         self.lab.server().command(EQUIC)
     }
 
-    /// An HTTP/3 server on port 443 that feeds the gateway.
+    /// Starts an HTTP/3 server on port 443 that feeds the gateway.
     pub(crate) fn serve(&self, rest: &[&str]) -> Running {
         self.serve_on(443, rest)
     }
@@ -105,17 +107,17 @@ impl TestStage {
         &self.hosts[client]
     }
 
-    /// The server's address in the family of `like`.
+    /// Returns the server's address in the same family as `like`.
     pub(crate) fn target(&self, like: IpAddr) -> SocketAddr {
         self.lab.server().socket_address(like, 443)
     }
 
-    /// `equic gateway COMMAND` about this gateway.
+    /// Runs `equic gateway COMMAND` for this gateway.
     pub(crate) fn equic(&self, args: &[&str]) -> Out {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    /// `equic gateway COMMAND` on the server's host; what it says.
+    /// Runs `equic gateway COMMAND` on the server's host, and returns its output.
     pub(crate) fn equic_in(&self, args: &[&str]) -> String {
         equic_in(self.lab.server(), &[&["gateway"], args].concat()).ok()
     }
@@ -128,7 +130,7 @@ impl TestStage {
         self.equic(&["status", "--json"]).json()
     }
 
-    /// Of the first service.
+    /// Returns the count of a reason for the first service.
     pub(crate) fn verdict(&self, reason: &str) -> ReasonCount {
         self.verdict_of(0, reason)
     }
@@ -145,7 +147,7 @@ impl TestStage {
         }
     }
 
-    /// Rows of `sources` about one source: one for each service.
+    /// Returns the rows of `sources` for one source: one for each service.
     pub(crate) fn source(&self, source: impl ToString) -> Vec<Value> {
         let args = ["sources", "--json", "--top", "1000000", "--by", "connections"];
         let sources = self.equic(&args).json();
@@ -154,13 +156,14 @@ impl TestStage {
         rows.into_iter().filter(|row| row["source"] == source.as_str()).collect()
     }
 
-    /// Connections a source has open, with the service (or group of services) it has most with.
+    /// Returns the number of open connections of a source, in the service (or group of services)
+    /// with the most.
     pub(crate) fn connections(&self, source: impl ToString) -> u64 {
         let rows = self.source(source);
         rows.iter().map(|row| row["connections"].as_u64().expect("a number")).max().unwrap_or(0)
     }
 
-    /// Waits until a source has so many connections open.
+    /// Waits until a source has `count` open connections.
     pub(crate) fn await_connections(&self, source: impl ToString, count: u64) {
         let source = source.to_string();
         eventually(&format!("{source} has {count} connections"), || {
@@ -168,14 +171,14 @@ impl TestStage {
         });
     }
 
-    /// Waits until so many servers feed the gateway: those that died are removed.
+    /// Waits until `count` servers feed the gateway. Dead servers are removed from the count.
     pub(crate) fn await_servers(&self, count: usize) {
         eventually(&format!("{count} servers"), || {
             (self.status()["ledgers"].as_array()?.len() == count).then_some(())
         });
     }
 
-    /// One attempt to connect fails, since the gateway drops it for this reason.
+    /// Makes one connection attempt, and checks that the gateway drops it for this reason.
     pub(crate) fn assert_refused(&self, peer: &Peer, reason: &str) {
         self.assert_refused_by(peer, 0, 443, reason);
     }
@@ -188,7 +191,7 @@ impl TestStage {
         assert!(after.dropped > before.dropped, "not for {reason}: {}", self.status());
     }
 
-    /// The id of the XDP program on an interface of the server, as `ip` tells it.
+    /// Returns the ID of the XDP program on an interface of the server, as `ip` reports it.
     pub(crate) fn program_on(&self, interface: &str) -> Option<u64> {
         let mut ip = self.lab.server().command("ip");
         ip.args(["-j", "link", "show", interface]);
@@ -238,7 +241,8 @@ impl Host {
         self.namespace.ipv6.into()
     }
 
-    /// A QUIC client on one UDP socket of this address, which connects to the server's in the lab.
+    /// Returns a QUIC client on one UDP socket with this address, which connects to the lab's
+    /// server.
     pub(crate) fn peer(&self, address: IpAddr) -> Peer<'_> {
         let server = match address {
             IpAddr::V4(_) => IpAddr::from([10, 77, 0, 1]),
@@ -247,12 +251,12 @@ impl Host {
         self.peer_of(address, server)
     }
 
-    /// The same for a server elsewhere.
+    /// Like [`Host::peer`], for another server address.
     pub(crate) fn peer_of(&self, address: IpAddr, server: IpAddr) -> Peer<'_> {
         self.peer_via(address, server, None)
     }
 
-    /// The same with all packets sent to `via`.
+    /// Like [`Host::peer_of`], with all packets sent to `via`.
     pub(crate) fn peer_via(
         &self,
         address: IpAddr,
@@ -281,16 +285,16 @@ pub(crate) struct Peer<'a> {
 
 /// Result of an attempt to connect.
 pub(crate) enum Attempt<'a> {
-    /// A request was answered on it.
+    /// A request on the connection was answered.
     Open(Link<'a>),
-    /// The server closed it right after the handshake.
+    /// The server closed the connection right after the handshake.
     Refused,
     /// No answer.
     Silence,
 }
 
 impl<'a> Peer<'a> {
-    /// Opens a connection; a request on it has been answered.
+    /// Opens a connection, and makes a request on it. Panics if this fails.
     pub(crate) fn connect(&self) -> Link<'a> {
         self.connect_at(443)
     }
@@ -308,7 +312,7 @@ impl<'a> Peer<'a> {
         self.read(self.host.run(attempt))
     }
 
-    /// Attempts side by side, each with all the time there is.
+    /// Makes `count` attempts in parallel, each with the whole timeout.
     pub(crate) fn attempt_many(&self, count: usize, patience: Duration) -> Vec<Attempt<'a>> {
         let attempt = || attempt(self.client.clone(), self.url(443), patience);
         let tasks: Vec<_> = (0..count).map(|_| self.host.runtime.spawn(attempt())).collect();
@@ -316,7 +320,7 @@ impl<'a> Peer<'a> {
         ended.map(|result| self.read(result.expect("the task does not panic"))).collect()
     }
 
-    /// Moves to another address, with all connections.
+    /// Moves all connections to a socket with another address.
     pub(crate) fn rebind(&self, address: IpAddr) {
         let client = self.client.clone();
         let moved = self.host.run(async move { client.rebind(SocketAddr::new(address, 0)) });
@@ -363,20 +367,20 @@ async fn get(connection: &Connection, path: &str) -> Result<Response, ClientErro
     connection.get(&path).await
 }
 
-/// An open connection; closed when dropped.
+/// An open connection. It is closed when dropped.
 pub(crate) struct Link<'a> {
     host: &'a Host,
     connection: Connection,
 }
 
 impl Link<'_> {
-    /// Fetches so many bytes.
+    /// Fetches `bytes` bytes.
     pub(crate) fn fetch(&self, bytes: u64) {
         let fetched = self.fetch_within(bytes, PATIENCE);
         assert_eq!(fetched, Some(bytes), "closed: {}", !self.connection.is_open());
     }
 
-    /// The same; none if it fails or takes longer.
+    /// Fetches `bytes` bytes. Returns `None` if this fails or takes longer than `patience`.
     pub(crate) fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
         let connection = self.connection.clone();
         let fetch = async move {
@@ -386,24 +390,24 @@ impl Link<'_> {
         self.host.run(async move { timeout(patience, fetch).await.ok().flatten() })
     }
 
-    /// Whether the server answers a request within half a second.
+    /// Returns whether the server answers a request within half a second.
     pub(crate) fn answers(&self) -> bool {
         self.fetch_within(1, Duration::from_millis(500)).is_some()
     }
 
-    /// A download that goes on as far as it is read.
+    /// Starts a download, which continues as the body is read.
     pub(crate) fn download(&self) -> Download<'_> {
         let connection = self.connection.clone();
         let response = self.host.run(async move { get(&connection, "/bytes/1000000000").await });
         Download { host: self.host, response: Some(response.expect("an answer")) }
     }
 
-    /// Closes the connection, the peer being told.
+    /// Closes the connection with CONNECTION_CLOSE.
     pub(crate) fn close(self) {
         self.connection.close();
     }
 
-    /// Until the server closes it.
+    /// Waits until the server closes the connection.
     pub(crate) fn await_closed(&self) {
         let connection = self.connection.clone();
         let closed = self.host.run(async move { timeout(PATIENCE, connection.closed()).await });
@@ -411,14 +415,14 @@ impl Link<'_> {
     }
 }
 
-/// A response whose body is read piece by piece.
+/// A response whose body is read in pieces.
 pub(crate) struct Download<'a> {
     host: &'a Host,
     response: Option<Response>,
 }
 
 impl Download<'_> {
-    /// Reads at least so many bytes.
+    /// Reads at least `bytes` bytes.
     pub(crate) fn read(&mut self, bytes: u64) {
         let mut response = self.response.take().expect("it did not fail before");
         let reading = async move {

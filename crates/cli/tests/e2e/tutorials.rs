@@ -1,7 +1,8 @@
-//! The tutorials, typed as they are printed: every command in its order, and what it prints.
+//! Runs every command of the tutorials in order, as printed there, and compares the output.
 //!
-//! A block of the language `console` has commands behind `$ ` and what they print. `...` stands for lines that are
-//! left out. A command whose comment says `# keep it running` stays until the end of the page.
+//! In a block of the language `console`, commands follow `$ `, and the other lines are their
+//! output. `...` stands for lines that are left out. A command with the comment `# keep it running`
+//! runs until the end of the page.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 
-/// A command of a page and what the page shows of its output.
+/// A command of a page, and the output that the page shows.
 #[derive(Debug)]
 struct Step {
     command: String,
@@ -23,7 +24,8 @@ impl Step {
     }
 }
 
-/// Returns the steps of a page, and its files: TOML and C blocks behind a line that ends with the name of a file.
+/// Returns the steps of a page, and its files: TOML and C blocks after a line that ends with a file
+/// name.
 fn steps(page: &str) -> Vec<Step> {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/tutorials/{page}.md")).unwrap();
     let mut steps: Vec<Step> = Vec::new();
@@ -45,7 +47,8 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// A line without what differs from run to run: numbers, spaces, and whatever is as long as a fingerprint.
+/// Removes everything that differs from run to run: numbers, spaces, and words that are as long as
+/// a fingerprint.
 fn bare(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
         let mut bare = String::new();
@@ -61,7 +64,7 @@ fn bare(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts that the shown lines are in the output, in their order.
+/// Checks that the output contains the shown lines in the same order.
 fn compare(step: &Step, output: &str) {
     let mut lines = output.lines().map(bare);
     for shown in step.shown.iter().filter(|shown| !matches!(shown.trim(), "..." | "")) {
@@ -74,7 +77,7 @@ fn compare(step: &Step, output: &str) {
     }
 }
 
-/// A reader at a machine with the interfaces `lo` and `eth0`.
+/// Plays a reader at a machine with the interfaces `lo` and `eth0`.
 struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
@@ -95,7 +98,7 @@ impl Reader<'_> {
         if step.keeps_running() {
             let program = Running::start(shell, &[]);
             for shown in &step.shown {
-                // What stands before the first number.
+                // Only wait for the text before the first number.
                 let begins = shown.split(|c: char| c.is_ascii_digit()).next().unwrap();
                 program.line(begins);
             }
@@ -108,7 +111,7 @@ impl Reader<'_> {
     }
 }
 
-/// Types all commands of a page.
+/// Runs all commands of a page.
 fn play(page: &str, least: usize) {
     let Some(lab) = lab(&unique(page), 1) else { return };
     let host = lab.server();

@@ -1,5 +1,5 @@
-//! Clients of versions that a service does not take: the gateway tells them which ones it takes, and its server
-//! sees nothing of it.
+//! Tests of clients with versions that a service does not support. The gateway answers with the
+//! supported versions, and nothing reaches the server.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::common::PATIENCE;
 use crate::stage::{Host, TestStage};
 
-/// Draft 29 of RFC 9000, which quinn still speaks and nobody here does.
+/// Draft 29 of RFC 9000. quinn still supports it, but our stack does not.
 const DRAFT_29: u32 = 0xff00_001d;
 
 fn tls(roots: RootCertStore) -> rustls::ClientConfig {
@@ -27,7 +27,8 @@ fn tls(roots: RootCertStore) -> rustls::ClientConfig {
     tls
 }
 
-/// One attempt of quinn, which begins in draft 29 and would go on in version 1: why it ended.
+/// Makes one connection attempt with quinn, which starts with draft 29 and also supports version 1.
+/// Returns why it ended.
 fn attempt_by_quinn(host: &Host, address: IpAddr, server: SocketAddr) -> quinn::ConnectionError {
     host.run(async move {
         let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls(RootCertStore::empty()));
@@ -44,7 +45,8 @@ fn attempt_by_quinn(host: &Host, address: IpAddr, server: SocketAddr) -> quinn::
     })
 }
 
-/// What comes to the server's socket before a short header packet that is sent now.
+/// Sends a short header packet, and returns the datagrams that arrived at the server's socket
+/// before it.
 fn seen_so_far(
     host: &Host,
     address: IpAddr,
@@ -67,7 +69,8 @@ fn seen_so_far(
 #[test]
 fn the_server_sees_nothing_of_unknown_versions() {
     let Some(stage) = TestStage::new("versions", 1) else { return };
-    // What a program behind a veth sends back arrives where another program is before it, or in this mode.
+    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
+    // end has a program too.
     let _gateway =
         stage.gateway(&["--version-negotiation", "--versions", "1", "--mode", "generic"]);
     let socket = stage.lab.server().run(|| UdpSocket::bind("[::]:443")).expect("inside");
@@ -87,7 +90,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
         stage.source(host.v4()).iter().map(|row| row["packets"].clone()).collect();
     assert_eq!(counted, [1], "one short header packet, and no answered one");
 
-    // Without the setting, it is the server that has to answer.
+    // Without the setting, the gateway passes the packet, because the server must answer.
     stage.set("version_negotiation=false");
     let server = stage.target(host.v4());
     host.run(async move {
@@ -101,7 +104,8 @@ fn the_server_sees_nothing_of_unknown_versions() {
     assert_eq!(stage.verdict("new_version").packets, 1);
 }
 
-/// A client that follows what it is told, and the server behind the gateway.
+/// A client that gets a Version Negotiation packet must connect with an offered version to the
+/// server behind the gateway.
 #[test]
 fn a_client_goes_on_in_a_version_that_it_was_told() {
     let Some(stage) = TestStage::new("fallback", 1) else { return };
@@ -116,7 +120,7 @@ fn a_client_goes_on_in_a_version_that_it_was_told() {
     for (number, address) in (1..).zip([host.v4(), host.v6()]) {
         let (server, tls) = (stage.target(address), tls(roots.clone()));
         let version = host.run(async move {
-            // Its first packets are of a reserved version (RFC 9000 s.6.3).
+            // The client's first packets have a reserved version (RFC 9000 s.6.3).
             let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
             let config = equic_quic::ClientConfig::new(tls).with_transport(transport);
             let endpoint = equic_quic::Endpoint::client(SocketAddr::new(address, 0));

@@ -1,4 +1,4 @@
-//! Modes, interfaces, services and servers, and other programs on the interface.
+//! Tests of modes, interfaces, services, servers, and other programs on the interface.
 
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ fn generic_mode_does_the_same() {
     }
 }
 
-/// A second veth between the server and the first client.
+/// Adds a second veth between the server and the first client. Returns both addresses.
 fn second_interface(stage: &TestStage) -> (IpAddr, IpAddr) {
     let (server, client) = (stage.lab.server(), &stage.host(0).namespace);
     let pair = format!("link add eth1 type veth peer name eth1 netns {}", client.name);
@@ -77,7 +77,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
         let source = if std::ptr::eq(peer, &near) { host.v4() } else { client };
         stage.await_connections(source, 1);
         stage.assert_refused_by(peer, 0, 443, "quota");
-        // The other service counts on its own.
+        // The other service has its own count.
         let alt = [peer.connect_at(8443), peer.connect_at(8443)];
         stage.await_connections(source, 2);
         stage.assert_refused_by(peer, 1, 8443, "quota");
@@ -87,7 +87,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
         let seen: Vec<_> = rows.iter().map(row).collect();
         assert_eq!(seen, [("alt".into(), 2.into()), ("web".into(), 1.into())], "{rows:?}");
     }
-    // Off one interface, it goes on at the other.
+    // Detached from one interface, the gateway continues on the other one.
     stage.equic(&["status"]).ok();
     let detached = equic_in(stage.lab.server(), &["gateway", "detach", &stage.name, "-i", "eth1"]);
     assert!(detached.ok().contains("eth1"));
@@ -99,7 +99,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
     assert_eq!((stage.program_on("eth0"), stage.program_on("eth1")), (None, None));
 }
 
-/// Two services of a group, each with a server of its own: a source's connections add up.
+/// Two services of a group have one server each. A source's connections to both are added up.
 #[test]
 fn counts_of_two_servers_add_up_until_one_dies() {
     let Some(stage) = TestStage::new("servers", 1) else { return };
@@ -160,19 +160,19 @@ fn another_program_on_the_interface_is_left_alone() {
     let mut serve = server.command(EQUIC);
     serve.args(["serve", "--listen", "[::]:443", "--attach", "eth0", "--name", &stage.name]);
     assert_eq!(crate::common::finish(serve).code, Some(1));
-    // Neither by interface, nor by number.
+    // `detach` must not remove the foreign program, neither by interface nor by program ID.
     for selector in ["eth0", &program.to_string()] {
         let detached = equic_in(server, &["gateway", "detach", selector]);
         assert_eq!(detached.code, Some(1), "{detached:?}");
         assert_eq!(stage.program_on("eth0"), Some(program));
     }
-    // Nor by way of a gateway that is on another interface, or on none.
+    // A gateway that is attached to another interface, or to none, must not remove it either.
     second_interface(&stage);
     let place = ["-i", "eth1", "-p", "443"];
     let (gateway, _) = stage.gateway_with(&place);
     let detached = equic_in(server, &["gateway", "detach", &stage.name, "-i", "eth0"]);
     assert_eq!(detached.code, Some(1), "{detached:?}");
-    // An interface that is taken leaves the free ones as they were, too.
+    // If one interface is taken, the gateway must not stay attached to the free ones.
     let both = ["-i", "eth1", "-i", "eth0", "-p", "443", "--name", "never"];
     equic(&["gateway", "detach", &stage.name]).ok();
     let mut gateway = gateway;
@@ -181,12 +181,12 @@ fn another_program_on_the_interface_is_left_alone() {
     let refused = equic_in(server, &[&["gateway", "run"], &both[..]].concat());
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert_eq!((stage.program_on("eth0"), stage.program_on("eth1")), (Some(program), None));
-    // Its owner takes it off; then there is room.
+    // When its owner removes the program, the gateway can attach.
     stage.ip(server, "link set dev eth0 xdp off");
     let gateway = stage.gateway(&[]);
     let own = stage.program_on("eth0");
     assert!(own.is_some_and(|id| id != program));
-    // Two gateways on one interface are one too many.
+    // A second gateway on the same interface is refused.
     let second = run(server, "second", "auto");
     assert!(second.code == Some(1) && second.stderr.contains("equic gateway detach"), "{second:?}");
     assert_eq!(stage.program_on("eth0"), own);

@@ -1,13 +1,14 @@
-"""An aioquic client with many connections, told on stdin what to do, one line each:
+"""An aioquic client with many connections. It reads commands from stdin, one per line:
 
-    open ID ADDRESS SECONDS     connect from ADDRESS, and ask
-    ask ID [BYTES]              one stream there and back
-    move ID ADDRESS             go on from another address with another ID, and ask
-    drift ID ADDRESS            the same, with nothing but a PING
-    close ID
+    open ID ADDRESS SECONDS     connect from ADDRESS, and make a request
+    ask ID [BYTES]              make a request of this size on a new stream
+    move ID ADDRESS             migrate to ADDRESS with another connection ID, and make a request
+    drift ID ADDRESS            migrate in the same way, but only send a PING frame
+    close ID                    close the connection
 
-It answers every line when it is done with it: `ID open`, `ID refused` (the server closed it),
-`ID silence` (no answer in time), `ID closed`. Arguments: the server's address, port and ALPN.
+When a command is complete, the client prints a line: `ID open`, `ID refused` (the server closed the
+connection), `ID silence` (no answer in time), or `ID closed`. Arguments: the server's address, port
+and ALPN protocol.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from aioquic.quic.connection import QuicConnection
 
 PATIENCE = 60
 HOST, PORT, ALPN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-# As datagrams say who sent them: aioquic takes what compares unequal for another path.
+# Use the address format of received datagrams, because aioquic treats an unequal tuple as another
+# path.
 SERVER = (HOST, PORT, 0, 0) if ":" in HOST else (HOST, PORT)
 
 
@@ -51,7 +53,7 @@ class Client(QuicConnectionProtocol):
         return "open" if await reader.read() == question else "refused"
 
     async def move(self, address: str) -> None:
-        # Another ID is the server's to give, by a NEW_CONNECTION_ID frame.
+        # The client must wait until the server issues another ID with a NEW_CONNECTION_ID frame.
         while not self._quic._peer_cid_available:
             await asyncio.sleep(0.01)
         await self.bind(address)
@@ -89,7 +91,7 @@ async def done(order: str, name: str, address: str = "", seconds: str = "") -> s
     if order == "close":
         client.close()
         return "closed"
-    # Of `ask`, the word behind the name is no address.
+    # For `ask`, the word after the name is a size instead of an address.
     size = int(address) if order == "ask" and address else 14
     return await asyncio.wait_for(client.ask(size), PATIENCE)
 
@@ -100,7 +102,7 @@ async def obey(line: str) -> None:
         result = await done(*line.split())
     except TimeoutError:
         result = "silence"
-        # Nobody waits for it any more.
+        # Nothing waits for this connection any longer.
         clients[name]._connected_waiter = None
         clients[name].close()
     except ConnectionError:

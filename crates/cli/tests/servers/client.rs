@@ -1,5 +1,5 @@
-//! Clients of the examples: quinn with HTTP/3 in this process, or aioquic in one of its own. A server
-//! is tested with the client of another stack.
+//! Clients for the examples: quinn with HTTP/3 in this process, or aioquic in a separate process.
+//! Each server is tested with the client of another stack.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -36,13 +36,14 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Opens a connection, and has an answer on it.
+    /// Opens a connection, and waits for an answer on it.
     pub(crate) fn open(&'a self, from: IpAddr) -> Open<'a> {
         let opened = self.attempt(from, 1, PATIENCE).pop().flatten();
         opened.expect("the server lets it in")
     }
 
-    /// Attempts side by side; nothing where the answer was none, or a refusal.
+    /// Makes `count` attempts in parallel. An attempt that gets no answer or a refusal returns
+    /// `None`.
     pub(crate) fn attempt(
         &'a self,
         from: IpAddr,
@@ -69,7 +70,7 @@ impl<'a> Clients<'a> {
 }
 
 impl Open<'_> {
-    /// The server answers on it.
+    /// Checks that the server answers on the connection.
     pub(crate) fn assert_alive(&self) {
         match self {
             Open::Quinn(_, link) => assert!(link.fetch_within(1, PATIENCE).is_some()),
@@ -80,7 +81,7 @@ impl Open<'_> {
         }
     }
 
-    /// Goes on from another address.
+    /// Migrates the connection to another address.
     pub(crate) fn migrate(&self, to: IpAddr) {
         match self {
             Open::Quinn(peer, link) => {
@@ -105,12 +106,12 @@ impl Open<'_> {
     }
 }
 
-/// `client.py` in a lab's host. Killed when dropped.
+/// `client.py` on a host of the lab. It is killed when dropped.
 pub(crate) struct Aioquic {
     child: Child,
     orders: RefCell<ChildStdin>,
     answers: Receiver<(u32, String)>,
-    /// Those that came while another was waited for.
+    /// Answers that arrived while another one was awaited.
     early: RefCell<HashMap<u32, String>>,
     next: Cell<u32>,
 }
@@ -147,7 +148,7 @@ impl Aioquic {
         writeln!(self.orders.borrow_mut(), "{order}").expect("the client listens");
     }
 
-    /// The client's answer to the last order for this connection.
+    /// Returns the client's answer to the last command for this connection.
     fn answer(&self, id: u32) -> String {
         loop {
             if let Some(answer) = self.early.borrow_mut().remove(&id) {

@@ -1,4 +1,4 @@
-//! The examples: what each is called, where it lies, how it is started.
+//! The example servers: their names, their locations, and how to start them.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ pub(crate) enum Example {
     Quiche,
     QuicGo,
     Aioquic,
-    /// By the handles of libequic.
+    /// The example with the connection handles of libequic.
     Ngtcp2,
-    /// By the API of the paper.
+    /// The example with the API of the paper.
     Ngtcp2Paper,
     Picoquic,
 }
@@ -31,7 +31,7 @@ use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic, QuicGo, Quiche, Quinn, S2n
 pub(crate) const ALL: [Example; 8] =
     [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic];
 
-/// Directory in which `scripts/examples.sh` leaves what it builds.
+/// Directory with the results of `scripts/examples.sh`.
 const BUILT: &str = "target/servers";
 
 pub(crate) fn built(file: &str) -> PathBuf {
@@ -41,7 +41,7 @@ pub(crate) fn built(file: &str) -> PathBuf {
 }
 
 impl Example {
-    /// For the lab's name.
+    /// Returns a short name for the lab.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Quinn => "quinn",
@@ -69,38 +69,38 @@ impl Example {
         })
     }
 
-    /// Whether the example loads a gateway itself, with a limit that is written in its code.
+    /// Returns whether the example loads a gateway itself, with a limit in its code.
     pub(crate) fn own_gateway(self) -> bool {
         matches!(self, Quinn | Ngtcp2Paper)
     }
 
-    /// Connections a source may hold.
+    /// Returns the number of connections that a source may hold.
     pub(crate) fn limit(self) -> usize {
         if self == Quinn { 8 } else { 3 }
     }
 
-    /// Whether the example echoes streams; otherwise it speaks HTTP/3.
+    /// Returns whether the example echoes streams. Otherwise, it is an HTTP/3 server.
     pub(crate) fn echoes(self) -> bool {
         matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper | Picoquic)
     }
 
-    /// Whether the example counts a client where it has moved to. quinn does not tell when an address is validated, and
-    /// the paper's API has no call for it.
+    /// Returns whether the example counts a client at its new address after a migration. quinn does
+    /// not report when an address is validated, and the paper's API has no function for it.
     pub(crate) fn follows(self) -> bool {
         !matches!(self, Quinn | Ngtcp2Paper)
     }
 
-    /// Whether the example checks the tokens of a gateway's Retry packets.
+    /// Returns whether the example checks the tokens of a gateway's Retry packets.
     pub(crate) fn checks_tokens(self) -> bool {
         matches!(self, S2nQuic | Quiche | Aioquic | Ngtcp2)
     }
 
-    /// Whether a gateway may check the example's connection IDs.
+    /// Returns whether a gateway can verify the example's connection IDs.
     pub(crate) fn proves_ids(self) -> bool {
         matches!(self, S2nQuic | Quiche | QuicGo | Aioquic | Ngtcp2 | Picoquic)
     }
 
-    /// Starts it in the lab on port 443, and waits until it listens.
+    /// Starts the example in the lab on port 443, and waits until it listens.
     pub(crate) fn start(self, stage: &TestStage) -> Server {
         let program = match self {
             Quinn => Path::new(EQUIC.path()).with_file_name("examples").join("quinn"),
@@ -131,7 +131,7 @@ impl Example {
     }
 }
 
-/// A running example. Killed when dropped.
+/// A running example. It is killed when dropped.
 pub(crate) struct Server {
     child: Child,
 }
@@ -154,7 +154,7 @@ impl Server {
         server
     }
 
-    /// Ends it without a chance to clean up.
+    /// Kills the example without a chance to clean up.
     pub(crate) fn kill(mut self) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGKILL).expect("the child is ours");

@@ -1,26 +1,27 @@
-//! Count of an example's lines about eQUIC: lines between `-- eQUIC` and `--`, and lines that end
-//! in `eQUIC`. Those about the tokens of a gateway's Retry packets have `eQUIC Retry` instead, those about connection IDs
-//! `eQUIC IDs`. Nothing about any of them may stand elsewhere.
+//! Counts the lines of an example that deal with eQUIC: lines between `-- eQUIC` and `--`, and
+//! lines that end in `eQUIC`. Lines about the tokens of Retry packets are marked with `eQUIC Retry`
+//! instead, and lines about connection IDs with `eQUIC IDs`. Unmarked lines must not mention any of
+//! these.
 
 use std::fs;
 
 use crate::example::{ALL, Example};
 
-/// Every example has fewer about its quota.
+/// Every example has fewer lines than this about its quota.
 const LIMIT: usize = 30;
-/// Every example that checks tokens has fewer about them.
+/// Every example that checks tokens has fewer lines than this about them.
 const RETRY_LIMIT: usize = 40;
-/// Every example whose connection IDs a gateway may check has fewer about them.
+/// Every example with verifiable connection IDs has fewer lines than this about them.
 const IDS_LIMIT: usize = 20;
 
-/// An example's lines.
+/// The marked lines of an example.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lines<'a> {
-    /// About the quota.
+    /// Lines about the quota.
     about: Vec<&'a str>,
-    /// About the tokens of Retry packets.
+    /// Lines about the tokens of Retry packets.
     retry: Vec<&'a str>,
-    /// About connection IDs.
+    /// Lines about connection IDs.
     ids: Vec<&'a str>,
     rest: Vec<&'a str>,
 }
@@ -33,7 +34,7 @@ fn every_example_needs_fewer_than_thirty() {
         assert!(!about.is_empty(), "{example:?} has no marked lines");
         assert!(about.len() < LIMIT, "{example:?} has {}:\n{}", about.len(), about.join("\n"));
         let hooks = match example {
-            // The loop that its user writes, where a token is taken from a packet.
+            // The user's event loop, which reads the token from a packet.
             Example::Ngtcp2 => fs::read_to_string(example.source().with_file_name("server.c")),
             _ => Ok(String::new()),
         };
@@ -62,7 +63,7 @@ fn every_example_needs_fewer_than_thirty() {
     }
 }
 
-/// What the lines between two marks are about.
+/// Subject of the lines between two marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Quota,
@@ -71,13 +72,13 @@ enum Part {
     Rest,
 }
 
-/// Code lines by what they are about; no comments, no blank lines.
+/// Returns the code lines by subject, without comments and blank lines.
 fn split(text: &str) -> Lines<'_> {
     let (mut lines, mut part, mut quoted) = (Lines::default(), Part::Rest, false);
     let mut block = false;
     for line in text.lines() {
         let code = line.trim();
-        // Comments of C that have lines of their own.
+        // C comments on separate lines.
         let begins = code.starts_with("/*");
         if (block || begins) && !code.ends_with("*/") {
             block = true;
@@ -86,7 +87,7 @@ fn split(text: &str) -> Lines<'_> {
         if std::mem::take(&mut block) {
             continue;
         }
-        // Python's documentation of the file.
+        // The docstring of a Python file.
         if code.starts_with("\"\"\"") {
             quoted = !quoted && code.matches("\"\"\"").count() == 1;
             continue;
@@ -120,9 +121,9 @@ fn split(text: &str) -> Lines<'_> {
     lines
 }
 
-/// A line that is nothing but a comment, without its signs.
+/// Returns the text of a line that contains only a comment.
 fn comment(code: &str) -> Option<&str> {
-    // A preprocessor's line begins with the sign of Python's comments.
+    // C preprocessor lines start with the same character as Python comments.
     let hash = || code.strip_prefix('#').filter(|rest| !rest.starts_with(char::is_alphabetic));
     let block = || code.strip_prefix("/*").and_then(|rest| rest.strip_suffix("*/"));
     code.strip_prefix("//").or_else(block).or_else(hash).map(str::trim)

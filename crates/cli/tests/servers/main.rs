@@ -1,9 +1,12 @@
-//! Servers on other people's QUIC stacks, with a quota in the kernel: quinn, s2n-quic, quiche, quic-go,
-//! aioquic, ngtcp2 and picoquic, each as its example has it, each against the client of another stack.
+//! Tests of servers on other QUIC stacks with a quota in the kernel: quinn, s2n-quic, quiche,
+//! quic-go, aioquic, ngtcp2 and picoquic. Each is the server of an example, and is tested with the
+//! client of another stack.
 //!
-//! [`scenario`] is what every one of them has to show, [`ids`] what those whose connection IDs prove themselves do,
-//! [`example`] how each is started, [`client`] the clients, [`lines`] how much of each is about eQUIC; [`plots`] runs what
-//! docs show in Python. `scripts/examples.sh` builds the servers and runs this; plain `cargo test` does not.
+//! [`scenario`] has the tests for all servers, and [`ids`] those for servers with verifiable
+//! connection IDs. [`example`] starts the servers, and [`client`] has the clients. [`lines`] counts
+//! the lines of each example that deal with eQUIC. [`plots`] runs the Python code in the
+//! documentation. `scripts/examples.sh` builds the servers and runs these tests; plain `cargo test`
+//! does not.
 
 mod client;
 mod example;
@@ -17,7 +20,7 @@ mod stage;
 
 use equic_testing as common;
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// If `make test` compiles this test, it has assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

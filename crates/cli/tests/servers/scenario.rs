@@ -1,4 +1,4 @@
-//! Scenario that a server with a quota has to play, whatever it is made of.
+//! The test scenario that every server with a quota must pass.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,22 +10,24 @@ use crate::common::eventually;
 use crate::example::Example;
 use crate::stage::TestStage;
 
-/// Time for which an attempt tries that the kernel is to drop: a few Initials.
+/// Time after which an attempt that the kernel must drop is given up. It is enough for a few
+/// Initials.
 const IN_VAIN: Duration = Duration::from_millis(900);
 
-/// Time for which each attempt of a burst tries: whose Initial the kernel drops is never answered.
+/// Time after which each attempt of a burst is given up. If the kernel drops its Initials, there is
+/// no answer.
 const BURST: Duration = Duration::from_secs(3);
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// So many connections, each of which was answered on.
+/// Opens `count` connections, and waits for an answer on each.
 fn fill<'a>(clients: &'a Clients<'a>, from: IpAddr, count: usize) -> Vec<Open<'a>> {
     (0..count).map(|_| clients.open(from)).collect()
 }
 
-/// One more is dropped in the kernel, for the quota.
+/// Checks that the kernel drops one more attempt because of the quota.
 fn assert_refused(stage: &TestStage, clients: &Clients<'_>, from: IpAddr) {
     let before = stage.verdict("quota");
     let attempt = clients.attempt(from, 1, IN_VAIN).pop().flatten();
@@ -34,8 +36,8 @@ fn assert_refused(stage: &TestStage, clients: &Clients<'_>, from: IpAddr) {
     assert!(after.dropped > before.dropped, "not by the quota: {}", stage.status());
 }
 
-/// Connections from an address, as many as it may hold; the next one dies in the kernel, and nobody else notices.
-/// Then one closes, and one more is let in.
+/// Opens connections from an address up to its quota. The kernel must drop the next attempt, and
+/// other sources must not be affected. Then closes one and opens another.
 fn to_the_limit<'a>(
     stage: &TestStage,
     clients: &'a Clients<'a>,
@@ -63,7 +65,7 @@ fn scenario(example: Example) {
     let gateway = (!example.own_gateway()).then(|| stage.gateway(&["--max-connections", &setting]));
     let server = example.start(&stage);
     if example.own_gateway() {
-        // Of which nobody here chose the name.
+        // The example's gateway has no name that the test knows, so use the program's ID.
         stage.name = stage.program_on("eth0").expect("it is attached").to_string();
     }
     let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
@@ -73,7 +75,7 @@ fn scenario(example: Example) {
 
     open[0].migrate(there);
     if example.follows() {
-        // The count goes where the client goes.
+        // The connection must count at the client's new address.
         stage.await_connections(there, 1);
         stage.await_connections(here, limit as u64 - 1);
         open.push(clients.open(here));
@@ -87,7 +89,7 @@ fn scenario(example: Example) {
 
     race(&stage, &clients, address("10.77.1.7"), limit);
 
-    // The gateway is killed and started again: the server joins it with what is open.
+    // The gateway is killed and started again. The server must join it with its open connections.
     let gateway = gateway.map(|mut killed| {
         killed.signal(Signal::SIGKILL);
         killed.wait();
@@ -99,7 +101,7 @@ fn scenario(example: Example) {
         next
     });
 
-    // Whoever is killed holds nothing.
+    // Connections of a killed server must no longer count.
     server.kill();
     if gateway.is_none() {
         eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));
@@ -114,8 +116,8 @@ fn scenario(example: Example) {
     open.iter().for_each(Open::assert_alive);
 }
 
-/// Handshakes side by side pass the kernel before any of them counts: the server turns away what is
-/// too much.
+/// Parallel handshakes pass the kernel before any of them counts. The server must close those that
+/// exceed the quota.
 fn race(stage: &TestStage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     let attempts = clients.attempt(from, 3 * limit, Duration::from_secs(6));
     let open: Vec<_> = attempts.into_iter().flatten().collect();
@@ -126,13 +128,14 @@ fn race(stage: &TestStage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     stage.await_connections(from, 0);
 }
 
-/// Behind a gateway that has every client prove its address: the handshake is complete only if the server's
-/// transport parameters say what the token says (RFC 9000 s.7.3), so who opens a connection shows that its token was
-/// checked. With the keys of whichever gateway there is, and for clients that bring no token, too.
+/// Tests an example behind a gateway that sends Retry packets. The handshake only completes if the
+/// server's transport parameters match the token (RFC 9000 s.7.3), so an open connection shows that
+/// the server has checked its token. This must also work after a change of the gateway, and for
+/// clients without a token when Retry is disabled.
 fn behind_retry(example: Example) {
     let Some(stage) = TestStage::new(&format!("retry-{}", example.name()), 1) else { return };
     let setting = example.limit().to_string();
-    // What a program behind a veth sends back arrives in this mode.
+    // On a veth, packets that the program sends back arrive in generic mode.
     let options = ["--mode", "generic", "--max-connections", &setting, "--retry", "always"];
     let mut gateway = stage.gateway(&options);
     let _server = example.start(&stage);
@@ -147,7 +150,7 @@ fn behind_retry(example: Example) {
     assert_eq!(counts(), (1, 0), "{}", stage.status());
     assert!(stage.verdict("retry_sent").packets >= 1);
 
-    // The next gateway has other keys, and the server takes them as it joins.
+    // The next gateway has other keys. The server gets them when it joins.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
     let _gateway = stage.gateway(&options);
@@ -155,7 +158,7 @@ fn behind_retry(example: Example) {
     let second = clients.open(host.v4());
     assert_eq!(counts(), (1, 0), "{}", stage.status());
 
-    // Nobody has to prove anything: the same server takes who brings no token.
+    // Without Retry, the same server accepts clients that have no token.
     stage.set("retry=never");
     let third = clients.open(host.v4());
     assert_eq!(counts(), (1, 1), "{}", stage.status());
@@ -183,8 +186,8 @@ fn ngtcp2_behind_retry() {
     behind_retry(Example::Ngtcp2);
 }
 
-/// quic-go opens tokens itself and lets nobody else: nobody may ask its clients for one without saying that this
-/// is meant.
+/// quic-go checks its own tokens and has no hook for others. So Retry cannot be enabled for its
+/// clients unless the operator forces it.
 #[test]
 fn quic_go_is_not_put_behind_retry() {
     let example = Example::QuicGo;
@@ -216,8 +219,9 @@ fn quic_go() {
     scenario(Example::QuicGo);
 }
 
-/// Bursts on a source that is empty, or has room for one or two, or whose connections are just being closed: what
-/// it holds in the end is what was answered, and never more than its quota.
+/// Bursts from a source without connections, with one or two free slots, or whose connections are
+/// just being closed. In the end, the source holds exactly the connections that were answered, and
+/// never more than its quota.
 #[test]
 fn quic_go_under_bursts() {
     let example = Example::QuicGo;
@@ -234,7 +238,7 @@ fn quic_go_under_bursts() {
         let attempts = clients.attempt(from, 4 * limit, BURST);
         open.extend(attempts.into_iter().flatten());
         assert!(open.len() <= limit, "{} were answered: {}", open.len(), stage.status());
-        // Who was turned away, or gave up, leaves nothing behind.
+        // Attempts that were refused or gave up must not count.
         stage.await_connections(from, open.len() as u64);
         open.iter().for_each(Open::assert_alive);
     }
@@ -257,8 +261,8 @@ fn picoquic() {
     scenario(Example::Picoquic);
 }
 
-/// By the paper's API, which does not say whether a connection is one too many: handshakes side by side
-/// are the gateway's alone to judge.
+/// The paper's API does not report whether a connection exceeds the quota. So only the gateway can
+/// limit parallel handshakes.
 #[test]
 fn ngtcp2_by_the_papers_api() {
     let example = Example::Ngtcp2Paper;
@@ -270,7 +274,8 @@ fn ngtcp2_by_the_papers_api() {
     let limit = example.limit();
     let open = to_the_limit(&stage, &clients, &others, here, limit);
 
-    // Who has moved counts where it was, and no longer when it is closed: nothing is left behind.
+    // A migrated connection counts at its old address, and is removed from that count when it is
+    // closed.
     open[0].migrate(there);
     stage.await_connections(here, limit as u64);
     open.into_iter().for_each(Open::close);

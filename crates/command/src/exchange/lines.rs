@@ -1,14 +1,14 @@
-//! A limit on the lines that peers can cause.
+//! Limits the number of lines that peers can cause.
 
 use std::time::{Duration, Instant};
 
-/// Lines that may be written in a burst.
+/// Maximum number of lines in a burst.
 const BURST: u32 = 100;
 
-/// Time after which one more line may be written.
+/// Interval after which one more line is permitted.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lines that peers may still cause, and the number of lines that were left out.
+/// Number of lines that peers may still cause, and number of lines that were left out.
 #[derive(Debug)]
 pub struct Lines {
     tokens: u32,
@@ -17,7 +17,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// A full burst, from this time on.
+    /// Creates the limit with a full burst at the time `now`.
     pub fn new(now: Instant) -> Lines {
         Lines { tokens: BURST, counted_to: now, left_out: 0 }
     }

@@ -1,4 +1,5 @@
-//! Lists of plugins to offer, by the address of the peer: a file of rules, of which the first counts that has the address.
+//! Lists of plugins to offer, selected by the address of the peer. The first rule in a file that
+//! matches the address applies.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::failure::{Done, Failure};
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     rules: Vec<(Vec<IpNet>, Vec<Arc<Push>>)>,
-    /// For peers that no rule has.
+    /// For peers that match no rule.
     usual: Vec<Arc<Push>>,
 }
 
@@ -31,12 +32,13 @@ struct File {
 struct Rule {
     /// Addresses and prefixes, such as `192.0.2.0/24`.
     peers: Vec<String>,
-    /// Bundles, by paths that begin at the file of rules; none: nothing is offered.
+    /// Paths of the bundles, relative to the file of rules. If the list is empty, nothing is
+    /// offered.
     push: Vec<PathBuf>,
 }
 
 impl Lists {
-    /// Reads the bundles to offer to all peers, and those of a file of rules.
+    /// Reads the bundles for peers without a rule, and those in a file of rules.
     pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Done<Lists> {
         let read = |files: &mut dyn Iterator<Item = PathBuf>| {
             files.map(|file| bundle(&file)).collect::<Done<Vec<Arc<Push>>>>()
@@ -57,20 +59,20 @@ impl Lists {
         Ok(Lists { rules: rules.collect::<Done<_>>()?, usual })
     }
 
-    /// Plugins to offer to the peer at this address.
+    /// Returns the plugins to offer to the peer at this address.
     pub(super) fn of(&self, peer: IpAddr) -> &[Arc<Push>] {
-        // A socket for both families sees IPv4 addresses as IPv6 ones.
+        // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
         let peer = peer.to_canonical();
         let has = |(peers, _): &&(Vec<IpNet>, _)| peers.iter().any(|net| net.contains(&peer));
         self.rules.iter().find(has).map_or(&self.usual, |(_, push)| push)
     }
 
-    /// Plugins to offer to peers that no rule has.
+    /// Returns the plugins to offer to peers that match no rule.
     pub(super) fn usual(&self) -> &[Arc<Push>] {
         &self.usual
     }
 
-    /// Whether there is nothing to offer, to nobody.
+    /// Returns whether no peer is offered any plugin.
     pub(super) fn is_empty(&self) -> bool {
         self.usual.is_empty() && self.rules.iter().all(|(_, push)| push.is_empty())
     }

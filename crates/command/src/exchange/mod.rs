@@ -1,8 +1,10 @@
-//! Plugins over the connection: those that `equic serve` and `equic get` offer to their peers, and those that they take.
+//! Exchange of plugins over connections: those that `equic serve` and `equic get` offer to their
+//! peers, and those that they accept.
 //!
-//! * [`ExchangeArgs`], here: the options, and the extension of QUIC that they make;
-//! * [`lists`]: lists of plugins to offer, by the peer's address;
-//! * [`standing`]: what becomes of each plugin; [`writer`]: that on standard output, which stops no connection.
+//! * [`ExchangeArgs`] has the options, and creates the QUIC extension from them.
+//! * [`lists`]: lists of plugins to offer, by the peer's address.
+//! * [`standing`]: the state of each plugin. [`writer`] prints it to standard output without
+//!   blocking a connection.
 
 mod lines;
 mod lists;
@@ -30,7 +32,7 @@ pub use standing::{Standing, Standings};
 use standing::{Teller, listener};
 pub use writer::{Report, Writer};
 
-/// Plugins that are offered, and those that are taken.
+/// Options for plugins that are offered, and for those that are accepted.
 #[derive(Args)]
 pub struct ExchangeArgs {
     /// Offer this plugin (.qplug) to the peer of each connection; may be given several times
@@ -47,21 +49,22 @@ pub struct ExchangeArgs {
     /// Accept plugins of the peer that this policy (TOML) permits
     #[arg(long, value_name = "POLICY")]
     accept_plugins: Option<PathBuf>,
-    /// Keep accepted plugins in this folder, so that they need not be fetched again
+    /// Cache accepted plugins in this directory, so that they need not be fetched again
     #[arg(long, value_name = "DIR", requires = "accept_plugins")]
     plugin_cache: Option<PathBuf>,
 }
 
-/// Peer whose plugins a cache keeps.
+/// The peer whose plugins a cache stores.
 pub enum CacheOf {
-    /// The only one, by what was authenticated of it.
+    /// A single peer, identified by its authenticated name or certificate.
     Peer(String),
-    /// There is none whose plugins may be kept, for this reason.
+    /// The cache must not be used, for this reason.
     Nobody(&'static str),
 }
 
 impl ExchangeArgs {
-    /// The extension for connections; `None` if no plugins are wanted. `tally` counts the calls of plugins that run here.
+    /// Returns the extension for connections, or `None` if the options enable no exchange. `tally`
+    /// counts the calls of plugins that run here.
     pub fn extension(
         &self,
         cache: &CacheOf,
@@ -90,7 +93,9 @@ impl ExchangeArgs {
             let peer = match cache {
                 CacheOf::Peer(peer) => peer,
                 CacheOf::Nobody(why) => {
-                    let why = format!("--plugin-cache keeps plugins of each server apart: {why}");
+                    let why = format!(
+                        "--plugin-cache stores the plugins of each server separately: {why}"
+                    );
                     return Err(Failure::usage(why));
                 }
             };
@@ -103,7 +108,7 @@ impl ExchangeArgs {
     }
 }
 
-/// The system's clock, by which peers are charged for the time that their plugins take.
+/// Returns a clock that measures the time for which peers are charged when their plugins run.
 fn meter() -> Clock {
     let start = Instant::now();
     Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -118,13 +123,13 @@ fn policy(file: &Path) -> Done<Policy> {
     Policy::parse(&text).map_err(|error| what(&error))
 }
 
-/// The exchange as an extension of QUIC, with the lists of plugins to offer.
+/// Wraps the exchange as an extension of QUIC, with the lists of plugins to offer.
 fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     let parameters = vec![config.parameter()];
     let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
         let mut config = config.clone();
         let peer = connection.remote_address();
-        // An IPv4 peer of a dual-stack socket is shown as IPv4.
+        // Show an IPv4 peer of a dual-stack socket as IPv4.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         config.push = lists.of(peer.ip()).to_vec();
         config.listener = Some(listener(peer.to_string(), Arc::clone(&tell)));
@@ -133,7 +138,8 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     Extension { parameters, hooks }
 }
 
-/// The exchange of an endpoint that takes of anybody what anybody may be granted, and offers these plugins.
+/// Returns the exchange of an endpoint that accepts plugins of any author with all classes that may
+/// be granted to anyone, and that offers these plugins.
 pub fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
@@ -142,12 +148,12 @@ pub fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
     Ok(config)
 }
 
-/// Puts the exchange on a connection.
+/// Attaches the exchange to a connection.
 pub fn attach(mut config: ExchangeConfig, connection: &mut NewConnection<'_>) {
     config.peer = Some(connection.remote_address().ip());
     let attach =
         |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
     if let Err(error) = ExchangeHook::attach(Arc::new(config), attach) {
-        tracing::warn!(%error, "a connection without plugins");
+        tracing::warn!(%error, "plugins could not be attached to a connection");
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins as they stand on connections, told by listeners of the exchange.
+//! State of plugins on connections, as reported by listeners of the exchange.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,33 +10,36 @@ use tokio::sync::Notify;
 
 use crate::plugin::Counts;
 
-/// A plugin as it stands, for people and JSON.
+/// State of a plugin, for text output and JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Standing {
     /// Address of the peer.
     pub peer: String,
-    /// Side that offered it: `own` or `peer`. `local` if it was not offered but given by `--plugin`.
+    /// Side that offered the plugin: `own` or `peer`, or `local` for a plugin that was given with
+    /// `--plugin`.
     pub by: &'static str,
-    /// Number of the offer; none: it was not offered.
+    /// Number of the offer, or `None` if the plugin was not offered.
     pub offer: Option<u64>,
-    /// SHA-256 of its bundle.
+    /// SHA-256 of the bundle.
     pub hash: String,
-    /// Name by its manifest; none: the manifest was not read.
+    /// Name in the manifest, or `None` if the manifest was not read.
     pub name: Option<String>,
-    /// Version by its manifest.
+    /// Version in the manifest, or `None` if the manifest was not read.
     pub version: Option<String>,
-    /// `offered`, `not offered`, `fetched`, `active`, or the name of the status that it ended with.
+    /// `offered`, `not offered`, `fetched`, `active`, or the name of the final status.
     pub state: String,
-    /// Whether its bundle was in the cache, so that nothing had to be fetched.
+    /// Whether the bundle was in the cache and did not have to be fetched.
     pub cached: bool,
-    /// True once it was active on this connection, even if it no longer is.
+    /// Whether the plugin was active on this connection at any time, even if it no longer is.
     pub ran: bool,
-    /// Reason for which it does not run, in words.
+    /// Why the plugin does not run, in words.
     pub reason: Option<String>,
-    /// Connections on which it failed, or to which it could not be attached; only of a `local` plugin.
+    /// Number of connections on which the plugin failed, or to which it could not be attached. Only
+    /// for a `local` plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<u64>,
-    /// Its calls on this end, on all connections; left out if it never ran here, or if they are not counted.
+    /// Calls of the plugin on this endpoint, over all connections. `None` if it never ran here, or
+    /// if calls are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counts>,
 }
@@ -63,7 +66,7 @@ impl Standing {
         }
     }
 
-    /// Whether both are of the same offer.
+    /// Returns whether both belong to the same offer.
     fn is(&self, other: &Standing) -> bool {
         let of = |one: &Standing| (one.by, one.offer);
         self.peer == other.peer && of(self) == of(other) && self.hash == other.hash
@@ -74,7 +77,7 @@ impl Standing {
         !matches!(&*self.state, "offered" | "fetched")
     }
 
-    /// Returns whether the plugin does not run, or no longer.
+    /// Returns whether the plugin does not run, or no longer runs.
     fn is_over(&self) -> bool {
         self.is_settled() && self.state != "active"
     }
@@ -106,7 +109,7 @@ impl Standing {
         };
     }
 
-    /// A line for people.
+    /// Formats the state as a line of text.
     pub fn line(&self) -> String {
         let name = match (&self.name, &self.version) {
             (Some(name), Some(version)) => format!("{name} {version}"),
@@ -119,7 +122,7 @@ impl Standing {
             _ => format!(" of {}", self.peer),
         };
         let cached = if self.cached { ", from the cache" } else { "" };
-        // A peer's words, and what is wrong with a peer's bundle, may hold anything.
+        // Reasons come from peers or from bundles of peers, and may contain any characters.
         let reason = self.reason.as_ref().map(|why| format!(": {}", equic_quic::printable(why)));
         let reason = reason.unwrap_or_default();
         let counters = self.counters.map(|Counts { calls, answers, frames }| {
@@ -130,16 +133,17 @@ impl Standing {
     }
 }
 
-/// Callback for every change of a plugin's standing, called while its connection is locked.
+/// Callback for every change of a plugin's state. It is called while the connection is locked.
 pub(super) type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
-/// Offers of one connection that are not over.
+/// Offers of one connection that have not ended.
 #[derive(Default)]
 struct Open(Vec<Standing>);
 
 impl Open {
-    /// Takes in an update, and returns how the plugin stands then. An offer that is over is forgotten, because no update
-    /// follows, and a peer can make many offers that end at once.
+    /// Applies an update, and returns the new state of the plugin. An offer that has ended is
+    /// removed, because no update follows, and because a peer can make many offers that end at
+    /// once.
     fn on_update(&mut self, peer: &str, update: &Update) -> Standing {
         let new = Standing::of(peer, update);
         let known = self.0.iter().rposition(|one| one.is(&new));
@@ -152,7 +156,7 @@ impl Open {
     }
 }
 
-/// Listener for the exchange on one connection.
+/// Returns a listener for the exchange on one connection.
 pub(super) fn listener(peer: String, tell: Teller) -> Listener {
     let open = Mutex::new(Open::default());
     Arc::new(move |update: &Update| {
@@ -161,10 +165,11 @@ pub(super) fn listener(peer: String, tell: Teller) -> Listener {
     })
 }
 
-/// Plugins of peers that are over and that [`Standings`] keeps. Further ones are counted.
+/// Maximum number of ended plugins of peers that [`Standings`] keeps. Further ones are only
+/// counted.
 const MAX_OVER: usize = 64;
 
-/// Plugins of all connections, as they stand, for a command that has few of them.
+/// State of the plugins on all connections, for a command that has few connections.
 #[derive(Clone, Default)]
 pub struct Standings {
     kept: Arc<Mutex<Kept>>,
@@ -173,11 +178,11 @@ pub struct Standings {
 
 #[derive(Default)]
 struct Kept {
-    /// In the order in which they were first heard of.
+    /// In the order in which they were first reported.
     all: Vec<Standing>,
-    /// Plugins of peers in `all` that are over.
+    /// Number of plugins of peers in `all` that have ended.
     over: usize,
-    /// Plugins of peers that are over and were not kept.
+    /// Number of plugins of peers that have ended and were not kept.
     left_out: u64,
 }
 
@@ -186,21 +191,22 @@ impl Standings {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the plugins as they stand now, in the order in which they were first heard of.
+    /// Returns the current state of all plugins, in the order in which they were first reported.
     pub fn all(&self) -> Vec<Standing> {
         self.kept().all.clone()
     }
 
-    /// Returns the number of plugins that peers offered, that are over, and that [`Standings::all`] does not have.
+    /// Returns the number of ended plugins of peers that [`Standings::all`] does not contain.
     pub fn left_out(&self) -> u64 {
         self.kept().left_out
     }
 
-    /// Waits until the outcome of each plugin is known, but not longer than `most`.
+    /// Waits until the outcome of each plugin is known, but no longer than `most`.
     pub async fn settled(&self, most: Duration) {
         let settle = async {
             loop {
-                // Registered before the plugins are looked at, or a change in between would be missed.
+                // Register before checking the plugins. Otherwise, a change in between would be
+                // missed.
                 let changed = self.changed.notified();
                 if self.kept().all.iter().all(Standing::is_settled) {
                     return;
@@ -208,11 +214,12 @@ impl Standings {
                 changed.await;
             }
         };
-        // The limit is no error: plugins that are not settled are reported as they stand then.
+        // A timeout is not an error: plugins without an outcome are reported in their current
+        // state.
         let _ = tokio::time::timeout(most, settle).await;
     }
 
-    /// Remembers how a plugin stands.
+    /// Stores the new state of a plugin.
     pub fn set(&self, standing: &Standing) {
         self.kept().set(standing);
         self.changed.notify_one();
@@ -227,7 +234,7 @@ impl Kept {
             self.all.len() - 1
         });
         self.all[at].clone_from(standing);
-        // Plugins of this end are as many as its user gave.
+        // Only plugins of peers need a limit, because the user gives the plugins of this endpoint.
         if standing.by == "peer" && standing.is_over() {
             if self.over == MAX_OVER {
                 self.all.remove(at);
@@ -265,7 +272,7 @@ mod tests {
         }
         let left: Vec<Option<u64>> = open.0.iter().map(|one| one.offer).collect();
         assert_eq!(left, [Some(1_000)]);
-        // One that ran and was taken off is known to have run.
+        // A plugin that ran and was then detached still has `ran` set.
         let reported = open.on_update("peer", &update(Origin::Peer, 1_000, over()));
         assert!(reported.ran && open.0.is_empty());
     }
@@ -286,7 +293,7 @@ mod tests {
         let peers = all.iter().filter(|one| one.by == "peer").count();
         assert_eq!((peers, all.len() - peers, standings.left_out()), (1 + MAX_OVER, 300, 236));
         assert!(all[0].ran && all[0].state == "active");
-        // None that is over is waited for.
+        // No plugin that has ended is awaited, so this returns at once.
         standings.settled(Duration::from_secs(3_600)).await;
     }
 }

@@ -1,24 +1,24 @@
-//! A thread that writes what connections report. They hand it over while they are locked: if nobody reads what is
-//! written, reports are given up, and counted, and no connection waits.
+//! A thread that writes reports of connections. Connections pass reports to it while they are
+//! locked, so they must not block. If the output blocks, the thread drops reports and counts them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Reports that wait at most.
+/// Maximum number of waiting reports.
 const MAX_WAITING: usize = 4096;
 
-/// Something to write.
+/// An item to write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Report<T> {
-    /// One that was handed over.
+    /// A report that was passed to the thread.
     Of(T),
-    /// So many were given up here, because too many waited.
+    /// Number of reports that were dropped at this point, because too many were waiting.
     Lost(u64),
 }
 
 struct State<T> {
-    /// At most [`MAX_WAITING`].
+    /// Waiting reports, at most [`MAX_WAITING`].
     waiting: VecDeque<T>,
     lost: u64,
     ended: bool,
@@ -34,14 +34,14 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next report; none: it is over.
+    /// Waits for the next report. Returns `None` at the end.
     fn next(&self) -> Option<Report<T>> {
         let mut state = self.state();
         loop {
             if let Some(one) = state.waiting.pop_front() {
                 return Some(Report::Of(one));
             }
-            // Those that were given up came behind those that waited.
+            // Dropped reports were later than the waiting ones, so announce them after these.
             match std::mem::take(&mut state.lost) {
                 0 if state.ended => return None,
                 0 => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -51,14 +51,14 @@ impl<T> Queue<T> {
     }
 }
 
-/// The thread, and what it has to write.
+/// The thread, and the queue of its reports.
 pub struct Writer<T> {
     queue: Arc<Queue<T>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<T: Send + 'static> Writer<T> {
-    /// Starts the thread, which has `write` called for each report.
+    /// Starts the thread, which calls `write` for each report.
     pub fn new(mut write: impl FnMut(Report<T>) + Send + 'static) -> Writer<T> {
         let state = State { waiting: VecDeque::new(), lost: 0, ended: false };
         let queue = Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() });
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Writer<T> {
         Writer { queue, thread: Some(thread) }
     }
 
-    /// A function that hands a report over, and never waits.
+    /// Returns a function that passes a report to the thread and never blocks.
     pub fn teller(&self) -> impl Fn(T) + Send + Sync + 'static {
         let queue = Arc::clone(&self.queue);
         move |report| {
@@ -88,12 +88,12 @@ impl<T: Send + 'static> Writer<T> {
 }
 
 impl<T> Drop for Writer<T> {
-    /// Waits until all is written that was handed over.
+    /// Waits until all queued reports are written.
     fn drop(&mut self) {
         self.queue.state().ended = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // If writing panicked, there is nothing left to write.
+            // If writing has panicked, nothing is left to write.
             let _ = thread.join();
         }
     }
@@ -110,7 +110,7 @@ mod tests {
         let (go, blocked) = mpsc::channel::<()>();
         let (wrote, written) = mpsc::channel();
         let writer = Writer::new(move |report| {
-            // Until the test lets it go on, as if nobody read standard output.
+            // Block until the test continues, as if standard output blocked.
             let _ = blocked.recv();
             wrote.send(report).unwrap();
         });
@@ -128,7 +128,7 @@ mod tests {
             .filter_map(|one| if let Report::Of(n) = one { Some(*n) } else { None })
             .collect();
         assert_eq!(numbers.len() as u64 + lost, 100_000);
-        // The one that was being written, and those that waited.
+        // The report that was being written, and the waiting ones.
         assert!((MAX_WAITING..=MAX_WAITING + 1).contains(&numbers.len()), "{}", numbers.len());
         assert!(numbers.is_sorted() && numbers[0] == 0);
     }

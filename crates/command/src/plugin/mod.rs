@@ -1,4 +1,4 @@
-//! Loads plugins of the user's own, and attaches them to connections.
+//! Loads local plugins of the user, and attaches them to connections.
 
 mod own;
 
@@ -18,13 +18,13 @@ pub fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Reads a bundle's file; one that is larger than a bundle may be is refused.
+/// Reads the file of a bundle. Fails if it exceeds the maximum size of a bundle.
 pub fn read(path: &Path) -> Done<Vec<u8>> {
     let failed = |error| Failure::because(format_args!("cannot read {}", path.display()), error);
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BUNDLE as u64 {
         let message =
-            format!("{} has {length} bytes, and a bundle {MAX_BUNDLE} at most", path.display());
+            format!("{} has {length} bytes, but a bundle has at most {MAX_BUNDLE}", path.display());
         return Err(Failure::new(message));
     }
     equic_gateway::read_regular(path, MAX_BUNDLE as u64).map_err(failed)
@@ -38,20 +38,21 @@ pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Done<Bundle<'b>> {
     Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
 }
 
-/// Loads a plugin of the user's own, which is granted all that it declares.
+/// Loads a local plugin of the user, and grants all that it declares.
 pub fn load(path: &Path) -> Done<Plugin> {
     let bytes = read(path)?;
     load_bytes(path, &bytes)
 }
 
-/// As [`load`], of a bundle that was read from this file.
+/// Loads a plugin like [`load`], from the bytes of a bundle. `path` is only used in errors.
 pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
     let path = path.as_ref();
     let bundle = parse(path, bytes)?;
     let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
     let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
     Plugin::load(&bundle, &granted).map_err(|error| {
-        // What the manifest lacks says more than that a helper does not exist.
+        // Report missing declarations first, because they are clearer than the error that a helper
+        // does not exist.
         let faults = lint(&bundle);
         if faults.is_empty() {
             Failure::because(path.display(), error)
@@ -61,7 +62,8 @@ pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
     })
 }
 
-/// Loads plugins of the user's own, and tries to attach them. `tally` counts their calls, and `tell` hears of failures.
+/// Loads local plugins of the user, and tries to attach them. `tally` counts their calls, and
+/// `tell` is called for failures.
 pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> Done<OwnPlugins> {
     let load = |path: &PathBuf| {
         let bytes = read(path)?;
@@ -76,7 +78,8 @@ pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> 
     Ok(OwnPlugins::new(plugins, tally, tell))
 }
 
-/// Hooks that attach these plugins to each new connection; `None` if there are no plugins.
+/// Returns hooks that attach these plugins to each new connection, or `None` if there are no
+/// plugins.
 pub fn hooks_of(plugins: Vec<Plugin>) -> Option<Hooks> {
     let plugins = plugins.into_iter().map(|plugin| (plugin, [0; 32])).collect();
     let tell: OnFailure = Arc::new(|standing: &Standing| {

@@ -1,4 +1,5 @@
-//! Plugins of one's own on the connections of a command: attached to each, watched for failures, and counted.
+//! Local plugins on the connections of a command: attached to each connection, watched for
+//! failures, and counted.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,10 +19,11 @@ use serde::Serialize;
 use crate::exchange::Standing;
 use crate::failure::{Done, Failure};
 
-/// Time between two reports that the same plugin failed. A peer may be able to make it fail on each connection.
+/// Minimum time between two reports that the same plugin failed. This limits the output, because a
+/// peer may be able to make the plugin fail on each connection.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(10);
 
-/// Calls of a plugin's hook, on one connection.
+/// Number of calls of a plugin's hook, on one connection.
 #[derive(Debug, Default)]
 struct Counters {
     calls: AtomicU64,
@@ -29,21 +31,21 @@ struct Counters {
     frames: AtomicU64,
 }
 
-/// Sum of the calls of a plugin, for people and JSON.
+/// Number of calls of a plugin in total, for text output and JSON.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Calls of its functions.
+    /// Number of calls of the plugin's functions.
     pub calls: u64,
-    /// Calls in an operation's place that it answered itself, so that the default did not run.
+    /// Number of calls in which the plugin replaced an operation's default behaviour.
     pub answers: u64,
-    /// Frames of its own types that it wrote.
+    /// Number of frames of the plugin's own types that it wrote.
     pub frames: u64,
 }
 
-/// Counters of a plugin's hooks, one for each connection, by the hash of the plugin's bundle.
+/// Counters of a plugin's hooks, one for each connection, by the hash of its bundle.
 type ByHash = HashMap<[u8; 32], Vec<Arc<Counters>>>;
 
-/// Calls of each plugin on all connections.
+/// Counts of each plugin's calls over all connections.
 #[derive(Clone, Default)]
 pub struct Tally(Arc<Mutex<ByHash>>);
 
@@ -55,7 +57,8 @@ impl Tally {
         counters
     }
 
-    /// Counts of the plugin whose bundle has this hash; `None` if it was never loaded.
+    /// Returns the counts of the plugin whose bundle has this hash, or `None` if it was never
+    /// loaded.
     pub fn of(&self, hash: &str) -> Option<Counts> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, found) = all.iter().find(|(known, _)| hex(*known) == hash)?;
@@ -68,7 +71,7 @@ impl Tally {
         Some(sum)
     }
 
-    /// A loader as `load`, whose hooks are counted here.
+    /// Wraps a loader so that the hooks of its plugins are counted here.
     pub fn counting(&self, load: impl Load + 'static) -> Counting {
         Counting { load: Box::new(load), tally: self.clone() }
     }
@@ -96,10 +99,10 @@ fn hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is called when a hook fails.
+/// Called when a hook fails.
 type Failed = Box<dyn FnMut(&HookError) + Send>;
 
-/// A hook whose calls are counted, and whose failure is reported.
+/// A hook whose calls are counted and whose failure is reported.
 struct Watched {
     hook: Box<dyn Hook>,
     counters: Arc<Counters>,
@@ -182,33 +185,34 @@ impl Hook for Watched {
     }
 }
 
-/// A plugin of one's own, and what became of it on the connections so far.
+/// A local plugin, and its results on the connections so far.
 struct One {
     plugin: Plugin,
     hash: [u8; 32],
-    /// Connections that it was attached to.
+    /// Number of connections to which it was attached.
     attached: u64,
-    /// Connections on which it failed, or to which it could not be attached.
+    /// Number of connections on which it failed, or to which it could not be attached.
     failed: u64,
     /// The first failure.
     first: Option<Standing>,
     reported: Option<Instant>,
 }
 
-/// Callback for failures. It is called while a connection is locked, so it must not wait.
+/// Callback for failures. It is called while a connection is locked, so it must not block.
 pub type OnFailure = Arc<dyn Fn(&Standing) + Send + Sync>;
 
-/// Plugins of one's own on the connections of a command.
+/// Local plugins on the connections of a command.
 #[derive(Clone, Default)]
 pub struct OwnPlugins {
     all: Arc<Mutex<Vec<One>>>,
-    /// `None`: nothing is counted, because the command has too many connections.
+    /// Counts the calls, or `None` if the command has too many connections for counting.
     tally: Option<Tally>,
     tell: Option<OnFailure>,
 }
 
 impl OwnPlugins {
-    /// Plugins with the hashes of their bundles. `tally` counts their calls, and `tell` hears of failures.
+    /// Creates the state of plugins with the hashes of their bundles. `tally` counts their calls,
+    /// and `tell` is called for failures.
     pub(super) fn new(
         plugins: Vec<(Plugin, [u8; 32])>,
         tally: Option<Tally>,
@@ -230,7 +234,8 @@ impl OwnPlugins {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hooks that attach the plugins to each new connection; `None` if there are no plugins.
+    /// Returns hooks that attach the plugins to each new connection, or `None` if there are no
+    /// plugins.
     pub fn hooks(&self) -> Option<Hooks> {
         if self.all().is_empty() {
             return None;
@@ -267,7 +272,8 @@ impl OwnPlugins {
         }
     }
 
-    /// Notes that a plugin failed, and reports it: the first time at once, and later ones with time between them.
+    /// Records that a plugin failed. Reports the first failure at once, and later ones at most
+    /// every [`BETWEEN_REPORTS`].
     fn failed(&self, at: usize, peer: &str, state: &str, why: &str) {
         let standing = {
             let mut all = self.all();
@@ -288,7 +294,7 @@ impl OwnPlugins {
         }
     }
 
-    /// What became of each plugin, with its counts.
+    /// Returns the state of each plugin, with its counts.
     pub fn standings(&self) -> Vec<Standing> {
         let all = self.all();
         let standing = |one: &One| {
@@ -315,13 +321,13 @@ impl OwnPlugins {
         };
         let message = format!("the plugin {name} {}: {why}{more}", was(state));
         Err(Failure::new(message)
-            .mend("the connections went on without it; `equic plugin run` shows its calls"))
+            .mend("the connections continued without it; `equic plugin run` shows its calls"))
     }
 }
 
-/// The state of a plugin as the verb of a sentence.
+/// Returns the state of a plugin as the verb of a sentence.
 fn was(state: &str) -> &str {
-    if state == "failed" { "failed and was taken off" } else { "was not attached" }
+    if state == "failed" { "failed and was detached" } else { "was not attached" }
 }
 
 impl One {
@@ -344,10 +350,10 @@ impl One {
     }
 }
 
-/// Attaches plugins to a connection in memory, as they would be attached to a real one.
+/// Attaches plugins to a connection in memory, in the same way as to a real one.
 ///
 /// # Errors
-/// One of them cannot be attached, whatever connection it is.
+/// A plugin cannot be attached to any connection.
 pub fn try_to_attach(plugins: &[&Plugin]) -> Done {
     use equic_plugin_kit::{End, Network};
     let config = equic_transport::TransportConfig::default();

@@ -145,7 +145,7 @@ fn tables(costs: &Costs) -> [Table; 2] {
     [program, ledger]
 }
 
-/// Directory in which the workspace keeps results.
+/// Returns the directory in which the workspace stores results.
 fn out() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/bench-gateway")
 }

@@ -160,9 +160,8 @@ fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
         path("established, no limits", Some("established"), None, &[], packets::short_header())?,
         all,
         denied,
-        // A source that has opened nothing for a while is not looked up among the handshakes. This
-        // is the state during a long flood over the quota.
-        // flood over the quota is in once it lasts.
+        // The source has opened nothing for a while, so it is not looked up in the table of
+        // handshakes. A long flood from a source over its quota leads to this state.
         path("over quota, policy new", Some("quota"), Some(2.5), &limit, packets::initial(1, 2))?
             .holding(5)?,
         path(

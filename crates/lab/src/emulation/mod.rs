@@ -281,7 +281,8 @@ fn check_interfaces(
     let differs = |node: NodeId| run.topology().links(node) != usize::from(interfaces);
     let many = interfaces == 0 || interfaces > MAX_INTERFACES;
     if many || (interfaces > 1 && nodes.any(differs)) {
-        let message = format!("a host has {interfaces} interfaces, and its node not as many links");
+        let message =
+            format!("a host has {interfaces} interfaces, but its node has another number of links");
         return Err(LabError::Plan(message));
     }
     Ok(())

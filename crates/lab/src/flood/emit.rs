@@ -128,8 +128,9 @@ impl Frames {
         if ports.is_empty() {
             return Err(FloodError::Invalid("no port to send from".into()));
         }
-        let target_mac = plan::mac_of(target.ip())
-            .ok_or_else(|| FloodError::Invalid(format!("nobody in a lab has {}", target.ip())))?;
+        let target_mac = plan::mac_of(target.ip()).ok_or_else(|| {
+            FloodError::Invalid(format!("no host of a lab has the address {}", target.ip()))
+        })?;
         let interface = Interface::find(ifname)?;
         let socket = open_packet(&interface)?;
         let template = Template { source_mac: interface.mac()?, target_mac, target };

@@ -112,7 +112,7 @@ fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
     let suite = aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
     let (Some(tls13), Some(quic)) = (suite.tls13(), suite.tls13().and_then(|tls13| tls13.quic))
     else {
-        return Err(rustls::Error::General("this rustls has no QUIC".into()).into());
+        return Err(rustls::Error::General("rustls was built without QUIC support".into()).into());
     };
     let keys = Keys::initial(Version::V1, tls13, quic, dcid, Side::Client);
     let (header, payload) = packet.split_at_mut(HEADER);

@@ -196,7 +196,7 @@ impl Limits {
     fn check(&self) -> Result<(), FloodError> {
         if self.duration.is_zero() || self.duration > MAX_DURATION {
             return Err(FloodError::Invalid(format!(
-                "a duration of {:?}; it has to be more than nothing and at most {MAX_DURATION:?}",
+                "a duration of {:?}; it must be more than zero and at most {MAX_DURATION:?}",
                 self.duration
             )));
         }

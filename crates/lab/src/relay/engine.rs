@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Records a datagram and puts it on the link, unless it is lost.
-    #[expect(clippy::too_many_arguments, reason = "all that there is to know of a datagram")]
+    #[expect(clippy::too_many_arguments, reason = "all properties of a datagram")]
     fn enter(
         &mut self,
         way: Way,

@@ -124,13 +124,13 @@ pub enum RelayError {
         source: io::Error,
     },
     /// Waiting for the sockets, or reading from them, failed.
-    #[error("the relay cannot go on: {0}")]
+    #[error("the relay failed: {0}")]
     Io(#[from] io::Error),
     /// The configuration is invalid.
-    #[error("no relay like that: {0}")]
+    #[error("invalid relay: {0}")]
     Config(&'static str),
     /// A link is invalid.
-    #[error("no relay like that: {0}")]
+    #[error("invalid relay: {0}")]
     Link(#[from] equic_net::LinkError),
 }
 

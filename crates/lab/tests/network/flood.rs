@@ -330,7 +330,7 @@ fn refuses_foreign_targets_and_interfaces() {
         (spoofed("eth0", v4, 2..=1), "no port"),
         (
             Flood { target: "10.77.0.9:443".parse().unwrap(), ..good.clone() },
-            "nobody in a lab has 10.77.0.9",
+            "no host of a lab has the address 10.77.0.9",
         ),
         (Flood { origin: Origin::Sockets(Vec::new()), ..good.clone() }, "no address to send from"),
         (Flood { origin: Origin::ports_of(ANY6, 1), ..good.clone() }, "cannot send to"),

@@ -1,4 +1,4 @@
-//! `equic-lab bench compare`: what got better and what got worse.
+//! `equic-lab bench compare`: shows which results are better or worse.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,21 @@ use super::report::tables;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Compares two results. A cell is better or worse only if the difference is larger than chance makes it
-/// (p < 0.05; Mann-Whitney, or by pairs of rounds where both ran interleaved) and at least 1 %. A verdict
-/// takes 6 rounds of pairs, or 4 unpaired rounds of each result. Exit status: 0 nothing is worse; 1 something
-/// is worse; 3 nothing is worse, but some cells have too few rounds for that verdict; 4 no cell can be compared
+/// Compares two results. A cell is better or worse only if the difference is significant (p < 0.05)
+/// and at least 1 %. The test is Mann-Whitney, or a paired test by rounds if both ran interleaved
+/// in one run. A verdict needs 6 paired rounds, or 4 unpaired rounds of each result. Exit status: 0
+/// nothing is worse; 1 something is worse; 3 nothing is worse, but some cells have too few rounds
+/// for a verdict; 4 no cell can be compared
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The old result: a run's folder, or its result.json
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The new result; with --rename, the same again
+    /// The new result. With --rename, this may be the same as OLD
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Compare an implementation of OLD with another of NEW, by rounds when both are of one run
+    /// Compare implementation OLD with implementation NEW, by pairs of rounds if both are in the
+    /// same run
     #[arg(long, value_name = "OLD=NEW", value_parser = renamed)]
     rename: Option<(String, String)>,
     /// Maximum p-value of an effect
@@ -32,7 +34,8 @@ pub(crate) struct Args {
     /// Minimum size of an effect, in percent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     effect: f64,
-    /// A cell has no difference if the 95 % interval of its change lies within this, in percent
+    /// A cell has no difference if the 95 % interval of its change lies within this limit, in
+    /// percent
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     same: f64,
     /// Correct p-values for the number of cells (Holm)
@@ -60,12 +63,12 @@ fn renamed(text: &str) -> Result<(String, String), String> {
 }
 
 fn probability(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if value > 0.0 && value < 1.0 { Ok(value) } else { Err("it is not between 0 and 1".to_owned()) }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
     if (0.0..=1000.0).contains(&value) {
         Ok(value)
     } else {
@@ -84,10 +87,13 @@ pub(super) fn run(args: &Args) -> Done {
     let compared = compare(&old, &new, args.rename.as_ref(), rule);
     if compared.cells.is_empty() {
         let what = "the results have no cell of the same name";
-        return Err(Failure::incomparable(what, "give `--rename OLD=NEW` the names of both"));
+        return Err(Failure::incomparable(
+            what,
+            "name both implementations with `--rename OLD=NEW`",
+        ));
     }
     match print(args, &compared) {
-        // Nobody reads any more: the exit status still says what was found.
+        // If the reader has closed the pipe, the exit status must still show the result.
         Ok(()) | Err(Failure::ClosedPipe) => {}
         Err(failure) => return Err(failure),
     }
@@ -111,11 +117,11 @@ pub(super) fn run(args: &Args) -> Done {
     Ok(())
 }
 
-/// The failure of a comparison in which some verdicts were not possible.
+/// Returns the error of a comparison in which some verdicts were not possible.
 fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
     let all = compared.cells.len();
     let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
-    let what = format!("{undecidable} of {all} cells have too few rounds to be called worse");
+    let what = format!("{undecidable} of {all} cells have too few rounds for the verdict `worse`");
     let mend = match needed {
         Some(rounds) => {
             format!("measure again with `equic-lab bench run --runs {rounds}`, or more")
@@ -137,7 +143,7 @@ fn print(args: &Args, compared: &Comparison) -> Done {
     let doubted = compared.cells.iter().filter(is_doubted).count();
     if doubted > 0 {
         output::notice(format_args!(
-            "{doubted} of {} verdicts depend on a client's clock that the runner doubts: see the notes of `equic-lab bench report`",
+            "{doubted} of {} verdicts depend on a client's clock that does not agree with the runner's: see the notes of `equic-lab bench report`",
             compared.cells.len()
         ));
     }

@@ -1,4 +1,5 @@
-//! `equic-lab bench doctor`: what about this machine makes figures wrong or restless.
+//! `equic-lab bench doctor`: finds properties of this machine that make measurements wrong or
+//! unstable.
 
 use equic_bench::doctor::{Finding, examine};
 use equic_harness::allowed_cpus;
@@ -7,10 +8,11 @@ use serde::Serialize;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// The schema of what `--json` prints.
+/// The schema of the `--json` output.
 const SCHEMA: &str = "equic.bench.doctor/1";
 
-/// Looks for what makes figures of this machine wrong or restless, and says what mends it
+/// Finds properties of this machine that make measurements wrong or unstable, and says how to fix
+/// them
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Exit with 1 if there is a serious finding
@@ -34,7 +36,7 @@ pub(super) fn run(args: &Args) -> Done {
     if args.json {
         output::json(SCHEMA, Findings { findings })?;
     } else if findings.is_empty() {
-        output::line("nothing found: measure")?;
+        output::line("no problems found")?;
     } else {
         for one in findings {
             let weight = if one.serious { "serious" } else { "to know" };

@@ -1,4 +1,5 @@
-//! `equic-lab bench import-tumi8`: the raw data of "QUIC on the Highway" by our statistics.
+//! `equic-lab bench import-tumi8`: evaluates the raw data of "QUIC on the Highway" with our
+//! statistics.
 
 use std::path::PathBuf;
 
@@ -8,8 +9,8 @@ use super::report::tables;
 use crate::failure::Done;
 use crate::output;
 
-/// Reads a copy of github.com/tumi8/quic-10g-paper, the raw data of "QUIC on the Highway", computes its
-/// figures again by the statistics of `equic-lab bench` and prints the paper's tables
+/// Reads a copy of github.com/tumi8/quic-10g-paper, the raw data of "QUIC on the Highway". Computes
+/// its figures again with the statistics of `equic-lab bench`, and prints the paper's tables
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Copy of the raw data: a clone, or its folder results
@@ -40,8 +41,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let unchecked = import.repetitions - import.confirmed - import.contradicted;
     output::line(format_args!(
-        "\n{} repetitions of {} runs; the clients' times (time.json) confirm {}, contradict {}, and are \
-         not there for {unchecked}",
+        "\n{} repetitions of {} runs; the clients' times (time.json) confirm {}, contradict {}, and are missing for {unchecked}",
         import.repetitions, import.files, import.confirmed, import.contradicted
     ))
 }

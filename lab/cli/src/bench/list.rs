@@ -1,4 +1,4 @@
-//! `equic-lab bench list`: which implementations there are, and which are built.
+//! `equic-lab bench list`: lists the implementations, and shows which are built.
 
 use std::process::{Command, Stdio};
 
@@ -10,10 +10,10 @@ use super::lists::{self, Lists};
 use crate::failure::Done;
 use crate::output;
 
-/// The schema of what `--json` prints.
+/// The schema of the `--json` output.
 const SCHEMA: &str = "equic.bench.list/1";
 
-/// Shows which implementations there are, what they speak, and which are built
+/// Lists the implementations, the protocols that they support, and whether they are built
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,17 +27,17 @@ pub(crate) struct Args {
 struct Listed<'a> {
     #[serde(flatten)]
     implementation: &'a Implementation,
-    /// Whether what its command needs is there; without a command, what `transfer` needs.
+    /// Whether all files for its command exist. Without a command, those for `transfer`.
     built: bool,
-    /// The same of what `transfer` needs; `None` if it cannot take part.
+    /// Whether all files for `transfer` exist, or `None` if the implementation does not support it.
     transfer_built: Option<bool>,
-    /// What is missing for `built`, and how to get it.
+    /// Which files are missing for `built`, and how to get them.
     why: Option<String>,
 }
 
 #[derive(Serialize)]
 struct List<'a> {
-    /// The file of the list, or `None` for the list in the program.
+    /// The file of the list, or `None` for the built-in list.
     file: Option<&'a std::path::Path>,
     implementations: Vec<Listed<'a>>,
 }
@@ -104,7 +104,7 @@ fn transfer(one: &Implementation, places: &Places) -> Result<(), String> {
     }
 }
 
-/// Where the program of `transfer` comes from.
+/// Returns where the program for `transfer` comes from.
 fn kind(one: &Implementation) -> &'static str {
     match one {
         one if !one.endpoint.is_empty() => "endpoint",
@@ -125,7 +125,7 @@ fn pulled(image: &str) -> Result<(), String> {
     }
 }
 
-/// What is missing, in few words.
+/// Describes in a few words what is missing.
 fn short(error: &BenchError) -> String {
     match error {
         BenchError::NotBuilt { path, mend, .. } => {

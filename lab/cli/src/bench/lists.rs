@@ -1,4 +1,4 @@
-//! Which list of implementations, and where they were built.
+//! Options for the list of implementations, and for the directory with their builds.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,28 @@ use equic_bench::builtin;
 
 use crate::failure::{Done, Failure};
 
-/// Which implementations there are.
+/// Which implementations are known.
 #[derive(clap::Args)]
 pub(super) struct Lists {
-    /// The list of implementations; `--impl` also takes names of the list in the program, such as equic or
-    /// tcp [default: bench/implementations.json in this folder, or else the list in the program]
+    /// File with the list of implementations. `--impl` also accepts names of the built-in list,
+    /// such as equic or tcp [default: bench/implementations.json in the current directory, or else
+    /// the built-in list]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
-    /// Where they were built [default: target/servers of this folder or of the program's source tree]
+    /// Directory with the builds [default: target/servers of the current directory or of the
+    /// program's source tree]
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
 }
 
 impl Lists {
-    /// Returns the file of the list, or `None` for the list in the program.
+    /// Returns the file of the list, or `None` for the built-in list.
     pub(super) fn file(&self) -> Done<Option<PathBuf>> {
         let given = self.implementations_file.clone().or_else(builtin::list_here);
         Ok(given.map(std::path::absolute).transpose()?)
     }
 
-    /// Returns the folder with what was built.
+    /// Returns the directory with the builds.
     pub(super) fn built(&self, equic: &Path) -> Done<PathBuf> {
         match &self.built {
             Some(built) => Ok(std::path::absolute(built)?),
@@ -37,5 +39,5 @@ impl Lists {
 /// Returns the path of this program.
 pub(super) fn program() -> Done<PathBuf> {
     std::env::current_exe()
-        .map_err(|error| Failure::because("this program does not find itself", error))
+        .map_err(|error| Failure::because("cannot find the path of this program", error))
 }

@@ -1,9 +1,9 @@
-//! `equic-lab bench`: QUIC implementations measured side by side.
+//! `equic-lab bench`: measures QUIC implementations side by side.
 //!
-//! [`run`] runs every client against every server; [`list`] shows which
-//! there are, [`doctor`] looks at the machine; [`report`] and [`compare`] read what runs leave
-//! (docs/notebook/bench-output.md), [`import`] what others published; [`endpoint`] is ours as one of them
-//! (docs/bench-contract.md).
+//! [`run`] runs every client against every server. [`list`] lists the implementations, and
+//! [`doctor`] checks the machine. [`report`] and [`compare`] read the files of runs
+//! (docs/notebook/bench-output.md), and [`import`] reads published data. [`endpoint`] is our own
+//! implementation of the contract (docs/bench-contract.md).
 
 mod compare;
 mod doctor;
@@ -27,7 +27,7 @@ pub(crate) enum Command {
     List(list::Args),
     /// Find properties of this machine that make measurements wrong or unstable
     Doctor(doctor::Args),
-    /// Make tables, result.json, CSV, a page and plots of a run's samples
+    /// Create tables, result.json, CSV, a page and plots from a run's samples
     Report(report::Args),
     /// Compare two results: better, worse, the same or inconclusive; exit status 1 if something is worse
     Compare(compare::Args),
@@ -40,7 +40,7 @@ pub(crate) enum Command {
     Endpoint(endpoint::Command),
 }
 
-/// Carries one out.
+/// Runs the subcommand.
 pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(&args),

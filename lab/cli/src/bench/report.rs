@@ -1,4 +1,4 @@
-//! `equic-lab bench report`: all files of a run from its samples, and the tables.
+//! `equic-lab bench report`: creates all files of a run from its samples, and prints the tables.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use equic_report::table::{Style, Table};
 use crate::failure::Done;
 use crate::output;
 
-/// Makes result.json, samples.csv, summary.csv, report.html and its plots (SVG and PNG files) of a run's
-/// samples.jsonl, and prints the tables
+/// Creates result.json, samples.csv, summary.csv, report.html and its plots (SVG and PNG files)
+/// from a run's samples.jsonl, and prints the tables
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run's folder
@@ -40,14 +40,14 @@ pub(super) fn run(args: &Args) -> Done {
     page(&args.dir, &summary)
 }
 
-/// Draws the plots of a run as PNG files. Everything else does not depend on them.
+/// Draws the plots of a run as PNG files. Nothing else depends on them, so an error is not fatal.
 pub(super) fn draw(dir: &Path, summary: &Summary) {
     if let Err(error) = result::draw(dir, summary) {
         output::notice(format_args!("not all plots are PNG files: {error}"));
     }
 }
 
-/// Prints where the page of a run and its plots are.
+/// Prints the paths of a run's page and plots.
 pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
     if result::html::plots(&result::html::page(summary)).is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
     output::line(format_args!("Plots: {} ({kinds})", dir.join(result::PLOTS).display()))
 }
 
-/// Prints tables, a line apart.
+/// Prints tables, with an empty line between them.
 pub(super) fn tables(tables: &[Table], markdown: bool) -> Done {
     for table in tables {
         let text = if markdown { table.markdown() } else { table.render(Style::stdout()) };

@@ -1,7 +1,9 @@
-//! `equic-lab interop`: the QUIC Interop Runner's test cases between implementations on this machine.
+//! `equic-lab interop`: runs the QUIC Interop Runner's test cases between implementations on this
+//! machine.
 //!
-//! [`run`] chooses the cells and lets some of them run side by side; [`progress`] says how far it is,
-//! [`show`] what came of it. [`endpoint`] is our own implementation, as `equic-lab interop-endpoint`.
+//! [`run`] selects the cells and runs some of them in parallel. [`progress`] shows the progress,
+//! and [`show`] the results. [`endpoint`] is our own implementation, as `equic-lab
+//! interop-endpoint`.
 
 pub(crate) mod endpoint;
 mod progress;
@@ -25,8 +27,8 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use progress::Progress;
 
-/// Runs test cases of the QUIC Interop Runner between implementations, each as client and as server,
-/// with a relay between them. `scripts/interop.sh build` builds the implementations.
+/// Runs test cases of the QUIC Interop Runner between implementations, each as client and as
+/// server, with a relay between them. `scripts/interop.sh build` builds the implementations.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Use only these implementations, as clients and as servers
@@ -44,7 +46,7 @@ pub(crate) struct Args {
     /// Run only these test cases
     #[arg(long, value_name = "CASE", value_delimiter = ',', value_parser = case)]
     only: Vec<Case>,
-    /// Use the numbers of bytes and connections of the QUIC Interop Runner, at its 10 Mb/s
+    /// Use the sizes, the numbers of connections and the rate (10 Mb/s) of the QUIC Interop Runner
     #[arg(long)]
     full: bool,
     /// Number of cells that run in parallel
@@ -53,14 +55,15 @@ pub(crate) struct Args {
     /// Seed of losses, corruption and files
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// The list of implementations [default: interop/implementations.json in this folder, or else those of
-    /// the list in the program that are built]
+    /// File with the list of implementations [default: interop/implementations.json in the current
+    /// directory, or else those of the built-in list that are built]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
-    /// Where they were built [default: target/servers of this folder or of the program's source tree]
+    /// Directory with the builds [default: target/servers of the current directory or of the
+    /// program's source tree]
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
-    /// Where result.json and the logs of each cell go
+    /// Directory for result.json and the logs of each cell
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
     /// Exchange plugins (docs/plugin-wire.md) between our endpoints and peers that support it
@@ -84,7 +87,7 @@ fn case(name: &str) -> Result<Case, String> {
     })
 }
 
-/// A cell that is to be run.
+/// A cell that must be run.
 #[derive(Clone, Copy)]
 struct CellChoice<'a> {
     client: &'a Implementation,
@@ -118,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Done {
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::new("nothing is left to be run: no client, or no server"));
+        return Err(Failure::new("nothing to run: no client or no server is left"));
     }
     let out = absolute(&args.out)?;
     let logs = out.join("logs");
@@ -144,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Done {
     finish(args, &matrix, times, &settings, stopped)
 }
 
-/// Runs the cells; whether a signal ended that early.
+/// Runs the cells. Returns whether a signal ended the run early.
 fn carry_out<'a>(
     args: &Args,
     settings: &Settings,
@@ -214,7 +217,7 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
 
 fn registry(args: &Args) -> Done<Registry> {
     let equic = std::env::current_exe()
-        .map_err(|error| Failure::because("this program does not find itself", error))?;
+        .map_err(|error| Failure::because("cannot find the path of this program", error))?;
     let built = match &args.built {
         Some(built) => absolute(built)?,
         None => builtin::built(&equic),
@@ -247,10 +250,10 @@ fn registry(args: &Args) -> Done<Registry> {
     Ok(registry)
 }
 
-/// Endpoints are started elsewhere.
+/// Returns the absolute path, because endpoints are started in another directory.
 fn absolute(path: &Path) -> Done<PathBuf> {
     std::path::absolute(path)
-        .map_err(|error| Failure::because(format_args!("{} is no path", path.display()), error))
+        .map_err(|error| Failure::because(format_args!("{} is not a path", path.display()), error))
 }
 
 fn seconds() -> f64 {

@@ -11,7 +11,7 @@ use super::CellChoice;
 use crate::failure::Done;
 use crate::output;
 
-/// Shows how far it is.
+/// Shows the progress of a run.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
@@ -30,7 +30,7 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
-            // It is a constant, and the default looks fine too.
+            // The template is a constant. If it were invalid, the default style would be fine.
             if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {wide_msg}") {
                 bar.set_style(style);
             }
@@ -40,14 +40,14 @@ impl Progress {
         Progress { bar, lines: !json, count, state: Mutex::default() }
     }
 
-    /// A cell begins.
+    /// Shows that a cell starts.
     pub(super) fn begin(&self, job: &CellChoice<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.running.push(name(job));
         self.message(&state);
     }
 
-    /// A cell is over. Cells that nobody had to start are only counted.
+    /// Shows that a cell has ended. Cells that were not started at all are only counted.
     pub(super) fn done(&self, job: &CellChoice<'_>, outcome: &Outcome) -> Done {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name(job);

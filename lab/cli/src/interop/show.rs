@@ -1,4 +1,4 @@
-//! The matrix on the terminal: clients in rows, servers in columns, letters of test cases in cells.
+//! Prints the matrix: clients in rows, servers in columns, and letters of test cases in the cells.
 
 use std::collections::BTreeMap;
 
@@ -52,9 +52,11 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
     Cell::new(lines.join("\n")).tone(tone)
 }
 
-/// Prints the reasons that cells are no successes; an exit status that says so needs no line.
+/// Prints the reasons why cells did not succeed. A bare exit status for "unsupported" needs no
+/// line.
 fn reasons(matrix: &Matrix, verdict: CaseResult) -> Done {
-    // Who declines a case does so whoever the other is, and often more than one case.
+    // An implementation declines a case independently of its peer, and often declines several
+    // cases. So equal reasons share a line.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for ((client, server, case), outcome) in &matrix.cells {
         if outcome.verdict != verdict
@@ -77,7 +79,7 @@ fn reasons(matrix: &Matrix, verdict: CaseResult) -> Done {
     if said.is_empty() {
         return Ok(());
     }
-    let title = if verdict == CaseResult::Failed { "Failed:" } else { "Not asked for:" };
+    let title = if verdict == CaseResult::Failed { "Failed:" } else { "Unsupported:" };
     output::line(format_args!("\n{title}"))?;
     said.iter().try_for_each(|(line, cases)| match &cases[..] {
         [] => output::line(format_args!("  {line}")),

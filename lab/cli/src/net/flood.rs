@@ -16,7 +16,7 @@ use crate::failure::{Done, Failure};
 use crate::output::Journal;
 use crate::signals::{Signals, runtime};
 
-/// What to send.
+/// What a flood sends.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Send QUIC Initials: each one starts a handshake at the server
@@ -33,7 +33,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         pool: Option<usize>,
     },
-    /// Send random bytes behind a short header: packets of connections that do not exist
+    /// Send random bytes after a short header: packets of connections that do not exist
     Garbage {
         #[command(flatten)]
         common: Common,
@@ -46,10 +46,10 @@ pub(crate) enum Command {
     },
 }
 
-/// Whom, from where, and how much.
+/// Target, sources and limits of a flood.
 #[derive(clap::Args)]
 pub(crate) struct Common {
-    /// The victim: an address of the lab
+    /// The target: an address of the lab
     #[arg(long, value_name = "ADDR:PORT")]
     target: SocketAddr,
     /// Send from sockets on these addresses [default: the host's own]
@@ -73,7 +73,7 @@ pub(crate) struct Common {
     /// Seed: the same number sends the same packets
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// JSON lines (schema equic.lab.flood/1): the beginning, progress once a second, and the result
+    /// Print JSON lines (schema equic.lab.flood/1): at the start, once per second, and the result
     #[arg(long)]
     json: bool,
 }
@@ -159,7 +159,7 @@ async fn send(flood: Flood, journal: Journal) -> Done {
     let report = result.map_err(refused)?;
     let unsent = match &report.last_error {
         Some(error) => {
-            format!("; {} not taken by the kernel: {error}", number::count(report.errors))
+            format!("; {} not accepted by the kernel: {error}", number::count(report.errors))
         }
         None => String::new(),
     };
@@ -175,11 +175,11 @@ async fn send(flood: Flood, journal: Journal) -> Done {
     Ok(())
 }
 
-/// With the way to a lab, where that is what is missing.
+/// Converts the error. If no lab exists, adds how to create one.
 fn refused(error: FloodError) -> Failure {
     let mend = match &error {
         FloodError::InitNamespace | FloodError::NotInLab => {
-            "make a lab, `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, elsewhere, put \
+            "create a lab with `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, in another terminal, put \
              `sudo equic-lab net exec NAME/c0 --` before this command"
         }
         FloodError::ForeignDestination(_) => "`equic-lab net list` has the addresses of every lab",

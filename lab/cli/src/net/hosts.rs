@@ -1,4 +1,4 @@
-//! Making, listing, entering and removing labs.
+//! Creates, lists, enters and removes labs.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -16,10 +16,10 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// Longest time that the process that keeps a lab may take to remove it.
+/// Maximum time that `net down` waits for the process that keeps the lab to remove it.
 const GOODBYE: Duration = Duration::from_secs(15);
 
-/// Makes a server and clients, each in a network namespace, joined by a bridge.
+/// Creates a server and clients, each in a network namespace, connected by a bridge.
 #[derive(clap::Args)]
 pub(crate) struct Up {
     /// Name of the lab: 1 to 24 letters (a-z), digits and `-`
@@ -27,13 +27,13 @@ pub(crate) struct Up {
     /// Number of clients
     #[arg(long, value_name = "N", default_value = "2")]
     clients: usize,
-    /// MTU of all links, bytes
+    /// MTU of all links, in bytes
     #[arg(long, value_name = "N", default_value = "1500")]
     mtu: u32,
     /// Let client I (from 0) send from any address of a prefix
     #[arg(long, value_name = "I=PREFIX", value_parser = client_prefix)]
     client_prefix: Vec<(usize, IpNet)>,
-    /// JSON lines (schema equic.lab.up/1)
+    /// Print JSON lines (schema equic.lab.up/1)
     #[arg(long)]
     json: bool,
 }
@@ -48,12 +48,12 @@ pub(crate) struct Down {
 /// Lists the labs.
 #[derive(clap::Args)]
 pub(crate) struct List {
-    /// JSON (schema equic.lab.list/1)
+    /// Print JSON (schema equic.lab.list/1)
     #[arg(long)]
     json: bool,
 }
 
-/// Runs a program in the network namespace of a host; everything else is as outside.
+/// Runs a program in the network namespace of a host. Files and processes are the same as outside.
 #[derive(clap::Args)]
 pub(crate) struct Exec {
     /// NAME/server, NAME/c0, a namespace's name, or server, c0, ... if there is only one lab
@@ -63,10 +63,10 @@ pub(crate) struct Exec {
     command: Vec<OsString>,
 }
 
-/// Removes dead labs.
+/// Removes labs whose process has ended.
 #[derive(clap::Args)]
 pub(crate) struct Sweep {
-    /// JSON (schema equic.lab.sweep/1)
+    /// Print JSON (schema equic.lab.sweep/1)
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Sweep {
 fn client_prefix(text: &str) -> Result<(usize, IpNet), String> {
     let (client, prefix) = text
         .split_once('=')
-        .ok_or("write the number of a client and a prefix, as 0=10.77.200.0/24")?;
+        .ok_or("write the number of a client and a prefix, such as 0=10.77.200.0/24")?;
     let client = client.parse().map_err(|_| format!("`{client}` is not the number of a client"))?;
     Ok((client, parse_prefix(prefix).map_err(|error| error.to_string())?))
 }
@@ -103,14 +103,14 @@ pub(super) fn up(args: &Up) -> Done {
     })
 }
 
-/// The host's name behind that of its lab.
+/// Returns the host's name without the prefix of its lab.
 fn short<'a>(lab: &LabRecord, host: &'a NamespaceRecord) -> &'a str {
     let lab = lab.switch.strip_suffix("sw").unwrap_or(&lab.switch);
     host.name.strip_prefix(lab).unwrap_or(&host.name)
 }
 
 fn is_called(lab: &LabRecord, name: &str) -> bool {
-    // The id is the name and a random part.
+    // The ID consists of the name and a random part.
     lab.id == name || lab.id.rsplit_once('-').is_some_and(|(front, _)| front == name)
 }
 
@@ -135,7 +135,7 @@ pub(super) fn down(args: &Down) -> Done {
             }
         }
     }
-    // Whatever their processes did not remove.
+    // Also remove what the processes of the labs left behind.
     let sweep = Lab::sweep()?;
     if let Some(error) = sweep.failed.into_iter().next() {
         return Err(error.into());
@@ -143,7 +143,7 @@ pub(super) fn down(args: &Down) -> Done {
     for lab in &labs {
         if Lab::list()?.iter().any(|other| other.id == lab.id) {
             return Err(Failure::because(
-                format_args!("lab {} is still there", lab.id),
+                format_args!("lab {} still exists", lab.id),
                 format_args!("process {} keeps it and did not end on SIGTERM", lab.pid),
             ));
         }
@@ -219,7 +219,7 @@ pub(super) fn exec(args: &Exec) -> Done {
         return Err(Failure::usage("no program to run"));
     };
     host.open()?.enter()?;
-    // Takes this process's place, so that signals and exit codes are the program's own.
+    // Replace this process, so that signals and exit codes are those of the program.
     let error = Command::new(program).args(rest).exec();
     Err(Failure::because(format_args!("cannot run {}", program.display()), error))
 }

@@ -1,4 +1,4 @@
-//! HTTP/3 clients by the hundred.
+//! Runs hundreds of HTTP/3 clients.
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What both kinds have.
+/// Options that both kinds of clients share.
 #[derive(clap::Args)]
 pub(crate) struct Common {
     /// https://HOST[:PORT]/PATH
@@ -48,7 +48,8 @@ pub(crate) struct Common {
     /// Keep a connection open for this time after its requests (`parallel`: until it is closed)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hold: Option<Duration>,
-    /// Connections to open per second, independent of earlier ones [default: one when another ends]
+    /// Connections to open per second, independent of earlier ones [default: open one when another
+    /// ends]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Pause between connections
@@ -60,7 +61,7 @@ pub(crate) struct Common {
     /// Timeout of a request, including its handshake
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5s")]
     timeout: Duration,
-    /// Duration [default without --count: until Ctrl-C]
+    /// Duration of the load [default: no limit with --count, otherwise until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Total number of requests

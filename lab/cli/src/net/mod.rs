@@ -1,8 +1,8 @@
-//! `equic-lab net`: network namespaces on one machine, and what is let loose in them.
+//! `equic-lab net`: network namespaces on one machine, and load and attacks inside them.
 //!
-//! [`hosts`] makes, lists, enters and removes labs; [`load`] runs HTTP/3 clients, [`flood`] sends
-//! attack traffic, which the library refuses to do anywhere but inside a lab; [`relay`] is a bad network on any
-//! machine; `run` plays a scenario of the simulator in real time.
+//! [`hosts`] creates, lists, enters and removes labs. [`load`] runs HTTP/3 clients. [`flood`] sends
+//! attack traffic, which the library only permits inside a lab. [`relay`] emulates an impaired
+//! network on any machine. `run` runs a scenario of the simulator in real time.
 
 mod flood;
 mod hosts;
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Run(run::Args),
 }
 
-/// Carries one out.
+/// Runs the subcommand.
 pub(crate) fn run(command: Command) -> Done {
     match command {
         Command::Up(args) => hosts::up(&args),

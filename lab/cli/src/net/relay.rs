@@ -1,4 +1,4 @@
-//! A bad network in user space.
+//! An impaired network in user space.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::failure::{Done, Failure};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// Passes UDP datagrams on to a server and back, badly: until Ctrl-C, then says what it did. What is
-/// given holds for both directions. ECN marks go through as they came.
+/// Forwards UDP datagrams to a server and back with impairments until Ctrl-C, and then prints the
+/// counts. The options apply to both directions. ECN marks are preserved.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Address and port for clients
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Seed: the same number has the same effect on the same datagrams
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
+    /// Print JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
     #[arg(long)]
     json: bool,
 }
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Done {
         output::line(format_args!("{way}: {}", described(counts)))?;
     }
     output::line(format_args!(
-        "{} clients, {} moves; before an answer the server sent at most {:.2} times what had come",
+        "{} clients, {} moves; before clients were validated, the server sent at most {:.2} times the bytes that it had received",
         counts.clients, counts.rebindings, counts.amplification
     ))
 }

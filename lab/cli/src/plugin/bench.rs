@@ -1,4 +1,5 @@
-//! `equic-lab plugin-bench`: the plugins of the tree side by side: how large they are, what they are good for, what they cost.
+//! `equic-lab plugin-bench`: compares the plugins of the source tree: their sizes, benefits and
+//! costs.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::tree::{Source, TREE};
@@ -16,18 +17,19 @@ use crate::output;
 /// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.plugin.bench/1";
 
-/// Shows the plugins of the source tree side by side: lines of C, bytes, and what each changes on a connection in virtual
-/// time where it is meant to help. With --rounds also what it costs elsewhere, with 95 % intervals: the goodput of a
-/// bottleneck, in virtual time, and the CPU time of a transfer; for CPU times that mean something the machine must be
-/// quiet, and the command built with --release. Of the lowest-latency scheduler a table of its own says what it costs as
-/// bytecode. It needs clang.
+/// Compares the plugins of the source tree: lines of C, bytes, and the effect of each on a
+/// connection in virtual time that it is meant to improve. --rounds also measures its cost on other
+/// connections, with 95 % intervals: the goodput of a bottleneck in virtual time, and the CPU time
+/// of a transfer. Reliable CPU times need a quiet machine and a command that was built with
+/// --release. A separate table shows the cost of the lowest-latency scheduler as bytecode. Needs
+/// clang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Show only this plugin; may be given several times
     #[arg(long, value_name = "NAME", value_parser = named)]
     only: Vec<&'static str>,
     /// Measure goodput and CPU time in this number of interleaved rounds, with and without each
-    /// plugin. A 95 % interval takes at least 4 rounds; 0: skip this
+    /// plugin. A 95 % interval needs at least 4 rounds; 0: skip this
     #[arg(long, value_name = "N", default_value = "0",
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
@@ -38,12 +40,13 @@ pub(crate) struct Args {
     /// Seed of the losses and the jitter of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
-    /// Measure instead what peers can cause by plugins, with the worst plugins that are known: CPU
-    /// time and memory, against the goals of docs/vm.md (with --json: schema equic.plugin.limits/2)
+    /// Measure what load peers can cause with plugins instead, using the worst known plugins: CPU
+    /// time and memory, compared with the goals of docs/vm.md (with --json: schema
+    /// equic.plugin.limits/2)
     #[arg(long, conflicts_with_all = ["only", "rounds", "markdown"])]
     limits: bool,
-    /// With --limits: measure for some seconds instead of minutes, and do not fail if a goal is
-    /// missed, because such short times mean little
+    /// With --limits: measure for seconds instead of minutes. Missed goals are then no failure,
+    /// because such short measurements are not reliable
     #[arg(long, requires = "limits")]
     quick: bool,
     /// Print the table in Markdown
@@ -58,31 +61,34 @@ pub(crate) struct Args {
 struct Data {
     seed: u64,
     rounds: u32,
-    /// Bytes of each transfer by which goodput and CPU time were measured.
+    /// Bytes of each transfer that measures goodput and CPU time.
     bytes: u64,
     plugins: Vec<Row>,
-    /// The cost of a scheduler as bytecode; empty: not measured.
+    /// Costs of a scheduler as bytecode. Empty if they were not measured.
     schedulers: Vec<scheduler::Row>,
 }
 
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
-    /// Lines of C, comments among them.
+    /// Lines of C, including comments.
     lines: usize,
-    /// Bytes of the bundle, unsigned.
+    /// Size of the unsigned bundle in bytes.
     bundle_bytes: usize,
-    /// Bytes of its instructions.
+    /// Size of the plugin's instructions in bytes.
     code_bytes: usize,
-    /// Trial in which it helps; none: it changes nothing that is measured here.
+    /// Effect on the connection that the plugin is meant to improve, or `None` if no trial here
+    /// measures it.
     gain: Option<Gain>,
-    /// Goodput through a bottleneck with the plugin, divided by that without it; none: not measured.
+    /// Goodput through a bottleneck with the plugin, divided by the goodput without it. `None` if
+    /// it was not measured.
     goodput: Option<Ratio>,
-    /// CPU time of both ends for a transfer with the plugin, divided by that without it; none: not measured.
+    /// CPU time of both endpoints for a transfer with the plugin, divided by the time without it.
+    /// `None` if it was not measured.
     cpu: Option<Ratio>,
 }
 
-/// The name of a plugin of the tree.
+/// Returns the name if the source tree has a plugin with this name.
 fn named(name: &str) -> Result<&'static str, String> {
     let found = TREE.iter().find(|source| source.name == name);
     found.map(|source| source.name).ok_or_else(|| {
@@ -117,7 +123,7 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
         name: source.name,
         lines: source.lines(),
         bundle_bytes: bundle.len(),
-        // An instruction of eBPF has eight bytes (RFC 9669 s.3).
+        // An eBPF instruction has eight bytes (RFC 9669 s.3).
         code_bytes: 8 * plugin.instructions(),
         gain,
         goodput: None,
@@ -125,13 +131,14 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
     })
 }
 
-/// Goodput and CPU time with a plugin over those without it, in turns: what else the machine does strikes both.
+/// Returns the ratios of goodput and CPU time with and without a plugin. Both are measured in
+/// turns, so that other load on the machine affects them equally.
 fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Ratio>; 2]> {
     let failed = |error| Failure::because(source.name, error);
     let plugin = source.load().map_err(failed)?;
     let (mut times, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..rounds {
-        // The first of two is not always the same one.
+        // Alternate which of the two runs first.
         for turn in [round % 2 == 0, round % 2 != 0] {
             let attached = turn.then_some(&plugin);
             let seed = seed.wrapping_add(round.into());
@@ -143,7 +150,7 @@ fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Rat
     }
     let sample = |values: Vec<f64>| values.into_iter().collect::<Sample>();
     let ([time, time_with], [cpu, cpu_with]) = (times.map(sample), cpus.map(sample));
-    // Of the same bytes: goodput is one over the time.
+    // Both transfer the same number of bytes, so goodput is inversely proportional to time.
     Ok([Ratio::between(&time_with, &time), Ratio::between(&cpu, &cpu_with)])
 }
 

@@ -1,4 +1,5 @@
-//! `equic-lab plugin-bench --limits`: what peers can cause by plugins, measured against the goals.
+//! `equic-lab plugin-bench --limits`: measures the load that peers can cause with plugins, and
+//! compares it with the goals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +18,23 @@ use crate::output;
 /// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.plugin.limits/2";
 
-/// Connections of one address.
+/// Number of connections from one address.
 const CONNECTIONS: u64 = 8;
 
-/// Extent of the measurements.
+/// Size and number of the measurements.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// Virtual time for which connections are idle.
+    /// Virtual time during which connections are idle.
     idle: Duration,
-    /// Bytes of the transfer by which the cost of a packet is measured.
+    /// Bytes of the transfer that measures the cost of a packet.
     bytes: u64,
-    /// Number of times that a measurement is repeated, of which the least counts.
+    /// Number of repetitions of a measurement. The minimum counts.
     times: u32,
-    /// Multiples of a worker's turns that are tried, in percent.
+    /// Numbers of loop turns to try in a worker, in percent of what the allowance permits.
     turns: &'static [u32],
-    /// One input of this many is measured.
+    /// Only every n-th input is measured.
     every: usize,
-    /// Connections over which the memory of one is averaged.
+    /// Number of connections over which the memory of one is averaged.
     kept: u64,
 }
 
@@ -41,7 +42,7 @@ const FULL: Extent = Extent {
     idle: Duration::from_secs(1),
     bytes: 40_000_000,
     times: 3,
-    // As many as the allowance lets, and more, so that plugins are taken off.
+    // From below the allowance to above it, where plugins are detached.
     turns: &[50, 90, 300],
     every: 1,
     kept: 8,
@@ -58,14 +59,14 @@ const QUICK: Extent = Extent {
 
 #[derive(Serialize)]
 struct Data {
-    /// True if the measurements were short, so that times mean little.
+    /// Whether the measurements were short, so that the times are not reliable.
     quick: bool,
     goals: Vec<Goal>,
-    /// True if every goal is met.
+    /// Whether every goal is met.
     met: bool,
 }
 
-/// A goal, and the worst that was measured.
+/// A goal, and the worst measured value.
 #[derive(Serialize)]
 struct Goal {
     name: &'static str,
@@ -73,27 +74,28 @@ struct Goal {
     unit: &'static str,
     goal: f64,
     measured: f64,
-    /// Input that costs the most.
+    /// The input with the highest cost.
     input: String,
     met: bool,
-    /// All inputs that were measured.
+    /// All measured inputs.
     inputs: Vec<Input>,
 }
 
-/// An input that was measured.
+/// A measured input.
 #[derive(Clone, Serialize)]
 struct Input {
     input: String,
     measured: f64,
-    /// Plugins that the peer offered to the end that is measured.
+    /// Number of plugins that the peer offered to the measured endpoint.
     offered: usize,
-    /// Plugins of the peer that still run.
+    /// Number of the peer's plugins that still run.
     running: usize,
-    /// Steps that the plugins were charged.
+    /// Steps charged to the plugins.
     steps: u64,
-    /// Calls, offers and loads for which the account of the address had too few steps.
+    /// Number of calls, offers and loads that were refused, because the account of the address had
+    /// too few steps.
     refused: u64,
-    /// Bytes that the plugins hold by the account of the address.
+    /// Memory of the plugins in bytes, as charged to the account of the address.
     bytes: usize,
 }
 
@@ -124,10 +126,11 @@ impl Goal {
 }
 
 fn failed(error: TrialError) -> Failure {
-    Failure::because("a plugin that is measured", error)
+    Failure::because("cannot load a plugin for the measurement", error)
 }
 
-/// The least of some CPU times: what else the machine does only adds to it.
+/// Returns the minimum of several CPU times, because other load on the machine can only increase
+/// them.
 fn least(times: u32, mut work: impl FnMut() -> Done) -> Done<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..times {
@@ -155,7 +158,7 @@ fn loading(extent: Extent) -> Done<Vec<Input>> {
     Ok(all)
 }
 
-/// Bytes of memory that are in use of this process.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> Done<f64> {
     const PAGE: f64 = 4096.0;
     let text = std::fs::read_to_string("/proc/self/statm")
@@ -179,7 +182,7 @@ fn memory(extent: Extent) -> Done<Vec<Input>> {
     Ok(all)
 }
 
-/// Percent of a core that plugins take on idle connections.
+/// Returns the share of a core that plugins use on idle connections, in percent.
 fn idle(
     extent: Extent,
     connections: u64,
@@ -195,7 +198,7 @@ fn idle(
     Ok(input.charged((push.len() * connections as usize, idle.running()), usage))
 }
 
-/// Measures all workers on one connection, and on as many as one address has.
+/// Measures all workers on one connection, and on as many as one address may have.
 fn workers(extent: Extent) -> Done<[Vec<Input>; 2]> {
     let counts = [1, CONNECTIONS];
     let mut baselines = [0.0; 2];
@@ -221,11 +224,12 @@ fn workers(extent: Extent) -> Done<[Vec<Input>; 2]> {
     Ok(inputs)
 }
 
-/// Plugins, functions of each, and divisions in each function. Some run on, and some are taken off.
+/// Number of plugins, functions of each, and divisions in each function. Some of these plugins keep
+/// running, others are detached.
 const OBSERVERS: &[(usize, usize, usize)] =
     &[(1, 32, 0), (1, 8, 0), (1, 4, 0), (4, 2, 0), (4, 32, 0), (16, 32, 0), (1, 2, 16), (1, 1, 40)];
 
-/// Microseconds that observers add to a packet.
+/// Returns the time in microseconds that observing plugins add to a packet.
 fn packet(extent: Extent) -> Done<Vec<Input>> {
     let measure = |(plugins, functions, divisions): (usize, usize, usize)| {
         let mut observed = Observed::new(plugins, functions, divisions).map_err(failed)?;
@@ -247,7 +251,8 @@ fn packet(extent: Extent) -> Done<Vec<Input>> {
     };
     let mut all: Vec<Input> = Vec::new();
     for plugins in OBSERVERS.iter().step_by(extent.every) {
-        // In turns, and the least of each: what else the machine does only adds to it.
+        // Measure in turns and take the minimum of each, because other load on the machine can only
+        // increase the times.
         let (mut base, mut with) = (f64::INFINITY, None::<Input>);
         for _ in 0..extent.times {
             base = base.min(measure((0, 0, 0))?.measured);
@@ -260,7 +265,8 @@ fn packet(extent: Extent) -> Done<Vec<Input>> {
     Ok(all)
 }
 
-/// Milliseconds for the frames of the exchange that a peer sends until its connection is closed.
+/// Returns the time in milliseconds to handle exchange frames of a peer until its connection is
+/// closed.
 fn flood() -> Done<Input> {
     let mut flooded = Flooded::new().map_err(failed)?;
     let mut frames = 0;
@@ -276,10 +282,11 @@ fn value(value: f64, unit: &str) -> Cell {
     Cell::new(format!("{value:.2} {unit}"))
 }
 
-/// Measures each goal and shows it; fails if one is missed, unless the measurement is a quick one.
+/// Measures each goal and prints the results. Fails if a goal is missed, unless the measurement is
+/// a quick one.
 pub(super) fn run(quick: bool, json: bool) -> Done {
     let extent = if quick { QUICK } else { FULL };
-    // Before others have left free memory behind.
+    // Measure memory first, before other measurements leave free memory in the process.
     let memory = memory(extent)?;
     let [one, many] = workers(extent)?;
     let goals = vec![

@@ -1,5 +1,6 @@
-//! The tree's plugins measured: [`demo`], where they help, and plugins that mean harm; [`bench`], all of them side by
-//! side, with [`scheduler`]; [`limits`], what peers can cause, against the goals.
+//! Measurements of the source tree's plugins: [`demo`] shows where they help, and runs hostile
+//! plugins. [`bench`] compares all of them, with [`scheduler`]. [`limits`] compares the load that
+//! peers can cause with the goals.
 
 pub(crate) mod bench;
 pub(crate) mod demo;

@@ -1,4 +1,5 @@
-//! `equic-lab plugin-bench`: what the lowest-latency scheduler costs as bytecode ("The Case for Protocol Plugins", table 1).
+//! `equic-lab plugin-bench`: cost of the lowest-latency scheduler as bytecode ("The Case for
+//! Protocol Plugins", table 1).
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{SchedulerArm, schedule};
@@ -14,12 +15,13 @@ use crate::failure::{Done, Failure};
 pub(super) struct Row {
     /// Name of the scheduler that chooses the path.
     scheduler: &'static str,
-    /// Bytes that both ends carry in a second of CPU time over two paths, divided by those with the native scheduler; none:
-    /// that is this one.
+    /// Bytes that both endpoints transfer over two paths per second of CPU time, divided by the
+    /// value of the native scheduler. `None` for the native scheduler itself.
     throughput: Option<Ratio>,
 }
 
-/// Measures all of them in so many rounds, in turns: what else the machine does strikes all.
+/// Measures all schedulers in `rounds` interleaved rounds, so that other load on the machine
+/// affects all of them equally.
 pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
     let arms = SchedulerArm::ALL;
     let failed = |arm: SchedulerArm| move |error| Failure::because(arm.name(), error);
@@ -30,7 +32,7 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
     let mut times = vec![Vec::new(); arms.len()];
     for round in 0..rounds {
         for turn in 0..arms.len() {
-            // The first is not always the same one.
+            // Rotate which of them runs first.
             let at = (turn + round as usize) % arms.len();
             let seed = seed.wrapping_add(round.into());
             let run = || schedule(plugins[at].as_ref(), seed, bytes).map_err(failed(arms[at]));
@@ -41,7 +43,7 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
     let samples: Vec<Sample> = samples.collect();
     let rows = arms.iter().zip(&samples).enumerate().map(|(at, (arm, sample))| Row {
         scheduler: arm.name(),
-        // Of the same bytes: throughput is one over the time.
+        // All transfer the same number of bytes, so throughput is inversely proportional to time.
         throughput: if at == 0 { None } else { Ratio::between(sample, &samples[0]) },
     });
     Ok(rows.collect())

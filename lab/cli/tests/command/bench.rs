@@ -1,4 +1,5 @@
-//! `equic-lab gateway-bench`: every arm is measured, against its own baseline, and nothing is left behind.
+//! Tests of `equic-lab gateway-bench`: every arm is measured against its own baseline, and nothing
+//! is left behind.
 
 use std::process::Command;
 
@@ -31,7 +32,7 @@ fn every_arm_is_measured_under_the_flood() {
         assert!(number(&cell(arm)["sent_pps"]) > 0.0, "{}", cell(arm));
     }
     assert_eq!(cells.len(), 5);
-    // Where nothing of the flood reaches the server, whatever is asked is answered.
+    // In these arms, no packet of the flood reaches the server, so every request must succeed.
     for arm in ["elsewhere", "gateway", "nftables"] {
         assert!(number(&cell(arm)["requests_per_s"]) > 0.0, "{}", cell(arm));
         assert_eq!(cell(arm)["failures"], 0, "{}", cell(arm));

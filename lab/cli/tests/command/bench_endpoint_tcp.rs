@@ -1,5 +1,5 @@
-//! `equic-lab bench endpoint tcp`: TLS over TCP by the program itself, its knobs, and peers that break off or
-//! send nonsense.
+//! Tests of `equic-lab bench endpoint tcp`: TLS over TCP, its options, and peers that close the
+//! connection early or send invalid data.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -60,13 +60,13 @@ fn endpoint_tcp_turns_knobs_and_says_what_it_does_not() {
     let words = format!("--upload 1000000 {knobs} --keylog {}", keys.display());
     let client = &ask(&certs, &server.address, &words).json()["effective"];
     for end in [client, &server.effective] {
-        // The kernel doubles them.
+        // The kernel doubles the requested buffer sizes.
         let buffers = (&end["receive_buffer"], &end["send_buffer"]);
         assert_eq!(buffers, (&json!(200_000), &json!(100_000)));
         assert_eq!((&end["congestion"], &end["gso"]), (&json!("newreno"), &Value::Null));
         assert_eq!(end["cipher"], "TLS_CHACHA20_POLY1305_SHA256");
     }
-    // TCP's options are in it.
+    // The segment size includes TCP options.
     let segment = client["max_payload"].as_u64().unwrap();
     assert!((1100..=1200).contains(&segment), "{client}");
     let keys = std::fs::read_to_string(keys).unwrap();
@@ -83,7 +83,7 @@ fn endpoint_tcp_turns_knobs_and_says_what_it_does_not() {
         let out = ask(&certs, &server.address, words);
         assert_eq!(out.code, Some(127), "{words}: {out:?}");
     }
-    // It is the server's name that the certificate is for.
+    // The certificate is for another name.
     let other = ask(&certs, &server.address, "--download 1 --cipher chacha20 --name other");
     assert_ne!(other.code, Some(0), "{other:?}");
 }
@@ -93,7 +93,7 @@ fn endpoint_tcp_reports_a_connection_that_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 3).unwrap().usual;
     let server = serve(&certs, "");
-    // Between the two, someone closes the connection when some of the answer has passed.
+    // A proxy between client and server closes the connection after a part of the answer.
     let between = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = between.local_addr().unwrap().to_string();
     let behind = server.address.clone();
@@ -113,10 +113,10 @@ fn endpoint_tcp_reports_a_connection_that_is_cut_off() {
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stderr.contains("close_notify"), "{out:?}");
     assert_eq!(cutting.join().unwrap(), 100_000);
-    // What is no TLS ends a connection, and nothing else.
+    // Input that is not TLS must end only this connection.
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff, 1], &[0; 70_000]] {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        // The server may have closed it before all is written.
+        // The server may close the connection before all data is written.
         let _ = stream.write_all(nonsense);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());

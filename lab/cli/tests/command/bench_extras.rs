@@ -1,5 +1,5 @@
-//! Tests of what `equic-lab bench run` keeps of attempts that do not count: profiles; and that nothing
-//! is left of it.
+//! Tests of the additional attempts of `equic-lab bench run`: profiles and captures, and that no
+//! processes or files are left behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn profiles(scene: &Scene) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Processes that work in a folder, or below it.
+/// Returns the processes whose working directory is this folder or below it.
 fn processes_in(folder: &Path) -> Vec<PathBuf> {
     let folder = folder.canonicalize().unwrap();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -36,7 +36,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn a_profile_is_taken_of_an_attempt_of_its_own() {
     let scene = Scene::new(&json!({ "equic": ours(), "honest": liar("honest") }));
     let mut args = vec!["--self", "--runs", "1", "--no-warmup", "--path", "loopback"];
-    // Some 100 ms of CPU time for each end, if not more: ten samples and up of what is least of it.
+    // At least about 100 ms of CPU time for each end, so that even the smallest group gets about
+    // ten samples.
     args.extend(["--bytes", "100M", "--qlog", "--profile", "--flamegraph"]);
     let text = finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
     assert!(text.contains("where CPU time goes"), "{text}");
@@ -58,7 +59,7 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
             assert!(split[part].as_u64().unwrap() >= 3, "{end}: {split}");
         }
     }
-    // Groups divide the same samples.
+    // Both divide the same samples, so their sums must agree.
     for (groups, split) in [("server_groups", "server_split"), ("client_groups", "client_split")] {
         let sum = |value: &Value| -> u64 {
             value.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
@@ -68,14 +69,14 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     let logs = scene.out().join("logs/equic_equic/download");
     assert_eq!(names(&logs), ["0", "extra", "profile"]);
     for end in ["server", "client"] {
-        // Nothing of perf is left, and nothing else was written meanwhile.
+        // No files of perf are left, and the additional attempt wrote no other files.
         let kept = names(&logs.join("profile").join(end));
         let kept: Vec<&String> = kept.iter().filter(|name| *name != "log.txt").collect();
         assert_eq!(kept, ["flamegraph.svg"]);
         assert!(logs.join("extra").join(end).join("qlog").is_dir());
         let picture = logs.join("profile").join(end).join("flamegraph.svg");
         let picture = std::fs::read_to_string(picture).unwrap();
-        // Callers are known, not only what was running.
+        // The flame graph must contain callers, not only the running functions.
         assert!(picture.contains("tokio::runtime"), "{}", &picture[..2000]);
         assert!(!logs.join("0").join(end).join("qlog").exists());
     }
@@ -87,7 +88,8 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     assert_eq!(processes_in(&scene.out()), Vec::<PathBuf>::new());
 }
 
-/// The third client hangs. The first two are those of the measured attempt: one fetches a single byte.
+/// The third client hangs. The first two belong to the measured attempt, because one of them
+/// fetches a single byte.
 const HANGS_ONCE: &str = r#"
 if [ "$1" = client ]; then
 	echo >>"$0.times"
@@ -106,7 +108,7 @@ fn an_interrupted_profile_leaves_nothing_and_is_taken_again() {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let logs = scene.out().join("logs/hangs_hangs/download/profile");
-    // Both are sampled, and the client hangs.
+    // perf samples both ends, and the client hangs.
     let pid = scene.out().join("certificates/usual/child.pid");
     eventually("the client", || pid.exists().then_some(()));
     for end in ["server", "client"] {
@@ -130,7 +132,7 @@ fn an_interrupted_profile_leaves_nothing_and_is_taken_again() {
     assert_eq!(profiles(&scene).len(), 1);
     let again = logs.with_file_name("profile-attempt-2");
     assert!(names(&again.join("client")).contains(&"perf.data".to_owned()));
-    // There is nothing left to do, and nothing else may be asked for.
+    // The run is complete. `--resume` must not accept other options.
     let mut command = Command::new(EQUIC_LAB);
     command.args(["bench", "run", "--profile", "--resume"]).arg(scene.out());
     assert_eq!(finish(command).code, Some(2));
@@ -148,7 +150,7 @@ fn what_is_missing_is_said_before_anything_runs() {
         assert_eq!(out.code, Some(1), "{out:?}");
         assert!(out.stderr.contains("install linux-perf"), "{out:?}");
     }
-    // One that is there, and may not do it.
+    // A perf that is installed but has no permission.
     let perf =
         "[ \"$1\" = --version ] || { echo 'Error:' >&2; echo 'no permission' >&2; exit 1; }\n";
     scene.script("empty/perf", perf);
@@ -164,15 +166,15 @@ fn what_is_missing_is_said_before_anything_runs() {
 
 /// A packet of a capture.
 struct Packet {
-    /// In nanoseconds since 1970.
+    /// Unix time in nanoseconds.
     at: u64,
-    /// Bytes that are kept of the packet, from the Ethernet header on.
+    /// Captured bytes of the packet, starting with the Ethernet header.
     kept: Vec<u8>,
     /// Length of the whole packet, in bytes.
     length: usize,
 }
 
-/// A file of the pcap format, with nanoseconds.
+/// Parses a pcap file with nanosecond times.
 fn packets(file: &Path) -> Vec<Packet> {
     let bytes = std::fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -213,7 +215,7 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
         let packets = packets(&extra.join("packets.pcap"));
         let mut payload = 0;
         for packet in &packets {
-            // Whole ones, and none of them several in one.
+            // Packets must be complete, and none may be a batch of several packets.
             assert_eq!(packet.kept.len(), packet.length);
             assert!(packet.length <= 1514, "{path}: {}", packet.length);
             assert_eq!((&packet.kept[12..14], packet.kept[23]), (&[8, 0][..], 17), "UDP over IPv4");
@@ -223,10 +225,10 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
             payload += udp - 8;
             assert!(packet.at >= u64::try_from(begun.as_nanos()).unwrap());
         }
-        // Those of a relay pass twice.
+        // Every packet of a relay is captured twice.
         let times = if path.starts_with("relay") { 2 } else { 1 };
         assert!((2_000_000 * times..2_600_000 * times).contains(&payload), "{path}: {payload}");
-        // An Initial is the first (RFC 9000 s.17.2.2).
+        // The first packet is an Initial (RFC 9000 s.17.2.2).
         assert_eq!(packets[0].kept[42] & 0xf0, 0xc0);
     }
 }
@@ -246,7 +248,7 @@ fn as_much_of_packets_is_kept_as_is_wanted() {
     assert!(packets_of.iter().all(|one| one.kept.len() == one.length.min(64)));
     assert!(packets_of.iter().map(|one| one.length).sum::<usize>() > 1_000_000);
     assert!(file("silent_silent").exists());
-    // What is no number of bytes.
+    // An invalid number of bytes.
     let out = finish(scene.bench(&["--pcap=0"]));
     assert!(out.code == Some(2) && out.stderr.contains("--pcap"), "{out:?}");
 }

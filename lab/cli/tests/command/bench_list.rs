@@ -1,5 +1,5 @@
-//! `equic-lab bench` in a folder that is no source tree: the list in the program, a list in the folder, and what
-//! counts as built.
+//! Tests of `equic-lab bench` in a folder that is not a source tree: the built-in list, a list in
+//! the folder, and which implementations count as built.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,7 @@ fn bench_list_is_in_the_program_unless_the_folder_has_one() {
     let own = list(folder.path(), &built);
     assert_eq!(own["file"], Value::Null);
     assert_eq!(entry(&own, "equic")["built"], true);
-    // `java` may be installed; what it would run is not there.
+    // `java` may be installed, but the program that it would run does not exist.
     for name in ["quinn", "kwik", "aioquic"] {
         assert_eq!(entry(&own, name)["built"], false, "{name}");
         let how = format!("scripts/bench.sh build {name}");
@@ -63,7 +63,7 @@ fn bench_list_tells_the_endpoint_of_transfer_from_the_command() {
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(true), &json!(false)));
     let one = entry(&list, "scripts");
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(false), &json!(false)));
-    // A program that may not be executed is there, and the remedy is another one.
+    // A program that exists but is not executable needs another fix.
     std::fs::write(scene.path().join("mine"), "#!/bin/sh\n").unwrap();
     scene.list(&json!({ "mine": { "command": ["{dir}/mine"] } }));
     let of_mine = self::list(scene.path(), &["--implementations-file", &file]);
@@ -105,11 +105,11 @@ fn bench_run_measures_what_is_built_in_any_folder() {
     let plan = std::fs::read_to_string(folder.path().join("out/plan.json")).unwrap();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["options"]["registry"], Value::Null);
-    // There is nothing left to do, and the plan is found again from any other folder.
+    // The run is complete. `--resume` must find the plan from any directory.
     let out = folder.path().join("out").to_string_lossy().into_owned();
     let again = finish(bench(Path::new("/"), &["run", "--resume", &out, "--json"])).json();
     assert_eq!(again["cells"], report["cells"]);
-    // A name that was given has to be there.
+    // An implementation that was named must be built.
     let named = finish(bench(folder.path(), &["run", "--impl", "quinn", "--built", &nothing]));
     assert_eq!(named.code, Some(1));
     assert!(named.stderr.contains("quinn cannot be run"), "{named:?}");
@@ -132,7 +132,7 @@ fn bench_run_takes_names_of_the_program_beside_a_list() {
     let one = json!({ "mine": liar("honest") });
     let names: Vec<String> = with(&one, "mine,equic");
     assert_eq!(names, ["equic", "mine"]);
-    // Groups are those of the list.
+    // The group `all` contains the implementations of the list in the file only.
     let names: Vec<String> = with(&one, "all");
     assert_eq!(names, ["mine"]);
     let names: Vec<String> = with(&json!({ "mine": liar("honest"), "equic": ours() }), "equic");

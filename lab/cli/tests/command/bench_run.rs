@@ -1,4 +1,5 @@
-//! `equic-lab bench run`: dummies of all kinds, interruptions, and nothing left behind.
+//! Tests of `equic-lab bench run` with stand-ins for implementations: all kinds of failures,
+//! interruptions, and that nothing is left behind.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -37,12 +38,12 @@ fn a_newcomer_is_one_entry_and_an_executable() {
         assert_eq!((&cell["measured"], &cell["rounds"]), (&json!(2), &json!(2)), "{cell:#}");
         assert_eq!(cell["median"], 8.0 * 3001.0 / 0.01);
     }
-    // Warm-up, then two rounds, each with every pair once.
+    // A warm-up round and then two rounds. Each measures every pair once.
     let rounds = scene.samples().into_iter().fold(BTreeMap::new(), |mut rounds, sample| {
         *rounds.entry(sample["round"].as_i64().unwrap()).or_insert(0) += 1;
         rounds
     });
-    // And each once more for its qlog.
+    // Every pair runs once more for its qlog.
     assert_eq!(rounds, BTreeMap::from([(-1, 8), (0, 4), (1, 4)]));
     let extra = scene.out().join("logs/newcomer_old/download/extra/output.txt");
     let text = std::fs::read_to_string(extra).unwrap();
@@ -82,7 +83,8 @@ fn every_kind_of_failure_is_a_row() {
         small
     });
     let scene = Scene::new(&Value::Object(all));
-    // More than goes over the loopback interface beside it: none of it is sent.
+    // The implementation that lies transfers nothing. The byte count is larger than other traffic
+    // on the loopback interface.
     let args = ["--self", "--runs", "1", "--no-warmup", "--path", "loopback", "--grace", "8"];
     let text = finish(scene.bench(&[&args[..], &["--bytes", "1000001"]].concat())).ok();
     let samples = scene.samples();
@@ -93,7 +95,8 @@ fn every_kind_of_failure_is_a_row() {
     for (how, failure) in kinds {
         let sample = find(how);
         if how == "boasts" && sample["outcome"] == "measured" {
-            // Somebody else's megabyte came by meanwhile: the cell's own tests are alone with it.
+            // Other traffic on the loopback interface may have hidden the lie. The tests of the
+            // cell itself run without such traffic.
             continue;
         }
         assert_eq!((&sample["outcome"], &sample["failure"]), (&json!("failed"), &json!(failure)));
@@ -109,8 +112,8 @@ fn every_kind_of_failure_is_a_row() {
     }
 }
 
-/// Other programs' words, which may be their peers', drive no terminal: not while it runs, not in the report, and not
-/// as JSON, which says them all the same.
+/// Messages of programs may come from their peers. They must not control the terminal during the
+/// run or in the report. JSON contains them escaped.
 #[test]
 fn words_of_programs_are_escaped() {
     let scene = Scene::new(&json!({ "shouts": liar("shouts") }));
@@ -128,7 +131,7 @@ fn words_of_programs_are_escaped() {
     assert!(scene.samples()[0]["why"].as_str().unwrap().contains("\u{202e}all is well"));
 }
 
-/// Runs while others use all CPUs.
+/// Runs the benchmark while other processes use all CPUs.
 fn among_strangers(scene: &Scene, args: &[&str]) -> Out {
     let mut strangers: Vec<std::process::Child> = (0..2)
         .map(|_| {
@@ -157,7 +160,8 @@ fn failures_that_cannot_change_are_not_tried_again() {
         "unsupported": liar("unsupported"),
         "missing": { "url": "nowhere", "tier": 1, "command": ["{dir}/missing"], "speaks": ["perf"] },
     }));
-    // The run begins because the file exists and may be executed. Its interpreter does not exist.
+    // The run starts, because the file exists and is executable. But its interpreter does not
+    // exist.
     let missing = scene.path().join("missing");
     std::fs::write(&missing, "#!/nowhere\n").unwrap();
     std::fs::set_permissions(&missing, Permissions::from_mode(0o755)).unwrap();
@@ -168,7 +172,7 @@ fn failures_that_cannot_change_are_not_tried_again() {
         let own = samples.iter().filter(|sample| sample["client"] == name);
         own.map(|sample| (sample["attempt"].as_u64().unwrap(), sample["failure"].clone())).collect()
     };
-    // What came was wrong in each round, and noise is not the reason.
+    // The data was wrong in each round. Noise must not count as the reason.
     assert_eq!(of("corrupts"), vec![(1, json!("corrupted")); 3]);
     assert_eq!(of("unsupported"), [(1, Value::Null)]);
     assert_eq!(of("missing"), [(1, json!("missing"))]);
@@ -185,7 +189,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stderr.contains("nothing could be measured"), "{out:?}");
-    // The first figure is shown all the same, with what accepts it.
+    // The first figure is still shown, with the option that accepts it.
     assert!(out.stderr.contains("accept such figures: --max-foreign "), "{out:?}");
     for word in ["(disturbed)", "while others used up to", "`--max-foreign "] {
         assert!(out.stdout.contains(word), "{word}: {out:?}");
@@ -204,7 +208,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
         samples.iter().all(|sample| sample["schema"] == "equic.bench.samples/1"),
         "{samples:?}"
     );
-    // Three digits and a unit, as everywhere.
+    // Three digits and a unit, as in all output.
     let why = second["why"].as_str().unwrap();
     let words: Vec<&str> = why.rsplit(' ').take(2).collect();
     let [unit, figure] = words[..] else { panic!("{why}") };
@@ -222,7 +226,7 @@ fn a_killed_run_goes_on_where_it_was() {
     child.wait().unwrap();
     let before = scene.samples();
     assert!(before.len() < 12, "it was over before it was killed");
-    // It was killed while it wrote.
+    // Simulates a run that was killed during a write.
     let file = scene.out().join("samples.jsonl");
     let mut text = std::fs::read_to_string(&file).unwrap();
     let plan = std::fs::read_to_string(scene.out().join("plan.json")).unwrap();
@@ -241,7 +245,7 @@ fn a_killed_run_goes_on_where_it_was() {
     let sequences: Vec<u64> = after.iter().map(|one| one["sequence"].as_u64().unwrap()).collect();
     assert_eq!(sequences, (0..12).collect::<Vec<_>>(), "each turn once, in order");
     assert_eq!(std::fs::read_to_string(scene.out().join("plan.json")).unwrap(), plan);
-    // There is nothing left to do.
+    // The run is complete, so nothing is measured again.
     resume().ok();
     assert_eq!(scene.samples(), after);
 
@@ -253,7 +257,7 @@ fn a_killed_run_goes_on_where_it_was() {
     assert!(changed.stderr.contains("the entry of b has changed"), "{changed:?}");
 }
 
-/// A transfer at a standstill is given up long before a slow one would be.
+/// A stalled transfer is given up long before a slow one.
 #[test]
 fn a_standstill_is_not_waited_for() {
     if !root("a_standstill_is_not_waited_for") {
@@ -269,8 +273,8 @@ fn a_standstill_is_not_waited_for() {
     assert!(samples[0]["why"].as_str().unwrap().contains("trickle"), "{}", samples[0]);
 }
 
-/// A signal in the middle of a cell ends everything that was started, removes the namespaces, and keeps
-/// what was measured.
+/// A signal in the middle of a cell ends all processes, removes the namespaces, and keeps the
+/// results so far.
 #[test]
 fn an_interrupted_run_leaves_nothing_and_says_how_to_go_on() {
     let veth = root("an_interrupted_run_leaves_nothing, with namespaces");
@@ -391,7 +395,7 @@ fn paths_are_as_they_are_called() {
     assert_eq!(tcp["outcome"], "unsupported");
     assert!(tcp["why"].as_str().unwrap().contains("UDP only"), "{tcp:#}");
     let slow = of("equic");
-    // A round trip of 30 ms.
+    // The round-trip time is 30 ms.
     assert!(slow["handshake_seconds"].as_f64().unwrap() >= 0.030, "{slow:#}");
 }
 
@@ -413,7 +417,7 @@ fn namespaces_have_the_links_that_were_asked_for() {
     assert!(value("veth") > 0.0 && value("veth-plain") > 0.0);
 }
 
-/// Two hosts of a lab as the machines of a testbed; a namespace is entered as ssh would be.
+/// Uses two hosts of a lab as the machines of a testbed. Entering a namespace replaces ssh.
 #[test]
 fn a_testbed_is_two_machines() {
     if !root("a_testbed_is_two_machines") {
@@ -453,7 +457,7 @@ fn a_testbed_is_two_machines() {
     let manifest = std::fs::read_to_string(scene.out().join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     assert!(manifest["testbed"]["client"]["machine"]["kernel"].is_string(), "{manifest:#}");
-    // Every agent and every program has gone.
+    // Every agent and every program must have ended.
     for host in [lab.server(), lab.client(0)] {
         let out = Command::new("ip").args(["netns", "pids", &host.name]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), "");
@@ -469,7 +473,7 @@ fn files_of_stock_endpoints_are_compared() {
         "liar": { "path": "liar", "solo": true },
         "vandal": { "path": "vandal", "solo": true },
     }));
-    // As the paper's framework has them.
+    // Start commands in the form of the paper's framework.
     let serve = format!("exec {EQUIC_LAB} interop-endpoint\n");
     for (name, after) in [
         ("scripts", ""),

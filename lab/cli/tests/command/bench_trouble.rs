@@ -1,5 +1,5 @@
-//! `equic-lab bench run` where something else fails: a disk that is full, a machine that does not answer; and
-//! containers, by a stand-in for docker.
+//! Tests of `equic-lab bench run` with external failures: a full disk, and a machine that does not
+//! answer. Also tests containers, with a replacement for docker.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::scene::{Scene, liar};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-/// A disk of 80 MB; gone when dropped.
+/// A disk of 80 MB. It is unmounted when dropped.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
@@ -44,7 +44,7 @@ fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let out = scene.out();
     let disk = Disk::new(&out);
-    // Some megabytes are left beside what a run wants to be free.
+    // The disk has only a few megabytes more than the free space that a run requires.
     let mut command = scene.bench(&["--runs", "60", "--no-warmup", "--path", "veth"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -60,7 +60,7 @@ fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
     assert!(before.len() < 60, "it was over before the disk was full");
     for role in ["server", "client"] {
         let file = out.join(format!("certificates/usual/{role}.pid"));
-        // The disk may have been full when it was written.
+        // The disk may have been full when the file was written.
         let Ok(pid) = std::fs::read_to_string(file).unwrap().trim().parse::<u32>() else {
             continue;
         };
@@ -94,7 +94,7 @@ fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
         format!("[{name}]\nssh = {ssh}\naddress = \"192.0.2.1\"\nfolder = \"/x\"\ncpus = [0]\n")
     };
     let test = format!("testbed:{}", bed.display());
-    // One that hangs up after a greeting, one that is not there, and one that is silent.
+    // An ssh that ends after a greeting, one that does not exist, and one that prints nothing.
     for (ssh, why) in [
         (r#"["sh", "-c", "echo Welcome; exit 255"]"#, "it does not answer"),
         (r#"["/nowhere/ssh"]"#, "/nowhere/ssh: "),
@@ -109,7 +109,7 @@ fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
     }
 }
 
-/// Does what docker would, without a container; the arguments of each time go to a file of their own.
+/// Imitates docker without a container. The arguments of each call go to a separate file.
 const DOCKER: &str = r#"
 here=$(dirname "$0")
 printf '%s\n' "$@" >"$here/$1.$$"
@@ -182,7 +182,7 @@ fn images_are_run_by_docker() {
                 .push(text.lines().map(str::to_owned).collect());
         }
     }
-    // Two cells on two paths: each starts two containers, and removes both.
+    // Two cells on two paths: each starts two containers and removes both.
     let counts: Vec<(&str, usize)> = calls.iter().map(|(what, all)| (&**what, all.len())).collect();
     assert_eq!(counts, [("info", 1), ("rm", 8), ("run", 8)]);
     for words in &calls["run"] {
@@ -199,11 +199,11 @@ fn images_are_run_by_docker() {
                     .any(|word| word.starts_with("type=bind,source=/") && word.ends_with(&end))
             );
         }
-        // Its places are inside, and fixed.
+        // The paths inside the container are fixed, so they are not passed to it.
         assert!(!words.iter().any(|word| word.starts_with("WWW=") || word.starts_with("CERTS=")));
         assert!(words.last().unwrap().ends_with(":latest"));
     }
-    // Nothing runs on: a container does not end with `docker run`.
+    // No process keeps running, because a container does not end together with `docker run`.
     for role in ["server", "client"] {
         let name =
             calls["run"].iter().flatten().find(|w| w.ends_with(&format!("-{role}"))).unwrap();

@@ -1,4 +1,4 @@
-//! Help texts, man pages and completions.
+//! Tests of help texts, man pages and completions.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -37,12 +37,13 @@ fn the_version_is_the_package_s() {
     assert_eq!(equic_lab(&["--version"]).ok(), version);
 }
 
-/// A verb that two groups have does the same with the group's own thing.
+/// A verb that two groups share must have the same meaning in both.
 #[test]
 fn a_verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC_LAB);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
-    // Compares two results; lists what there is; runs what the group is about.
+    // `compare` compares two results, `list` lists the available items, and `run` runs what the
+    // group is about.
     let known = ["compare", "list", "run"];
     assert!(verbs.iter().all(|verb| known.contains(verb)), "{repeated:?}");
 }
@@ -60,7 +61,7 @@ fn every_command_has_a_page() {
         words.collect::<Vec<_>>().join("-") + ".1"
     };
     assert_eq!(written, commands(EQUIC_LAB).iter().map(page).collect());
-    // The command that a page's is a part of, also where names have hyphens.
+    // Pages must refer to the parent command, even if names contain hyphens.
     for (name, parent) in [("bench-run", "equic\\-lab\\-bench"), ("gateway-bench", "equic\\-lab")] {
         let file = folder.path().join(format!("equic-lab-{name}.1"));
         let text = std::fs::read_to_string(file).unwrap();

@@ -1,5 +1,6 @@
-//! Our endpoints of the QUIC Interop Runner with the exchange of plugins switched on, and quinn, which knows nothing of
-//! it, as the peer: files come whole, and connections end without an error.
+//! Tests of our endpoints of the QUIC Interop Runner with the exchange of plugins enabled. The peer
+//! is quinn, which does not support it. Files must arrive intact, and connections must end without
+//! an error.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,10 +14,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::common::{EQUIC_LAB, finish};
 
-/// Bytes of the file that is fetched: several windows of a plugin's bundle, and of a stream.
+/// Size of the file in bytes. It exceeds several flow control windows of a plugin's bundle and of a
+/// stream.
 const FILE: usize = 300_000;
 
-/// Folders of an endpoint, and an unsigned plugin that it offers.
+/// Directories of an endpoint, and an unsigned plugin that it offers.
 struct Files {
     folder: tempfile::TempDir,
     certificates: PathBuf,
@@ -43,7 +45,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// Our endpoint, with the exchange.
+    /// Returns our endpoint with the exchange enabled.
     fn endpoint(&self, role: &str) -> Command {
         let mut command = Command::new(EQUIC_LAB);
         command.args(["interop-endpoint", "--plugins", "--push"]).arg(&self.plugin);
@@ -66,7 +68,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Kills what still runs at the end of a test.
+/// Kills the server at the end of a test.
 struct Server(Child);
 
 impl Drop for Server {
@@ -79,7 +81,8 @@ impl Drop for Server {
 #[tokio::test]
 async fn a_client_that_knows_nothing_of_plugins() {
     let files = Files::new();
-    // Given back at once: there is no other way to tell the endpoint a port that is free.
+    // The socket is closed at once. The endpoint can only be given a port that was free a moment
+    // ago.
     let port = UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port();
     let mut command = files.endpoint("server");
     let child = command.env("PORT", port.to_string()).stdin(Stdio::null()).spawn().unwrap();
@@ -97,7 +100,7 @@ async fn a_client_that_knows_nothing_of_plugins() {
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    // The first packets may come before the server listens: they are sent again.
+    // If the server does not listen yet, the client sends its first packets again.
     let address = ([127, 0, 0, 1], port).into();
     let connection = endpoint.connect_with(config, address, "127.0.0.1").unwrap().await.unwrap();
     for _ in 0..3 {

@@ -1,7 +1,9 @@
-//! The command `equic-lab` as a user runs it, a file for each part of it. Whole experiments are in `tests/long`.
+//! Tests of the command `equic-lab` from a user's view, with a file for each part. Whole
+//! experiments are in `tests/long`.
 //!
-//! One program for all of them, as each is linked to everything that the command is. Tests run side by
-//! side: names of labs and gateways, ports and folders are each test's own.
+//! All of them are one test program, because each needs all the libraries of the command. Tests run
+//! in parallel, so each test uses its own names of labs and gateways, its own ports and its own
+//! directories.
 
 mod bench;
 mod bench_endpoint;

@@ -1,11 +1,11 @@
-//! Labs, and the server on quinn that a benchmark measures.
+//! Tests of labs, and of the quinn server that a benchmark measures.
 
 use std::process::Command;
 
 use crate::common::{EQUIC_LAB, PATIENCE, Running, equic, equic_lab};
 use serde_json::Value;
 
-/// A text of an event.
+/// Returns a text field of an event.
 fn text<'v>(event: &'v Value, name: &str) -> &'v str {
     event[name].as_str().unwrap_or_else(|| panic!("no {name}: {event}"))
 }
@@ -36,8 +36,8 @@ fn labs_come_and_go() {
     assert!(!equic_lab(&["net", "list"]).ok().contains(&id));
 }
 
-/// The server on quinn that `gateway-bench --forged` measures: who has shown nothing is answered with a Retry, and whoever
-/// follows it is served.
+/// Tests the quinn server that `gateway-bench --forged` measures. A client without a token gets a
+/// Retry packet, and a client that returns the token is served.
 #[test]
 fn a_server_on_quinn_asks_everybody_for_proof() {
     let mut command = Command::new(EQUIC_LAB);
@@ -55,7 +55,7 @@ fn a_server_on_quinn_asks_everybody_for_proof() {
         socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
         let mut answer = [0; 2_000];
         let length = socket.recv(&mut answer).expect("an answer");
-        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing behind it.
+        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing after the packet.
         assert_eq!((answer[0] >> 4, &answer[1..5]), (0xf, &[0, 0, 0, 1][..]));
         assert!(length < 300, "{length}");
     }

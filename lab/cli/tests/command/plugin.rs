@@ -1,4 +1,4 @@
-//! The tree's plugins: where they help, what they cost, and what means harm.
+//! Tests of the source tree's plugins: their benefits and costs, and hostile plugins.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::common::{EQUIC_LAB, equic_lab, finish_within};
 use serde_json::Value;
 
-/// The whole demo, short: every plugin helps, whatever means harm comes to nothing, and all data is whole.
+/// Runs the whole demo in its short form. Every plugin helps, every attack fails, and all data is
+/// intact.
 #[test]
 fn the_demo_shows_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -14,7 +15,7 @@ fn the_demo_shows_what_it_says() {
     let run = ["plugin-demo", "--quick", "--json", "--out", out.to_str().unwrap()];
     let mut command = Command::new(EQUIC_LAB);
     command.args(run);
-    // Seconds of work, and many times that on a busy machine.
+    // The demo takes seconds, and far longer on a busy machine.
     let shown = finish_within(command, Duration::from_secs(900)).json();
     assert_eq!(shown["schema"], "equic.plugin.demo/1");
     let data = &shown["data"];
@@ -36,7 +37,7 @@ fn the_demo_shows_what_it_says() {
     }
 }
 
-/// Goodput and CPU time with and without a plugin, each as a ratio with its interval.
+/// Goodput and CPU time with and without a plugin are reported as ratios with intervals.
 #[test]
 fn the_bench_says_what_a_plugin_costs() {
     let cost = ["plugin-bench", "--rounds", "2", "--bytes", "500000", "--only", "fec-xor"];
@@ -52,7 +53,7 @@ fn the_bench_says_what_a_plugin_costs() {
         let value = number(&ratio["value"]);
         assert!(0.0 < low && low <= value && value <= high, "{measure}: {ratio}");
     }
-    // Repair frames take their part of a bottleneck, in virtual time: on every machine the same.
+    // In virtual time, the share of repair frames in a bottleneck is the same on every machine.
     let goodput = rows[0]["goodput"]["value"].as_f64().unwrap();
     assert!((0.75..0.99).contains(&goodput), "{goodput}");
     let table = equic_lab(&cost).ok();

@@ -1,4 +1,4 @@
-//! Logs of connections of the interop endpoint: QLOGDIR.
+//! Tests of the logs of the interop endpoint: QLOGDIR.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{EQUIC_LAB, ROOT, equic_lab, finish};
 use serde_json::Value;
 
-/// The records of a JSON text sequence (RFC 7464).
+/// Returns the records of a JSON text sequence (RFC 7464).
 fn records(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut records = text.split('\u{1e}');
@@ -14,7 +14,7 @@ fn records(path: &Path) -> Vec<Value> {
     records.map(|record| serde_json::from_str(record).unwrap()).collect()
 }
 
-/// A folder of the QUIC Interop Runner's may not be there yet.
+/// The folder that the QUIC Interop Runner names may not exist yet.
 #[test]
 fn an_endpoint_of_the_runner_writes_where_it_is_told() {
     let out = tempfile::tempdir().unwrap();
@@ -40,13 +40,13 @@ fn an_endpoint_of_the_runner_writes_where_it_is_told() {
     assert_eq!(found, ["client", "server"]);
 }
 
-/// Before anything starts, in one line.
+/// The error is reported in one line, before anything starts.
 #[test]
 fn a_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    // It is made if it is missing, where that is possible.
+    // A missing folder is created if possible.
     for wrong in ["/proc/qlog", "/proc", file.to_str().unwrap()] {
         let mut endpoint = Command::new(EQUIC_LAB);
         endpoint.arg("interop-endpoint").envs([

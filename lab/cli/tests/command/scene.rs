@@ -1,4 +1,4 @@
-//! Runs of `equic-lab bench run` in a folder of their own.
+//! Runs of `equic-lab bench run`, each in its own folder.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Scene {
         self.path().join("out")
     }
 
-    /// The command, for whom other tests beside it are no noise.
+    /// Returns the command with settings that ignore the CPU use of other tests.
     pub(crate) fn bench(&self, args: &[&str]) -> Command {
         let mut command = Command::new(EQUIC_LAB);
         command.args(["bench", "run", "--impl", "all"]);
@@ -56,13 +56,13 @@ impl Scene {
 
     pub(crate) fn samples(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.out().join("samples.jsonl")).unwrap_or_default();
-        // The last line may be half of one while the run is at work.
+        // During a run, the last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
-/// One that does not do what it says, or the honest one: see liar.sh.
+/// Returns an implementation that misbehaves in the given way, or the honest one (see liar.sh).
 pub(crate) fn liar(how: &str) -> Value {
     let script = format!("{ROOT}/crates/bench/tests/liar.sh");
     json!({ "url": "nowhere", "tier": 1, "command": ["/bin/bash", script, how], "speaks": ["perf"] })

@@ -1,4 +1,5 @@
-//! Tests of `equic-lab sim`: who it hands over to. The simulations themselves are tested in the workspace `sim/`.
+//! Tests that `equic-lab sim` starts the right program. The workspace `sim/` tests the simulations
+//! themselves.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,15 +7,15 @@ use std::process::Command;
 
 use crate::common::{EQUIC_LAB, equic_lab, finish};
 
-/// Writes a program by another process: one that this process has open for writing while another test starts a
-/// child could not be started (ETXTBSY).
+/// Writes a program with another process. A program that this process has open for writing while
+/// another test starts a child could not be executed (ETXTBSY).
 fn write(program: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command.args(args);
     finish(command).ok();
 }
 
-/// A program `equic-sim` that says who it is and what it was told.
+/// Creates a fake `equic-sim` that prints its name and its arguments.
 fn program(folder: &Path, says: &str) {
     let path = folder.join("equic-sim");
     let text = format!("#!/bin/sh\necho {says} \"$@\"\nexit 7\n");
@@ -26,7 +27,7 @@ fn program(folder: &Path, says: &str) {
 fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let command = own.path().join("equic-lab");
-    // A link to it would be followed: the program that runs is where its file is.
+    // Copy the command, because a link would be followed to the original directory.
     write("cp", &[EQUIC_LAB.path(), command.to_str().unwrap()]);
     let run = || {
         let mut command = Command::new(&command);
@@ -39,13 +40,14 @@ fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
         nobody.stderr.contains("equic-sim") && nobody.stderr.contains("make build"),
         "{nobody:?}"
     );
-    // Its exit code is the command's.
+    // The exit code is that of `equic-sim`.
     program(path.path(), "path");
     let found = run();
     assert_eq!((found.code, &*found.stdout), (Some(7), "path run a scenario --seeds 3\n"));
     program(own.path(), "beside");
     assert_eq!(run().stdout, "beside run a scenario --seeds 3\n");
-    // An `equic-sim` that cannot be started is an error: the one on PATH is not tried instead.
+    // If the `equic-sim` in the same directory cannot be started, this is an error. The one on PATH
+    // is not tried instead.
     std::fs::write(own.path().join("equic-sim"), "").unwrap();
     std::fs::set_permissions(own.path().join("equic-sim"), std::fs::Permissions::from_mode(0o644))
         .unwrap();

@@ -1,11 +1,11 @@
-//! Bad input: the exit code and the message.
+//! Tests of invalid input: the exit code and the error message.
 
 use crate::common::equic_lab;
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
 
-/// Arguments, exit code, and what standard error says.
+/// Arguments, exit code, and expected text on standard error.
 type Case<'a> = (&'a [&'a str], i32, &'a str);
 
 fn check(cases: &[Case<'_>]) {

@@ -1,4 +1,4 @@
-//! The demo as a whole: what it writes, and that it leaves nothing behind, however it ends.
+//! Runs the whole demo: it writes its files, and leaves nothing behind, however it ends.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -65,7 +65,8 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     assert_nothing_left(&mark, arms[3]["gateway"]["name"].as_str().unwrap());
 }
 
-/// What the attack by forged sources came to: counts only, which hold on a busy machine, too.
+/// Checks the results of the attack with forged sources. Only counts are checked, which are
+/// reliable on a busy machine too.
 fn forged(data: &Value) {
     let (plan, arms) = (&data["plan"], data["forged"]["arms"].as_array().unwrap());
     let names: Vec<&str> = arms.iter().map(|arm| arm["arm"].as_str().unwrap()).collect();
@@ -75,7 +76,7 @@ fn forged(data: &Value) {
         requests(&arm["legitimate"]);
         let newcomers = &arm["newcomers"];
         let of = |name: &str| number(&newcomers[name]);
-        // Everybody who was to come has come, and it is known of each what became of it.
+        // Every planned newcomer has tried to connect, and has a recorded result.
         assert_eq!(of("tried"), number(&plan["newcomers"]), "{arm}");
         let ends = ["got_in", "refused", "timeouts", "errors"].map(of);
         assert_eq!(ends.iter().sum::<f64>(), of("tried"), "{newcomers}");
@@ -94,12 +95,14 @@ fn forged(data: &Value) {
         assert_eq!(arm["gateway"].is_null(), at != 3, "{arm}");
         assert!(at == 2 || retries(at, "server") == 0.0, "{arm}");
     }
-    // From 100 handshakes under way on the server asks. What it did not ask has become a connection, or was one of these.
+    // The server sends Retry packets while 100 or more handshakes are in progress. Attempts without
+    // a Retry have become connections, or were among these.
     let server = &arms[2]["server"]["stats"];
     let [attempts, opened] = ["attempts", "opened"].map(|name| number(&server[name]));
     assert!(retries(2, "server") > 0.0 || attempts <= opened + 200.0, "{server}");
 
-    // Newcomers came when the gateway asked already: those who got in have shown where they are.
+    // The gateway already required address validation when newcomers connected, so those that got
+    // in have validated their addresses.
     let got_in = |at: usize| number(&arms[at]["newcomers"]["got_in"]);
     assert!(got_in(0) > 0.0 && got_in(3) > 0.0, "{conclusion}");
     assert!(retries(3, "gateway_proved") >= got_in(3), "{}", arms[3]);
@@ -107,7 +110,7 @@ fn forged(data: &Value) {
     assert!(number(&adaptive["began"]) >= 1.0, "{adaptive}");
 }
 
-/// A demo that is on, and the id of its lab.
+/// Starts a demo, and returns it with the ID of its lab.
 fn begun(mark: &str, out: &Path) -> (Child, String) {
     let mut command = demo(mark, out);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -116,7 +119,7 @@ fn begun(mark: &str, out: &Path) -> (Child, String) {
     (child, lab)
 }
 
-/// Waits until the demo has this part.
+/// Waits until the demo runs this part.
 fn part(mark: &str, words: &str) -> Pid {
     let found = eventually(words, || {
         processes(mark).into_iter().find(|(_, line)| line.contains(words)).map(|(pid, _)| pid)
@@ -130,7 +133,8 @@ fn ctrl_c_ends_everything() {
         return;
     }
     let _alone = crate::alone();
-    // In the first arm; and, by what comes first in each arm before, when forged sources flood the server.
+    // Interrupt the demo in its first arm, and in a second run during the flood with forged
+    // sources. That run follows the first part of each arm before.
     let first = [" net load well "];
     let between = [" net load parallel ", " --user-quota ", " --max-connections ", " --count "];
     let late = [&first[..], &between, &[" --spoof "]].concat();

@@ -1,5 +1,5 @@
-//! `equic-lab gateway-bench --forged` as a whole, as small as it gets: what it measures and writes, and that it
-//! leaves nothing behind.
+//! Runs `equic-lab gateway-bench --forged` with the smallest possible size. Checks its results and
+//! files, and that it leaves nothing behind.
 
 use crate::common::{PATIENCE, finish_within, root, unique};
 use crate::marked::{assert_ended, marked, number};

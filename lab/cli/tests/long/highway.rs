@@ -1,5 +1,5 @@
-//! `equic-lab reproduce highway`, as small as it gets: what it writes, how it is gone on with, and that
-//! nothing is left behind.
+//! Runs `equic-lab reproduce highway` with the smallest possible size. Checks its files, that it
+//! can be resumed, and that nothing is left behind.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const PARTS: [&str; 4] = ["buffers", "offload", "gso", "aes"];
 
-/// Ours alone, for whom other tests beside it are no noise.
+/// Returns the command `equic-lab reproduce highway` with these arguments.
 fn highway(out: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(EQUIC_LAB);
     command.args(["reproduce", "highway", "--out"]).arg(out).args(args).current_dir(ROOT);
@@ -47,7 +47,7 @@ fn all_parts_are_measured_drawn_and_told() {
             assert!(row["value"]["median"].as_f64().unwrap() > 0.0);
         }
     }
-    // The environment of the experiment is that of the programs.
+    // The programs inherit the environment of the experiment.
     let manifest = std::fs::read_to_string(out.join("runs/aes/manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["crypto"], equic_quic::AWS_LC_PROVIDER_LIBRARIES);
@@ -57,7 +57,7 @@ fn all_parts_are_measured_drawn_and_told() {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
 
-    // The same again from the stored result.
+    // The stored result gives the same output.
     let again = folder.path().join("again");
     let stored = out.join("result.json");
     let markdown =
@@ -69,7 +69,7 @@ fn all_parts_are_measured_drawn_and_told() {
         assert_eq!(png.is_ok_and(|png| png.starts_with(b"\x89PNG")), PNG, "{plot}");
         assert_eq!(read(&out, "svg").unwrap(), read(&again, "svg").unwrap(), "{plot}");
     }
-    // A second experiment in its place would mix with it.
+    // A second experiment in the same directory would mix with the first one, so it is refused.
     let second = finish_within(highway(&out, &SMALL), 10 * PATIENCE);
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.contains("--resume"), "{}", second.stderr);
@@ -96,7 +96,8 @@ fn an_interrupted_one_is_gone_on_with() {
         labs.filter(move |lab| pids.contains(&lab.pid.cast_signed())).map(|lab| lab.id)
     };
     let before: Vec<String> = ours().collect();
-    // As `kill` does: the run that it waits for hears nothing of that by itself.
+    // Signal only this process, like `kill`. In contrast to Ctrl-C, the child process that it waits
+    // for gets no signal.
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();

@@ -1,4 +1,5 @@
-//! The demo, the soak, a benchmark and the experiments of the papers from end to end, each as small as it gets.
+//! Runs the demo, the soak, a benchmark and the experiments of the papers from end to end, each
+//! with the smallest possible size.
 
 mod demo;
 mod forged;
@@ -11,7 +12,7 @@ use equic_testing as common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Waits until no other test here keeps two CPUs busy.
+/// Returns a lock, because only one of these tests at a time may keep two CPUs busy.
 fn alone() -> MutexGuard<'static, ()> {
     static STAGE: Mutex<()> = Mutex::new(());
     STAGE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! Runs of a command that are marked, so that all their processes can be found: nothing of one may stay.
+//! Marks runs of a command, so that all their processes can be found. None of them may stay.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use crate::common::{EQUIC_LAB, eventually};
 
-/// Marks every process of one run: parts inherit it.
+/// Environment variable that marks every process of one run, because children inherit it.
 pub(crate) const MARK: &str = "EQUIC_TEST_RUN";
 
-/// An `equic` with this mark. No other run may have it.
+/// Returns a command with this mark. Every run must have its own mark.
 pub(crate) fn marked(mark: &str) -> Command {
     let mut command = Command::new(EQUIC_LAB);
     command.env(MARK, mark);
     command
 }
 
-/// Processes with this mark: id and command line.
+/// Returns the process ID and command line of all processes with this mark.
 pub(crate) fn processes(mark: &str) -> Vec<(i32, String)> {
     let wanted = format!("{MARK}={mark}");
     let all = std::fs::read_dir("/proc").unwrap();
     let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| {
-        // Whoever has ended meanwhile has no files.
+        // A process that has ended in the meantime has no files.
         let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
         let environment = read("environ")?;
         let marked = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
@@ -34,19 +34,19 @@ pub(crate) fn processes(mark: &str) -> Vec<(i32, String)> {
     .collect()
 }
 
-/// Waits for the lab of a run, and says its id.
+/// Waits for the lab of a run, and returns its ID.
 pub(crate) fn lab_of(run: &Child) -> String {
     let own = || Lab::list().unwrap().into_iter().find(|lab| lab.pid == run.id());
     eventually("its lab", || own().map(|lab| lab.id))
 }
 
-/// Waits until no process with this mark is there.
+/// Waits until no process with this mark exists.
 pub(crate) fn assert_ended(mark: &str) {
-    // A part that was killed may still be on its way out.
+    // A killed process may take a moment to end.
     eventually("every process has ended", || processes(mark).is_empty().then_some(()));
 }
 
-/// The same, and neither is anything of its lab.
+/// Checks that neither a process with this mark nor a part of its lab exists.
 pub(crate) fn assert_nothing_left(mark: &str, lab: &str) {
     assert_ended(mark);
     let prefix = format!("eqlab-{lab}-");
@@ -60,12 +60,12 @@ pub(crate) fn assert_nothing_left(mark: &str, lab: &str) {
     assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
 }
 
-/// A figure of a report.
+/// Returns a number of a report.
 pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The number of requests, which has to be that of their outcomes.
+/// Returns the number of requests, and checks that it is the sum of their outcomes.
 pub(crate) fn requests(outcomes: &Value) -> f64 {
     let kinds = ["ok", "refused", "timeouts", "errors"];
     let sum: f64 = kinds.iter().map(|kind| number(&outcomes[kind])).sum();

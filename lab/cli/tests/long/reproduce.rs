@@ -1,5 +1,5 @@
-//! The paper's experiment as a whole, as small as it gets: what it writes, and that it leaves nothing
-//! behind, however it ends.
+//! Runs the paper's whole experiment with the smallest possible size. Checks its files, and that it
+//! leaves nothing behind, however it ends.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -30,7 +30,8 @@ fn reproduce(mark: &str, out: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// `each` is how many requests a sequential client makes, `attack` how many times as many an attacker.
+/// Checks a run. `each` is the number of requests of a sequential client. An attacker makes
+/// `attack` times as many.
 fn check_run(run: &Value, each: f64, attack: f64) {
     let arm = run["arm"].as_str().unwrap();
     let [legitimate, attackers] = [&run["legitimate"]["outcomes"], &run["attackers"]];
@@ -39,7 +40,7 @@ fn check_run(run: &Value, each: f64, attack: f64) {
     assert!(number(&legitimate["ok"]) > 0.0, "{run}");
     let calls: f64 =
         run["syscalls"].as_object().unwrap().values().map(|row| number(&row["calls"])).sum();
-    // Every answer is some packets.
+    // Every answer takes several packets.
     assert!(calls > number(&legitimate["ok"]), "{arm}: {calls} system calls");
     assert!(run["syscalls"]["sendmsg"]["calls"].is_u64(), "{}", run["syscalls"]);
     let memory: Vec<f64> = run["server"]["pss_mb"].as_array().unwrap().iter().map(number).collect();
@@ -73,7 +74,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
         &["--runs", "1", "--requests", "40", "--most-attack", "2", "--seed", "7", "--readme"],
     );
     command.arg(&readme);
-    // Some seconds a run, and far more on a busy machine.
+    // A run takes some seconds, and far longer on a busy machine.
     let report = finish_within(command, 10 * PATIENCE).json();
     assert_eq!(report["schema"], "equic.reproduce.gateway/1");
     let stored = out.path().join("result.json");
@@ -98,7 +99,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     assert_eq!(decided, ARMS[1..].iter().collect::<Vec<_>>());
     check_files(out.path(), &readme, attack as usize);
 
-    // The same again from the stored result.
+    // The stored result gives the same output.
     let again = tempfile::tempdir().unwrap();
     let mut command = Command::new(EQUIC_LAB);
     command.args(["reproduce", "gateway", "--markdown", "--plot-only"]).arg(&stored);
@@ -113,7 +114,8 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     assert_ended(&mark);
 }
 
-/// The attack that the search chose: the first that costs half of the throughput, or the strongest.
+/// Returns the attack that the search chose: the first one that halves the throughput, or else the
+/// strongest.
 fn check_search(plan: &Value) -> f64 {
     let steps = plan["search"].as_array().unwrap();
     let lost = |step: &Value| {
@@ -141,7 +143,7 @@ fn check_files(out: &Path, readme: &Path, attack: usize) {
         assert!(text.contains(claim), "{claim} is missing in {text}");
     }
     assert!(text.contains(&format!("The attack is {attack} times the paper's")), "{text}");
-    // 40 requests of four clients, and `attack` times as many of four others, in each run.
+    // In each run, four clients make 40 requests each, and four others make `attack` times as many.
     let files: Vec<_> = std::fs::read_dir(out.join("raw")).unwrap().collect();
     assert_eq!(files.len(), ARMS.len());
     for file in files {

@@ -1,10 +1,12 @@
-//! A short soak: everything happens at least once, and nothing of it stays.
+//! Runs a short soak test: every kind of disturbance happens at least once, and nothing of it
+//! stays.
 
 use crate::common::{EQUIC_LAB, root};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// Long enough for every kind of disturbance; the flood is as large as in ten minutes, by time.
+/// Long enough for every kind of disturbance. The flood rate is the same as in a run of ten
+/// minutes.
 const DURATION: &str = "30s";
 
 #[test]
@@ -14,7 +16,7 @@ fn a_short_soak_finds_nothing() {
     }
     let _alone = crate::alone();
     let mut command = Command::new(EQUIC_LAB);
-    // Fewer sources than by default: tests run in machines that have other things to do.
+    // Fewer sources than by default, because the test machine has other work to do.
     command.args(["soak", "--json", "--duration", DURATION, "--sources", "100000"]);
     let output = command.stdin(Stdio::null()).output().expect("the command starts");
     let said = String::from_utf8_lossy(&output.stdout);

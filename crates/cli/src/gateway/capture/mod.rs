@@ -1,4 +1,4 @@
-//! `equic gateway capture`: dropped packets, in a file that Wireshark opens.
+//! `equic gateway capture`: writes dropped packets to a file that Wireshark opens.
 //!
 //! [`pcapng`] writes the file; the packets come from [`equic_gateway::Capture`].
 
@@ -32,9 +32,9 @@ use crate::output;
   equic gateway capture --write drops.pcapng --reason quota --source 192.0.2.7
   equic gateway capture --write - | tshark -r - -T fields -e frame.comment
 
-It is a sample: at most `events` packets a second from each CPU, as for drop
-events. Clients' addresses and packets are in the file, which only its owner
-may read.")]
+The file has a sample: at most `events` packets a second from each CPU, as for
+drop events. It contains clients' addresses and packets, so only its owner may
+read it.")]
 pub(crate) struct Args {
     /// File to write or overwrite, in the format pcapng (`-`: standard output)
     #[arg(long, value_name = "FILE")]
@@ -78,13 +78,15 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
-/// How long to wait for packets before looking whether to go on.
+/// Maximum time to wait for packets before the loop checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &Args) -> Done {
     let to_stdout = args.write == Path::new("-");
     if to_stdout && args.json {
-        return Err(Failure::usage("standard output takes the packets or the JSON: give a file"));
+        return Err(Failure::usage(
+            "the packets and the JSON cannot both go to standard output: give a file",
+        ));
     }
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -108,18 +110,18 @@ pub(super) fn run(args: &Args) -> Done {
     outcome
 }
 
-/// A capture under way.
+/// A running capture.
 struct Session<'a> {
     args: &'a Args,
     capture: Capture,
     file: Pcapng<BufWriter<Box<dyn Write>>>,
-    /// Time from the start of the machine's clock to 1970, to add to the times of packets.
+    /// Unix time at which the machine's clock was zero. Added to the times of packets.
     epoch: Duration,
     packets: u64,
     by_reason: BTreeMap<Reason, u64>,
-    /// Packets that were lost by captures before this one, of a gateway that was taken over.
+    /// Number of packets that earlier captures of this session lost, before a gateway took over.
     lost: u64,
-    /// Packets with these reasons that the gateway had counted at the start.
+    /// Number of packets with these reasons that the gateway had counted when the capture started.
     counted: u64,
 }
 
@@ -148,7 +150,8 @@ impl<'a> Session<'a> {
         Ok(Session { args, capture, file, epoch, packets, by_reason, lost, counted })
     }
 
-    /// Captures until it has what was asked for, is told to end, or there is no gateway any more.
+    /// Captures packets until `--count` or `--duration` is reached or `ended` is set. Fails if the
+    /// gateway ends and no other one takes its place.
     fn run(&mut self, filter: &CaptureFilter, ended: &AtomicBool) -> Done {
         let until = self.args.duration.map(|duration| Instant::now() + duration);
         while !ended.load(Ordering::Relaxed) {
@@ -172,11 +175,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Goes on with the gateway that took the place of one that has ended.
+    /// Continues with the gateway that replaced the one that has ended.
     fn follow(&mut self, filter: &CaptureFilter) -> Done {
         let gone = |failure: Failure| Failure::because("the gateway has ended", failure);
         let next = self.args.target.open().map_err(gone)?;
-        // It may go on with the same maps, in which there is room for one capture.
+        // End the old capture first, because the new gateway may use the same maps, and these have
+        // room for only one capture.
         self.lost += self.capture.lost();
         self.capture.end();
         self.capture = next.capture(filter)?;
@@ -232,7 +236,8 @@ impl<'a> Session<'a> {
         };
         let mut said = format!("{} packets captured{of}", number::count(self.packets));
         if lost > 0 {
-            said += &format!("; {} more came too fast to be kept", number::count(lost));
+            said +=
+                &format!("; {} more were lost, because they came too fast", number::count(lost));
         }
         for (reason, packets) in &self.by_reason {
             said += &format!("\n  {reason}: {}", number::count(*packets));
@@ -245,7 +250,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Number of packets with these reasons (none: with those that drop) that the gateway has judged so far.
+/// Returns how many packets the gateway has judged with these reasons so far. An empty list stands
+/// for all reasons that drop.
 fn counted(control: &Control, reasons: &[Reason]) -> Done<u64> {
     let wanted = |reason: Reason| match reasons {
         [] => reason.drops(),
@@ -255,7 +261,8 @@ fn counted(control: &Control, reasons: &[Reason]) -> Done<u64> {
     Ok(rows.iter().filter(|row| wanted(row.reason)).map(|row| row.packets).sum())
 }
 
-/// Failure to write, which is none where the reader of a pipe has seen enough.
+/// Converts a write error. A closed pipe is not an error for the user, because the reader simply
+/// stopped reading.
 fn unwritten(args: &Args, error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::ClosedPipe;

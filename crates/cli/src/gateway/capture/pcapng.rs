@@ -1,4 +1,5 @@
-//! Packets into a file: pcapng (draft-ietf-opsawg-pcapng), the three kinds of blocks that a capture is made of.
+//! Writes packets to a pcapng file (draft-ietf-opsawg-pcapng) with the three kinds of blocks that a
+//! capture needs.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +8,7 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Tells in which byte order a section is written: this one in little-endian.
+/// Magic number that shows the byte order of a section. This writer uses little-endian.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const ETHERNET: u16 = 1;
 
@@ -15,48 +16,49 @@ const COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
-/// Times are nanoseconds: 10 to the power of minus 9 seconds.
+/// Unit of the times in the file: nanoseconds, that is 10 to the power of -9 seconds.
 const NANOSECONDS: u8 = 9;
 const EPB_FLAGS: u16 = 2;
 const INBOUND: u32 = 1;
 const EPB_VERDICT: u16 = 7;
-/// What follows is the return code of an XDP program.
+/// Type of a verdict option whose value is the return code of an XDP program.
 const VERDICT_OF_XDP: u8 = 2;
 const XDP_DROP: u64 = 1;
 const XDP_PASS: u64 = 2;
 
 /// One packet.
 pub(super) struct Packet<'a> {
-    /// Time since 1970.
+    /// Unix time of the packet.
     pub time: Duration,
-    /// Index of the interface that it came in on.
+    /// Index of the interface on which the packet arrived.
     pub interface: u32,
     /// Length of the whole frame, in bytes.
     pub frame_len: u32,
-    /// As much of the frame as there is.
+    /// Captured part of the frame.
     pub frame: &'a [u8],
-    /// Whether it was dropped, or passed in a dry run.
+    /// Whether the packet was dropped. In a dry run it passed.
     pub dropped: bool,
-    /// Text for whoever looks at the packet.
+    /// Comment for the person who looks at the packet.
     pub comment: &'a str,
 }
 
-/// A file that grows by a packet at a time.
+/// Writer of a pcapng file, one packet at a time.
 pub(super) struct Pcapng<W> {
     out: W,
-    /// Indices of the interfaces that the file describes, in its order.
+    /// Indices of the interfaces that the file describes so far, in file order.
     interfaces: Vec<u32>,
     snap: u32,
 }
 
 impl<W: Write> Pcapng<W> {
-    /// Begins a file of packets of which at most `snap` bytes are kept, with a comment on the whole.
+    /// Starts a file with a comment about the whole capture. At most `snap` bytes of each packet
+    /// are stored.
     pub(super) fn new(mut out: W, snap: u32, comment: &str) -> io::Result<Pcapng<W>> {
         let mut body = Vec::new();
         body.extend(BYTE_ORDER.to_le_bytes());
         // Version 1.0.
         body.extend([1, 0, 0, 0]);
-        // The section goes on to the end of the file.
+        // Length of the section: -1 means that it extends to the end of the file.
         body.extend((-1i64).to_le_bytes());
         option(&mut body, COMMENT, comment.as_bytes());
         let application = concat!("equic ", env!("CARGO_PKG_VERSION"));
@@ -65,7 +67,8 @@ impl<W: Write> Pcapng<W> {
         Ok(Pcapng { out, interfaces: Vec::new(), snap })
     }
 
-    /// Adds a packet; `name_of` gives the name of an interface that has not been described yet.
+    /// Adds a packet. `name_of` is called for an interface that the file does not describe yet and
+    /// returns its name.
     pub(super) fn packet(
         &mut self,
         packet: &Packet<'_>,
@@ -105,13 +108,13 @@ impl<W: Write> Pcapng<W> {
         write_block(&mut self.out, INTERFACE_DESCRIPTION, body)
     }
 
-    /// Hands everything to the system.
+    /// Flushes all buffered data to the operating system.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
-/// An option of a block, or as much of it as an option can hold.
+/// Appends an option to a block. A value that is too long for an option is truncated.
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
     body.extend(code.to_le_bytes());
@@ -120,15 +123,15 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     pad(body);
 }
 
-/// Fields begin at multiples of four bytes.
+/// Adds zero bytes up to the next multiple of four bytes, where the next field starts.
 fn pad(body: &mut Vec<u8>) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Writes a block whose last field is a list of options, which ends here.
+/// Writes a block whose last field is a list of options. Appends the end of that list.
 fn write_block(out: &mut impl Write, kind: u32, mut body: Vec<u8>) -> io::Result<()> {
     body.extend([0; 4]);
-    // Its type, its length in front, and its length behind.
+    // A block starts with its type and length, and the length is repeated at its end.
     let length = (body.len() as u32 + 12).to_le_bytes();
     out.write_all(&[&kind.to_le_bytes()[..], &length, &body, &length].concat())
 }
@@ -143,7 +146,8 @@ mod tests {
     /// Time, interface, bytes, length of the frame, comment and verdict.
     type Read = (u64, String, Vec<u8>, u32, String, Vec<u8>);
 
-    /// What somebody else's reader makes of it: the comment of the section, and the packets.
+    /// Reads a file with an independent parser. Returns the comment of the section, and the
+    /// packets.
     fn read(file: &[u8]) -> (String, Vec<Read>) {
         let mut reader = PcapNGReader::new(1 << 18, file).unwrap();
         let (mut about, mut interfaces, mut packets) = (String::new(), Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! Warnings of `equic gateway check`: settings that are valid, and yet may not be what the operator means.
+//! Warnings of `equic gateway check` about settings that are valid but may not be what the operator
+//! intends.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,7 +11,7 @@ use equic_gateway::{
 
 mod service;
 
-/// Every warning about a configuration.
+/// Returns all warnings about a configuration.
 pub(super) fn of(config: &Config) -> Vec<String> {
     let mut doubts = missing_interfaces(config);
     doubts.extend(interfaces_named_twice(config));
@@ -24,13 +25,13 @@ pub(super) fn of(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Users and groups of the socket that do not exist. The gateway does not start with them.
+/// Finds users and groups of the socket that do not exist. The gateway does not start with such
+/// names.
 fn unknown_names(config: &Config) -> Vec<String> {
     let Some(socket) = &config.gateway.socket else { return Vec::new() };
     let doubt = |key: &str, kind: &str, name: &str| {
         format!(
-            "gateway.socket.{key}: there is no {kind} `{name}` here, and the gateway does not start \
-             until there is"
+            "gateway.socket.{key}: there is no {kind} `{name}` on this machine, and the gateway does not start without it"
         )
     };
     let mut doubts = Vec::new();
@@ -46,7 +47,7 @@ fn unknown_names(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Settings of `[gateway]` that open more than operators may expect.
+/// Finds settings of `[gateway]` that expose more than an operator may expect.
 fn exposed(config: &Config) -> Vec<String> {
     let gateway = &config.gateway;
     let mut doubts = Vec::new();
@@ -75,43 +76,42 @@ fn exposed(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Bans that packets with forged addresses lead to.
+/// Warns if an attacker can cause bans with packets whose source addresses are forged.
 fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
     let without = config.services.iter().filter(|service| service.retry == Retry::Never);
     let names: Vec<&str> = without.map(|service| service.name.as_str()).collect();
     if ban.proof != Proof::None || names.is_empty() {
         return None;
     }
-    // These refuse only sources that hold connections.
+    // These reasons only affect sources that hold connections.
     let of_quota = |reason: &Reason| matches!(reason, Reason::Quota | Reason::QuotaStrict);
-    let whom = match ban.reasons.iter().all(of_quota) {
+    let victims = match ban.reasons.iter().all(of_quota) {
         true => "any address that is at its quota",
         false => "any address",
     };
     Some(format!(
-        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can have {whom} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
+        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can get {victims} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
         names.join(", ")
     ))
 }
 
 fn missing_interfaces(config: &Config) -> Vec<String> {
-    // An interface is not missing where the kernel cannot be asked.
+    // If the kernel cannot be asked, the interface does not count as missing.
     let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
     let missing = config.gateway.interfaces.iter().filter(missing);
     let then = match config.gateway.wait {
-        true => "with `wait` the gateway starts, and protects it when it comes",
+        true => "with `wait` the gateway starts, and protects it when it appears",
         false => {
-            "the gateway will not start until it is there (`wait = true` lets it start, and \
-             protects the interface when it comes); `ip link` lists those there are"
+            "the gateway does not start without it (`wait = true` lets it start, and protects the interface when it appears); `ip link` lists the existing interfaces"
         }
     };
     let told = |name: &String| {
-        format!("gateway.interfaces: there is no interface `{name}` here now: {then}")
+        format!("gateway.interfaces: there is no interface `{name}` on this machine now: {then}")
     };
     missing.map(told).collect()
 }
 
-/// Interfaces that are configured under several of their names.
+/// Finds interfaces that are configured under more than one of their names.
 fn interfaces_named_twice(config: &Config) -> Vec<String> {
     let mut known: BTreeMap<u32, &str> = BTreeMap::new();
     let mut doubts = Vec::new();
@@ -131,7 +131,7 @@ fn interfaces_named_twice(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Interfaces on which answers to clients can get lost.
+/// Finds interfaces on which answers to clients can get lost.
 fn lost_answers(config: &Config) -> Vec<String> {
     let native = config.gateway.mode == Mode::Native && config.answers();
     let names = config.gateway.interfaces.iter().filter(|name| native && loses_answers(name));

@@ -4,13 +4,13 @@ use equic_gateway::{Config, Policy, Rate, Retry, ServiceConfig};
 
 use super::no_such_user;
 
-/// Every warning about a service.
+/// Returns all warnings about a service.
 pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     let mut doubts = of_servers(config, service);
     doubts.extend(of_forgery(service));
     doubts.extend(of_prefixes(service));
     for user in service.users.iter().filter(|user| no_such_user(user)) {
-        doubts.push(("users", format!("there is no user `{user}` here")));
+        doubts.push(("users", format!("there is no user `{user}` on this machine")));
     }
     let about = |(key, text): (&str, String)| format!("service.{}.{key}: {text}", service.name);
     let mut doubts: Vec<String> = doubts.into_iter().map(about).collect();
@@ -24,7 +24,7 @@ pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     doubts
 }
 
-/// Whether nothing bounds what clients of the service do.
+/// Returns whether no setting limits what clients of the service can do.
 fn is_unlimited(service: &ServiceConfig) -> bool {
     let rates = [
         service.new_per_service,
@@ -41,9 +41,9 @@ fn is_unlimited(service: &ServiceConfig) -> bool {
         && service.overrides.is_empty()
 }
 
-/// Rates of prefixes that are lower than those of the narrower prefixes in them.
+/// Finds rates of prefixes that are lower than the rates of the narrower prefixes within them.
 fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
-    // From the narrowest to the widest.
+    // The rates, from the narrowest prefix to the widest.
     let v4 = [("new_per_v4_32", service.new_per_v4_32), ("new_per_v4_24", service.new_per_v4_24)];
     let v6 = [
         ("new_per_v6_64", service.new_per_v6_64),
@@ -68,38 +68,34 @@ fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     doubts
 }
 
-/// Settings that need something of the servers.
+/// Finds settings that only work if the servers support them.
 fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let no_socket = config.gateway.socket.is_none();
     if service.max_connections > 0 && no_socket {
-        let text = "a quota counts what servers tell, and without [gateway.socket] only servers with \
-                    CAP_SYS_ADMIN can join: check with `equic gateway status` that one does, or nothing is \
-                    limited";
+        let text = "a quota counts the connections that servers report, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway status` that a server has joined, because otherwise nothing is limited";
         doubts.push(("max_connections", text.to_owned()));
     }
     if !service.unproven_per_service.is_off() && no_socket {
-        let text = "it knows who is connected from servers, and without [gateway.socket] only servers with \
-                    CAP_SYS_ADMIN can join: check with `equic gateway status` that all do, or the \
-                    connections of the others share this rate";
+        let text = "it depends on the connections that servers report, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway status` that all have joined, because connections of other servers share this rate";
         doubts.push(("unproven_per_service", text.to_owned()));
     }
     let confined = config.services.iter().any(|service| !service.users.is_empty());
     if service.check_ids && (no_socket || confined) {
         let why = match no_socket {
-            true => "without [gateway.socket] only servers with CAP_SYS_ADMIN can take them",
-            false => "users who may serve only some of the services are not given them",
+            true => "without [gateway.socket] only servers with CAP_SYS_ADMIN can get the keys",
+            false => "users who may serve only some of the services do not get the keys",
         };
         let text = format!(
-            "clients of servers that do not make their connection IDs with the gateway's keys are cut off, \
-             and {why}: check with `equic gateway status` that all do"
+            "clients of servers that do not make their connection IDs with the gateway's keys lose their connections, and {why}: check with `equic gateway status` that all servers have them"
         );
         doubts.push(("check_ids", text));
     }
     doubts
 }
 
-/// Settings that forged packets evade, or use up for others.
+/// Finds limits that forged packets can evade, or that they can use up at the expense of other
+/// clients.
 fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let by_source = limits_of_new(service);
@@ -123,7 +119,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         doubts.push(("retry", text));
     }
     if service.retry == Retry::Adaptive && service.retry_above.is_off() {
-        let text = "off, so the service never asks for proof: write a rate, for example `500/s`";
+        let text = "off, so the service never sends Retry packets: set a rate, for example `500/s`";
         doubts.push(("retry_above", text.to_owned()));
     }
     if asks && service.also_client {
@@ -137,7 +133,7 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     doubts
 }
 
-/// Limits of packets of unknown versions, in words (docs/policy.md sections 9 and 11).
+/// Describes the limits on packets of unknown versions (docs/policy.md sections 9 and 11).
 fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     let bounds = [
         (service.new_per_source, "256 times `new_per_source`"),
@@ -147,13 +143,13 @@ fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     let on: Vec<&str> =
         bounds.into_iter().filter(|(rate, _)| !rate.is_off()).map(|(_, text)| text).collect();
     match on.as_slice() {
-        [] => "no rate limits how many".to_owned(),
-        [one] => format!("only {one} limits how many"),
-        [first @ .., last] => format!("only {} and {last} limit how many", first.join(", ")),
+        [] => "no rate limits their number".to_owned(),
+        [one] => format!("only {one} limits their number"),
+        [first @ .., last] => format!("only {} and {last} limit their number", first.join(", ")),
     }
 }
 
-/// Limits that each opening is charged to in the name of its source.
+/// Returns the keys of the limits that count each new connection against its source.
 fn limits_of_new(service: &ServiceConfig) -> Vec<&'static str> {
     let underway = service.policy == Policy::Underway && service.max_connections > 0;
     let rates: [(&'static str, Rate); 7] = [

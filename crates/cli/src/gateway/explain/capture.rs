@@ -1,4 +1,4 @@
-//! Packets of a capture file: pcap or pcapng, with Ethernet frames.
+//! Reads packets from a capture file: pcap or pcapng, with Ethernet frames.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,24 +10,24 @@ use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 use crate::failure::{Done, Failure};
 
-/// Bytes that are read at a time, at the start.
+/// Initial size of the read buffer, in bytes.
 const BUFFER: usize = 64 * 1024;
-/// Most bytes of a block: longer ones are not packets of any network.
+/// Maximum size of a block, in bytes. No network has packets that need a longer block.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.
 pub(super) struct Captured<'a> {
-    /// Counted from 1, as packet analysers do.
+    /// Number of the packet, counted from 1 as packet analysers do.
     pub number: u64,
-    /// Time of the capture, since 1970; `None` where the file does not tell.
+    /// Time of the capture as Unix time, or `None` if the file does not contain it.
     pub time: Option<Duration>,
-    /// As much of the frame as was captured.
+    /// Captured part of the frame.
     pub data: &'a [u8],
-    /// Length of the frame, in bytes.
+    /// Length of the whole frame, in bytes.
     pub length: usize,
 }
 
-/// Hands every packet of a file (`-`: standard input) to `each`, in order.
+/// Calls `each` for every packet of a file in order. The path `-` stands for standard input.
 pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
     if path == Path::new("-") {
         return read_from(io::stdin(), each).map_err(|e| e.of("standard input"));
@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done 
     read_from(file, each).map_err(|e| e.of(&name))
 }
 
-/// Problem of a file, or failure of `each`.
+/// A problem with the file, or a failure of `each`.
 #[derive(Debug)]
 enum Wrong {
     File(String, &'static str),
@@ -61,7 +61,8 @@ const NOT_ETHERNET: &str =
     "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
 const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
 
-/// Reads until the buffer is full: the parser wants to see the whole first block at once.
+/// A reader that fills the whole buffer before it returns, because the parser needs the complete
+/// first block at once.
 struct Full<R>(R);
 
 impl<R: Read> Read for Full<R> {
@@ -101,7 +102,7 @@ fn read_from(
             Err(PcapError::BufferTooSmall) => Next::Grow,
             Err(PcapError::UnexpectedEof) => return Err(state.damaged("it ends inside a packet")),
             Err(PcapError::ReadError) => return Err(state.damaged("reading it failed")),
-            Err(_) => return Err(state.damaged("what follows is not a packet")),
+            Err(_) => return Err(state.damaged("the next block is not valid")),
         };
         match next {
             Next::Consume(length) => reader.consume(length),
@@ -113,7 +114,7 @@ fn read_from(
                 }
                 capacity *= 2;
                 if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
-                    return Err(state.damaged("what follows is too long to be a packet"));
+                    return Err(state.damaged("the next block is too long for a packet"));
                 }
                 refill(reader.as_mut(), &state)?;
             }
@@ -131,13 +132,13 @@ fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wron
     reader.refill().map_err(|_| state.damaged("reading it failed"))
 }
 
-/// One interface of a capture.
+/// An interface of a capture.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
     /// Units of time per second.
     resolution: u64,
-    /// Seconds to add.
+    /// Offset to add to each time, in seconds.
     offset: i64,
 }
 
@@ -161,7 +162,7 @@ impl State {
             PcapBlockOwned::LegacyHeader(header) => {
                 let resolution =
                     if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-                // The upper bits say how many bytes of frame checksum there are.
+                // The upper bits contain the length of the frame checksum.
                 let link = Linktype(header.network.0 & 0xffff);
                 self.interfaces = vec![Interface { link, resolution, offset: 0 }];
             }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A packet as a test wants to see it: seconds, nanoseconds, data, length.
+/// The fields of a packet that tests compare: seconds and nanoseconds, data, length.
 type Seen = (Option<(u64, u32)>, Vec<u8>, usize);
 
 fn all(file: &[u8]) -> Result<Vec<Seen>, String> {
@@ -69,7 +69,7 @@ fn both_formats() {
         [(Some((100, 5000)), b"one".to_vec(), 13), (Some((101, 5000)), b"three".to_vec(), 15)]
     );
     assert_eq!(all(&pcap(NANOSECONDS, 1, &[b"x"])).unwrap()[0].0, Some((100, 5)));
-    // A frame checksum of 4 bytes is announced in the upper bits.
+    // The upper bits announce a frame checksum of 4 bytes.
     assert_eq!(all(&pcap(MICROSECONDS, 1 | 0x4400_0000, &[b"x"])).unwrap().len(), 1);
     let next = all(&pcapng(1, b"frame")).unwrap();
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_damaged_file_never_panics() {
             file[at] = rand::Rng::random(&mut rng);
         }
         file.truncate(rand::Rng::random_range(&mut rng, 0..=file.len()));
-        // Whatever it says is fine, as long as it says something.
+        // Any result is fine, as long as the call neither panics nor hangs.
         let _ = all(&file);
     }
 }

@@ -1,4 +1,4 @@
-//! The packet that flags describe.
+//! Builds the packet that the flags of `explain` describe.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,20 +9,20 @@ use super::frame::{Fragment, Frame};
 use super::quic::{Hex, Kind, Packet, Version, connection_id};
 use crate::failure::{Done, Failure};
 
-/// Fields that are left open are what a client of the first service would send.
+/// Fields that are not given have the values that a client of the first service would send.
 #[derive(Args)]
 #[command(next_help_heading = "The packet")]
 pub(super) struct Described {
     /// Source address
     #[arg(long, value_name = "ADDR")]
     src: Option<IpAddr>,
-    /// Destination address; without it, the service's
+    /// Destination address [default: the service's]
     #[arg(long, value_name = "ADDR")]
     dst: Option<IpAddr>,
     /// Source port
     #[arg(long, value_name = "PORT")]
     sport: Option<u16>,
-    /// Destination port; without it, the service's
+    /// Destination port [default: the service's]
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
     /// QUIC version: 1, 2, or a number such as 0xff00001d
@@ -43,7 +43,7 @@ pub(super) struct Described {
     /// VLAN tags, the outer one first
     #[arg(long, value_name = "ID", num_args = 1..=4, value_parser = clap::value_parser!(u16).range(..=4095))]
     vlan: Vec<u16>,
-    /// Judge only this fragment of the packet (the later one arrives after the first)
+    /// Judge only this fragment of the packet. The later fragment arrives after the first
     #[arg(long, value_enum)]
     fragment: Option<Fragment>,
     /// Assume that the source holds this number of additional connections
@@ -51,10 +51,10 @@ pub(super) struct Described {
     connections: Option<u32>,
 }
 
-/// An Initial, unless one of these is given.
+/// The type of the packet. Without a flag, it is an Initial.
 #[derive(Args)]
 #[group(multiple = false)]
-#[command(next_help_heading = "What kind of packet")]
+#[command(next_help_heading = "Packet type")]
 pub(super) struct KindArgs {
     /// Initial packet that opens a connection (the default)
     #[arg(long)]
@@ -77,7 +77,7 @@ pub(super) struct KindArgs {
 }
 
 impl KindArgs {
-    /// The kind of packet that was chosen.
+    /// Returns the type of packet that was chosen.
     pub(super) fn kind(&self) -> Kind {
         let chosen = [
             (self.handshake, Kind::Handshake),
@@ -90,12 +90,12 @@ impl KindArgs {
     }
 }
 
-/// Documentation prefixes (RFC 5737, RFC 3849): an address nobody has.
+/// Source addresses from the documentation prefixes (RFC 5737, RFC 3849), which no host has.
 const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 impl Described {
-    /// The frames to judge, in order.
+    /// Returns the frames to judge, in order.
     pub(super) fn frames(&self, kind: Kind, config: &Config) -> Done<Vec<Vec<u8>>> {
         let packet = Packet {
             kind,
@@ -116,7 +116,8 @@ impl Described {
         Ok(frame.build(&packet.payload(), self.fragment))
     }
 
-    /// Service, peer and number of connections to pretend.
+    /// Returns the service, the peer, and the number of connections that the peer must appear to
+    /// hold.
     pub(super) fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
         let Some(count) = self.connections else { return Ok(None) };
         let (src, dst) = self.addresses(config)?;
@@ -127,9 +128,9 @@ impl Described {
 
     fn addresses(&self, config: &Config) -> Done<(SocketAddr, SocketAddr)> {
         let src = self.src.ok_or_else(|| {
-            Failure::usage("whose packet? give --src ADDR, or --pcap FILE or --hex BYTES")
+            Failure::usage("no packet is given: use --src ADDR, --pcap FILE or --hex BYTES")
         })?;
-        // An IPv4-mapped address is no IPv4 address here: the packet is one of IPv6 that says so.
+        // An IPv4-mapped address counts as IPv6 here, because the packet is sent over IPv6.
         let listeners = config.services.iter().flat_map(|service| service.listen.iter());
         let wanted = |addr: &SocketAddr| {
             addr.is_ipv4() == src.is_ipv4()
@@ -141,7 +142,9 @@ impl Described {
         let there = listener.map(|addr| addr.ip()).filter(|ip| !ip.is_unspecified());
         let dst = self.dst.map(|dst| dst.to_canonical()).or(there).unwrap_or(any);
         if dst.is_ipv4() != src.is_ipv4() {
-            return Err(Failure::usage(format!("{src} and {dst} are not of one family")));
+            return Err(Failure::usage(format!(
+                "{src} and {dst} belong to different address families"
+            )));
         }
         let port = self.dport.or_else(|| listener.map(|addr| addr.port())).ok_or_else(|| {
             Failure::usage(format!("no service is reached from {src}: give --dst and --dport"))
@@ -150,7 +153,8 @@ impl Described {
     }
 }
 
-/// The service that listens there; an exact address goes before any.
+/// Returns the index of the service that listens on `dst`. A service with the exact address has
+/// precedence over one with the unspecified address.
 fn service_at(config: &Config, dst: SocketAddr) -> Option<usize> {
     let find = |wanted: SocketAddr| {
         config

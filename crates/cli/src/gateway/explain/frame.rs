@@ -1,10 +1,10 @@
-//! The Ethernet frame around a QUIC packet.
+//! Builds the Ethernet frame around a QUIC packet.
 
 use std::net::IpAddr;
 
 use clap::ValueEnum;
 
-/// A fragment of a datagram, where the frame is not the whole one.
+/// Selects a fragment of a datagram, if the frame must not contain the whole datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Fragment {
     /// The first fragment, which contains the ports.
@@ -13,7 +13,7 @@ pub(super) enum Fragment {
     Later,
 }
 
-/// Addresses, ports and tags of a frame.
+/// Addresses, ports and VLAN tags of a frame.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub src: IpAddr,
@@ -25,25 +25,27 @@ pub(super) struct Frame {
 
 const UDP: u8 = 17;
 const IPV6_FRAGMENT: u8 = 44;
-/// Any number: it only ties the fragments of one datagram together.
+/// Identification field of the fragments. Any value works, because it only has to be the same in
+/// all fragments of a datagram.
 const IDENTIFICATION: u16 = 0x6571;
 
 impl Frame {
-    /// The frames to judge in this order; the verdict wanted is that of the last.
+    /// Returns the frames to judge, in order. The verdict on the last one is the result.
     ///
-    /// The addresses must be of one family, and the datagram must fit into 65,535 bytes.
+    /// The addresses must belong to one family, and the datagram must fit into 65,535 bytes.
     pub(super) fn build(&self, payload: &[u8], fragment: Option<Fragment>) -> Vec<Vec<u8>> {
         let mut udp = Vec::with_capacity(8 + payload.len());
         udp.extend(self.sport.to_be_bytes());
         udp.extend(self.dport.to_be_bytes());
         udp.extend(u16::try_from(8 + payload.len()).unwrap_or(u16::MAX).to_be_bytes());
-        // The frames never leave the machine, so nobody looks at the checksum.
+        // The UDP checksum stays zero, because the frames never leave the machine and nothing
+        // checks it.
         udp.extend([0, 0]);
         udp.extend(payload);
         let Some(fragment) = fragment else {
             return vec![self.packet(&udp, None)];
         };
-        // Fragments begin at multiples of 8 bytes; the first has the UDP header at least.
+        // Fragments start at multiples of 8 bytes. The first one contains at least the UDP header.
         let split = (udp.len() / 2).next_multiple_of(8).max(8);
         let split = if split >= udp.len() { udp.len() } else { split };
         let offset = u16::try_from(split / 8).unwrap_or(u16::MAX);
@@ -55,12 +57,13 @@ impl Frame {
         }
     }
 
-    /// An Ethernet frame with this data in it. `fragment`: its offset in units of 8 bytes, and whether more follow.
+    /// Builds an Ethernet frame that contains `data`. `fragment` is the offset in units of 8 bytes
+    /// and whether more fragments follow.
     fn packet(&self, data: &[u8], fragment: Option<(u16, bool)>) -> Vec<u8> {
-        // Locally administered addresses.
+        // Source and destination are locally administered addresses.
         let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for (index, tag) in self.vlans.iter().enumerate() {
-            // The outer one of two is a service tag (IEEE 802.1ad).
+            // With two tags, the outer one is a service tag (IEEE 802.1ad).
             let outer = index + 1 < self.vlans.len();
             bytes.extend(if outer { [0x88, 0xa8] } else { [0x81, 0x00] });
             bytes.extend(tag.to_be_bytes());
@@ -96,7 +99,7 @@ impl Frame {
             }
         }
         bytes.extend(data);
-        // The shortest frame Ethernet knows, without its checksum.
+        // Minimum size of an Ethernet frame, without its checksum.
         bytes.resize(bytes.len().max(60), 0);
         bytes
     }
@@ -109,7 +112,7 @@ fn octets(addr: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Checksum of an IPv4 header (RFC 1071).
+/// Computes the checksum of an IPv4 header (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
     let mut sum: u32 =
         header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

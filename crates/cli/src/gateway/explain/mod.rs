@@ -1,8 +1,9 @@
-//! `equic gateway explain`: the real program, asked about packets that never were on a wire.
+//! `equic gateway explain`: runs the real XDP program on packets that were never sent.
 //!
-//! [`described`] makes a frame of flags ([`quic`] and [`frame`]); [`capture`] reads files; the
-//! gateway is a copy of the running one with all its state, or one made of a configuration file,
-//! attached to nothing. [`report`] says what came of it.
+//! [`described`] builds a frame from flags, with [`quic`] and [`frame`]. [`capture`] reads packets
+//! from files. The program that judges the packets is a copy of the running gateway with all its
+//! state, or it is loaded with a configuration file. It is not attached to any interface.
+//! [`report`] prints the verdicts.
 
 mod capture;
 mod described;
@@ -23,7 +24,8 @@ use super::Target;
 use super::attach::object;
 use crate::failure::{Done, Failure};
 
-/// Says what would happen to a packet and why; nothing is sent, and a running gateway is not changed.
+/// Shows what would happen to a packet and why. Nothing is sent, and a running gateway is not
+/// changed.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   equic gateway explain --src 192.0.2.7 --initial
@@ -32,7 +34,7 @@ use crate::failure::{Done, Failure};
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Ask a gateway made of this file, instead of the running one
+    /// Use a gateway with this configuration file instead of the running one
     #[arg(long, value_name = "FILE", conflicts_with = "gateway")]
     config: Option<PathBuf>,
     /// Judge every packet of this pcap or pcapng file (`-`: standard input)
@@ -41,16 +43,16 @@ pub(crate) struct Args {
     /// Judge this Ethernet frame, given in hex
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["Described", "KindArgs"])]
     hex: Option<Hex>,
-    /// With --pcap: only the summary
+    /// With --pcap: print only the summary
     #[arg(long)]
     summary: bool,
     /// Load this build of the program instead of the one in this command
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
-    /// JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap
+    /// Print JSON lines (schema equic.gateway.explain/1), one per packet, and a summary for --pcap
     #[arg(long)]
     json: bool,
-    // Last, because their headings hold for all that follows.
+    // These come last, because clap shows all options that follow under their headings.
     #[command(flatten)]
     described: Described,
     #[command(flatten)]
@@ -59,7 +61,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     if args.summary && args.pcap.is_none() {
-        return Err(Failure::usage("--summary sums up a capture: give --pcap FILE"));
+        return Err(Failure::usage("--summary needs a capture: give --pcap FILE"));
     }
     let subject = Subject::load(args)?;
     let mut report = Report::new(args.json, args.summary);
@@ -85,7 +87,8 @@ pub(super) fn run(args: &Args) -> Done {
 /// The gateway that judges the packets.
 struct Subject {
     gateway: Gateway,
-    /// Services of the gateway: what the flags leave open is taken from them.
+    /// Configuration of the gateway. Packet fields that the flags do not give are taken from its
+    /// services.
     config: Config,
 }
 
@@ -102,7 +105,7 @@ impl Subject {
         Ok(Subject { gateway: control.snapshot(object)?, config })
     }
 
-    /// Lets the source hold as many connections as the flags say.
+    /// Makes the source hold as many connections as the flags say.
     fn hold(&self, described: &Described) -> Done<Vec<Guard>> {
         let Some((service, peer, count)) = described.connections(&self.config)? else {
             return Ok(Vec::new());
@@ -112,7 +115,8 @@ impl Subject {
     }
 }
 
-/// The packets come as far apart as they were captured, the first one now.
+/// Judges the packets with the time between them that the capture has. The first packet is judged
+/// at the current time.
 fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("cannot read the clock", error))?;
@@ -125,7 +129,7 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
         report.packet(&Judged::captured(&judgement, &packet))
     });
     match read {
-        // The packets before the damage were judged: their sums are told.
+        // The packets before the damaged part were judged, so print their summary.
         Err(failed @ Failure::Failed { .. }) if report.packets() > 0 => {
             report.summary()?;
             Err(failed)
@@ -135,17 +139,18 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
     }
 }
 
-/// Turns times of a capture into times of the program's clock.
+/// Converts times of a capture to times of the program's clock.
 struct Clock {
     now: Duration,
-    /// The first packet's time, and the program's then.
+    /// Capture time of the first packet, and the program's time at that moment.
     first: Option<(Duration, Duration)>,
 }
 
 impl Clock {
     fn at(&mut self, captured: Duration) -> Duration {
         let (first, began) = *self.first.get_or_insert((captured, self.now));
-        // Packets of several interfaces are not always in order; the program's time never goes back.
+        // Packets of several interfaces are not always in order, but the program's clock must never
+        // go back.
         self.now = self.now.max(began.saturating_add(captured.saturating_sub(first)));
         self.now
     }

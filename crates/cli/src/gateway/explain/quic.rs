@@ -1,5 +1,5 @@
-//! The QUIC packet that flags describe, as far as its header goes (RFC 8999, RFC 9000 s.17,
-//! RFC 9369): behind it are zero bytes, since nobody but the endpoints can read what is encrypted.
+//! Builds the header of the QUIC packet that the flags describe (RFC 8999, RFC 9000 s.17, RFC
+//! 9369). The rest of the packet is zero bytes, because the gateway cannot read the encrypted part.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Short,
 }
 
-/// A QUIC version, written `1`, `2` or as the number on the wire.
+/// A QUIC version, written as `1`, `2` or the number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(pub u32);
 
@@ -32,7 +32,7 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Version, String> {
         let wrong =
-            || format!("`{text}` is not a QUIC version: write 1, 2 or a number as 0xff00001d");
+            || format!("`{text}` is not a QUIC version: write 1, 2 or a number such as 0xff00001d");
         match text {
             "1" => Ok(Version(1)),
             "2" => Ok(Version(VERSION_2)),
@@ -44,14 +44,14 @@ impl FromStr for Version {
     }
 }
 
-/// Bytes written in hex.
+/// Bytes that are given in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hex(pub Vec<u8>);
 
 impl FromStr for Hex {
     type Err = String;
 
-    /// White space and colons between the bytes are fine.
+    /// Parses hexadecimal digits. White space and colons between bytes are permitted.
     fn from_str(text: &str) -> Result<Hex, String> {
         let digits: Vec<u8> = text
             .strip_prefix("0x")
@@ -62,36 +62,36 @@ impl FromStr for Hex {
             .collect::<Option<_>>()
             .ok_or("not hex digits: write for example 0011aaff")?;
         if !digits.len().is_multiple_of(2) {
-            return Err("an odd number of hex digits: two make a byte".to_owned());
+            return Err("an odd number of hex digits: each byte has two".to_owned());
         }
         Ok(Hex(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
     }
 }
 
-/// A connection ID: 0 to 255 bytes, which is more than version 1 and 2 allow.
+/// Parses a connection ID of 0 to 255 bytes. This is more than QUIC versions 1 and 2 permit.
 pub(super) fn connection_id(text: &str) -> Result<Hex, String> {
     let id: Hex = text.parse()?;
     if id.0.len() > 255 {
-        return Err(format!("{} bytes: a connection ID has one byte for its length", id.0.len()));
+        return Err(format!("{} bytes are too long: a connection ID has at most 255", id.0.len()));
     }
     Ok(id)
 }
 
-/// A packet to be explained, as described on the command line.
+/// A packet to judge, as described on the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub kind: Kind,
     pub version: Version,
     pub dcid: Vec<u8>,
     pub scid: Vec<u8>,
-    /// Bytes of token (Initial and Retry).
+    /// Length of the token in bytes (Initial and Retry).
     pub token: usize,
-    /// Bytes of UDP payload; without it, what a client would send.
+    /// Length of the UDP payload in bytes, or `None` for the length that a client would send.
     pub size: Option<usize>,
 }
 
 impl Packet {
-    /// The UDP payload: the packet, cut off or filled up to the size asked for.
+    /// Returns the UDP payload: the packet, truncated or padded to the requested size.
     pub(super) fn payload(&self) -> Vec<u8> {
         let mut bytes = self.header();
         let size = self.size.unwrap_or(match self.kind {
@@ -101,7 +101,7 @@ impl Packet {
             Kind::Retry | Kind::VersionNegotiation => bytes.len(),
         });
         if matches!(self.kind, Kind::Initial | Kind::ZeroRtt | Kind::Handshake) {
-            // The Length field is the rest of the datagram.
+            // The Length field covers the rest of the datagram.
             let rest = size.saturating_sub(bytes.len() + 2);
             let length = u16::try_from(rest).unwrap_or(u16::MAX).min(0x3fff);
             bytes.extend((0x4000 | length).to_be_bytes());
@@ -151,7 +151,8 @@ impl Packet {
     }
 }
 
-/// RFC 9000 s.16; values over 2^30 - 1 do not fit a datagram and are cut down to that.
+/// Encodes a variable-length integer (RFC 9000 s.16). Larger values than 2^30 - 1 do not fit into a
+/// datagram and are reduced to that.
 fn varint(value: usize) -> Vec<u8> {
     match u32::try_from(value).unwrap_or(u32::MAX) {
         small @ 0..=63 => vec![small as u8],

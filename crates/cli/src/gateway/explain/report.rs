@@ -1,4 +1,4 @@
-//! Results for the packets: one answer, or a line each and a summary.
+//! Prints the verdicts: one answer, or one line per packet and a summary.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ const SCHEMA: &str = "equic.gateway.explain/1";
 /// One packet and its verdict.
 #[derive(Serialize)]
 pub(super) struct Judged<'a> {
-    /// Number of the packet in its capture, counted from 1.
+    /// Number of the packet in the capture, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     packet: Option<u64>,
     /// Bytes judged.
     length: usize,
-    /// Whether the capture has only the front part of the frame.
+    /// Whether the capture contains only the first part of the frame.
     cut: bool,
     verdict: &'static str,
     /// Whether the packet would be dropped without the dry run.
@@ -70,7 +70,7 @@ impl<'a> Judged<'a> {
         self.details.map_or("-", |details| details.reason.name())
     }
 
-    /// The verdict, with what a dry run hides.
+    /// Returns the verdict for display, including what a dry run would otherwise hide.
     fn shown(&self) -> String {
         if self.drops && self.verdict == "pass" {
             "pass (dry run; else drop)".to_owned()
@@ -80,13 +80,13 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Output of `explain`: one answer, or a line for each packet and their sums.
+/// Output of `explain`: one answer, or one line per packet and a summary.
 pub(super) struct Report {
     json: bool,
     only_summary: bool,
     packets: u64,
     cut: u64,
-    /// Sums by number of the reason and by verdict; packets to no service are last.
+    /// Counts by number of the reason and by verdict. Packets that match no service come last.
     tally: BTreeMap<(u32, &'static str), Tally>,
 }
 
@@ -103,12 +103,12 @@ impl Report {
         Report { json, only_summary, packets: 0, cut: 0, tally: BTreeMap::new() }
     }
 
-    /// Number of packets so far.
+    /// Returns the number of packets so far.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The answer about one packet.
+    /// Prints the answer for a single packet.
     pub(super) fn single(&mut self, judged: &Judged<'_>) -> Done {
         if self.json {
             return output::json_line(SCHEMA, judged);
@@ -126,7 +126,7 @@ impl Report {
             rows.push(("under way", format!("{} handshakes of the source", details.under_way)));
         }
         if let Some(state) = &details.adaptive {
-            let state = if state.asking { "asks for proof of addresses" } else { "is calm" };
+            let state = if state.asking { "requires address validation" } else { "is calm" };
             rows.push(("retry", format!("adaptive: the service {state}")));
         }
         if let Some(version) = details.version {
@@ -143,7 +143,7 @@ impl Report {
         Ok(())
     }
 
-    /// Adds a packet of a capture to the sums, and prints its line.
+    /// Adds a packet of a capture to the counts, and prints its line.
     pub(super) fn packet(&mut self, judged: &Judged<'_>) -> Done {
         self.packets += 1;
         self.cut += u64::from(judged.cut);
@@ -161,7 +161,7 @@ impl Report {
             return output::json_line(SCHEMA, judged);
         }
         let source = judged.details.map_or("", |details| details.source.as_str());
-        let cut = if judged.cut { "  (cut short by the capture)" } else { "" };
+        let cut = if judged.cut { "  (truncated in the capture)" } else { "" };
         output::line(format_args!(
             "{:>6}  {:<4}  {:<19}  {source}{cut}",
             judged.packet.unwrap_or(self.packets),
@@ -205,7 +205,7 @@ impl Report {
         output::table(&table)?;
         if self.cut > 0 {
             output::notice(format_args!(
-                "{} packets are cut short by the capture and may be judged otherwise than whole ones: capture with `tcpdump -s 0`",
+                "{} packets are truncated in the capture, so their verdicts may differ from those of whole packets: capture with `tcpdump -s 0`",
                 number::count(self.cut)
             ));
         }

@@ -1,9 +1,9 @@
 //! Metrics of a gateway, as families in Prometheus's text format.
 //!
-//! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, `_total`
-//! on what only grows. Every reason has a series from the start, at zero, so that the first packet is
-//! an increase. Labels have values that the operator chose, or a bounded number of servers; never a
-//! source.
+//! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, and
+//! `_total` for counters. Every reason has a series from the start with the value zero, so that
+//! Prometheus sees the first packet as an increase. The operator chooses the values of labels,
+//! except for a limited number of server names. No label contains a source.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,24 +14,26 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Done;
 
-/// State that must be remembered between readings.
+/// State that is kept between readings.
 #[derive(Default)]
 pub(super) struct Memory {
     program: u32,
-    /// Evictions of `sources`, `handshakes` and `prefixes`: a difference of two readings, which may come out a
-    /// little smaller than before; a counter must not, for that would mean that it began again.
+    /// Evictions from `sources`, `handshakes` and `prefixes`. Each is the difference of two
+    /// readings, so it may come out slightly smaller than before. The largest value is kept,
+    /// because Prometheus treats a decreasing counter as a restart.
     evicted: [u64; 3],
-    /// Names of servers that have series. Servers choose them, so there are [`NAMES`] at most.
+    /// Names of servers that have their own series. Servers choose their names, so there are at
+    /// most [`NAMES`] of them.
     names: BTreeSet<String>,
 }
 
-/// Greatest number of names of servers that get series of their own; later ones are [`OTHER`].
+/// Maximum number of server names with their own series. All later names share [`OTHER`].
 const NAMES: usize = 64;
-/// Label of servers whose names came too late.
+/// Label of servers whose names exceeded the limit [`NAMES`].
 const OTHER: &str = "(other)";
 
 impl Memory {
-    /// The label for a server of this name.
+    /// Returns the label for a server with this name.
     fn server(&mut self, name: &str) -> String {
         if self.names.len() < NAMES {
             self.names.insert(name.to_owned());
@@ -40,7 +42,7 @@ impl Memory {
     }
 }
 
-/// The exposition; without a gateway it says so (`equic_up 0`).
+/// Returns the metrics as text. Without a gateway, they only contain `equic_up 0`.
 pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
     let started = Instant::now();
     let mut all = Families::default();
@@ -56,8 +58,11 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<Strin
         lists(&mut all, control)?;
         tallies(&mut all, &status);
     }
-    all.gauge("equic_read_duration_seconds", "How long it took to read all this from the kernel.")
-        .add(&[], started.elapsed().as_secs_f64());
+    all.gauge(
+        "equic_read_duration_seconds",
+        "Time that reading these metrics from the kernel took.",
+    )
+    .add(&[], started.elapsed().as_secs_f64());
     let mut text = Vec::new();
     TextEncoder::new().encode(&all.finish(), &mut text)?;
     Ok(String::from_utf8(text)?)
@@ -69,13 +74,13 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Done {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let start = since_epoch.saturating_sub(Duration::from_secs_f64(status.uptime_s));
     all.gauge("equic_start_time_seconds", "When the gateway was loaded, since the Unix epoch.")
-        // To the tenth: it is a difference of two clocks.
+        // Rounded to a tenth of a second, because the value is the difference of two clocks.
         .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
     all.gauge("equic_dry_run", "Whether the gateway as a whole drops nothing: 1 or 0.")
         .add(&[], flag(status.dry_run));
     all.gauge(
         "equic_lease_seconds",
-        "How long a server's counts hold after its last sign of life.",
+        "Time after a server's last heartbeat until its connections no longer count.",
     )
     .add(&[], equic_gateway::parse_duration(&status.lease).unwrap_or_default().as_secs_f64());
     let attached = all.gauge(
@@ -93,17 +98,19 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Done {
     if let Some(stats) = control.run_stats()? {
         all.counter(
             "equic_program_runs_total",
-            "Packets of the interfaces that the program looked at, \
-             while kernel.bpf_stats_enabled was 1.",
+            "Packets that the XDP program processed while kernel.bpf_stats_enabled was 1.",
         )
         .add(&[], stats.runs as f64);
-        all.counter("equic_program_run_time_seconds_total", "Time that took.")
-            .add(&[], stats.time.as_secs_f64());
+        all.counter(
+            "equic_program_run_time_seconds_total",
+            "Run time of the XDP program while kernel.bpf_stats_enabled was 1.",
+        )
+        .add(&[], stats.time.as_secs_f64());
     }
     let swept = control.swept();
     let removed = all.counter(
         "equic_swept_total",
-        "What this process cleaned up: ledgers of servers that died, list entries that expired.",
+        "Items that this process cleaned up: ledgers of dead servers, and expired list entries.",
     );
     removed.add(&[("what", "ledgers")], swept.ledgers.into());
     removed.add(&[("what", "list_entries")], swept.list_entries.into());
@@ -132,7 +139,7 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
     };
     of_reasons(
         "equic_packets_total",
-        "Packets judged; the verdict is the reason's, also in a dry run.",
+        "Packets judged, by reason. In a dry run, the verdict is also the one that belongs to the reason.",
         |(packets, ..)| packets,
         false,
     );
@@ -144,7 +151,7 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
     );
     of_reasons(
         "equic_dropped_packets_total",
-        "Packets really dropped: less than equic_packets_total in a dry run.",
+        "Packets that were actually dropped. A dry run drops none, so the value can be less than equic_packets_total.",
         |(.., dropped)| dropped,
         true,
     );
@@ -154,12 +161,16 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
             family.add(&[("service", &service.config.name)], value(service));
         }
     };
-    per_service("equic_service_enabled", "Whether packets to it are judged: 1 or 0.", |service| {
-        flag(service.config.enabled)
-    });
-    per_service("equic_service_dry_run", "Whether nothing to it is dropped: 1 or 0.", |service| {
-        flag(service.config.dry_run)
-    });
+    per_service(
+        "equic_service_enabled",
+        "Whether packets to the service are judged: 1 or 0.",
+        |service| flag(service.config.enabled),
+    );
+    per_service(
+        "equic_service_dry_run",
+        "Whether the service drops nothing, as a dry run: 1 or 0.",
+        |service| flag(service.config.dry_run),
+    );
     per_service(
         "equic_service_connections_limit",
         "Simultaneous connections per source (max_connections); 0: no quota.",
@@ -177,12 +188,15 @@ fn adaptive(all: &mut Families, services: &[ServiceStatus]) {
     };
     let asking = all.gauge(
         "equic_service_asking",
-        "Whether a service with adaptive Retry asks for proof of addresses: 1 or 0.",
+        "Whether a service with adaptive Retry requires address validation: 1 or 0.",
     );
     for (name, state) in adapting() {
         asking.add(&[("service", &name)], flag(state.asking));
     }
-    let began = all.counter("equic_service_asking_began_total", "How often it began to ask.");
+    let began = all.counter(
+        "equic_service_asking_began_total",
+        "Number of times that a service with adaptive Retry began to require address validation.",
+    );
     for (name, state) in adapting() {
         began.add(&[("service", &name)], state.began as f64);
     }
@@ -219,17 +233,20 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
     };
     family(
         "equic_service_rate_limit",
-        "Rates that are limited, in units (connections, packets, bytes) per second.",
+        "Rate limits, in units (connections, packets, bytes) per second.",
         equic_gateway::Rate::units_per_second,
     );
-    family("equic_service_rate_burst", "Units that may come at once.", |rate| rate.burst() as f64);
+    family(
+        "equic_service_rate_burst",
+        "Burst of each rate limit, in units (connections, packets, bytes).",
+        |rate| rate.burst() as f64,
+    );
 }
 
 fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let states = all.gauge(
         "equic_servers",
-        "Servers that feed the gateway: counting; silent (alive, and not counted: no sign of life \
-         within the lease); ended (not swept yet).",
+        "Servers that feed the gateway: counting; silent (alive, but not counted: no heartbeat within the lease); ended (not swept yet).",
     );
     let count = |wanted: fn(&LedgerStatus) -> bool| {
         ledgers.iter().filter(|ledger| wanted(ledger)).count() as f64
@@ -237,13 +254,13 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     states.add(&[("state", "counting")], count(|ledger| ledger.alive && ledger.counts));
     states.add(&[("state", "silent")], count(|ledger| ledger.alive && !ledger.counts));
     states.add(&[("state", "ended")], count(|ledger| !ledger.alive));
-    all.gauge("equic_connections", "Connections that count, over all servers.")
+    all.gauge("equic_connections", "Connections that count towards quotas, over all servers.")
         .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
     let names: Vec<String> = ledgers.iter().map(|ledger| memory.server(&ledger.name)).collect();
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
         for (ledger, name) in ledgers.iter().zip(&names) {
-            // Servers may share a name; places are a server's own.
+            // Servers may share a name, but each has its own slot.
             let slot = ledger.slot.to_string();
             family.add(&[("server", name), ("slot", &slot)], value(ledger));
         }
@@ -253,32 +270,34 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     per_server(
         false,
         "equic_server_heartbeat_age_seconds",
-        "Time since its last sign of life.",
+        "Time since the server's last heartbeat.",
         |ledger| ledger.heartbeat_age_ms as f64 / 1000.0,
     );
     per_server(
         true,
         "equic_server_connections_opened_total",
-        "Connections opened since it joined.",
+        "Connections opened since the server joined.",
         |ledger| ledger.opened as f64,
     );
     per_server(
         true,
         "equic_server_connections_overflow_total",
-        "Connections that found no room in its ledger, and count towards no quota.",
+        "Connections that count towards no quota, because the server's ledger was full.",
         |ledger| ledger.overflow as f64,
     );
 }
 
 fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
-    // The label is a word: no remark in brackets.
+    // The label is only the first word, without a remark in brackets.
     let word = |name: &'static str| name.split(' ').next().unwrap_or(name);
-    let entries =
-        all.gauge("equic_table_entries", "Entries in the table; of ledgers, the fullest.");
+    let entries = all.gauge(
+        "equic_table_entries",
+        "Entries in the table. For ledgers, the value of the fullest one.",
+    );
     for table in &status.tables {
         entries.add(&[("table", word(table.name))], table.entries as f64);
     }
-    let capacity = all.gauge("equic_table_capacity", "Entries the table has room for.");
+    let capacity = all.gauge("equic_table_capacity", "Maximum number of entries in the table.");
     for table in &status.tables {
         capacity.add(&[("table", word(table.name))], table.capacity as f64);
     }
@@ -293,12 +312,12 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
     }
     let evictions = all.counter(
         "equic_table_evictions_total",
-        "Entries pushed out by newer ones, or replaced by a later attempt of the same client.",
+        "Entries evicted by newer ones, or replaced by a later attempt of the same client.",
     );
     evictions.add(&[("table", "sources")], memory.evicted[0] as f64);
     evictions.add(&[("table", "handshakes")], memory.evicted[1] as f64);
     evictions.add(&[("table", "prefixes")], memory.evicted[2] as f64);
-    let created = all.counter("equic_table_created_total", "Entries put into the table.");
+    let created = all.counter("equic_table_created_total", "Entries added to the table.");
     created.add(&[("table", "sources")], tallies.sources_created as f64);
     created.add(&[("table", "handshakes")], tallies.handshakes_created as f64);
     created.add(&[("table", "prefixes")], tallies.prefixes_created as f64);
@@ -308,8 +327,7 @@ fn lists(all: &mut Families, control: &Control) -> Done {
     let counts = control.list_counts()?;
     let family = all.gauge(
         "equic_list_entries",
-        "Entries of the deny and allow lists; one that expired is counted until it is swept, a second \
-         later or where lists are long somewhat more.",
+        "Entries of the deny and allow lists. An expired entry counts until it is swept, a second later, or more if the lists are long.",
     );
     for (list, name, count) in [
         ("deny", "ipv4", counts.deny_v4),
@@ -332,17 +350,17 @@ fn tallies(all: &mut Families, status: &Status) {
         ),
         (
             "equic_deep_headers_packets_total",
-            "Packets whose UDP header the host may see and the gateway does not (deep or fragmented headers): dropped, unless drop_deep_headers is off.",
+            "Packets whose UDP header the gateway cannot find, but the host may (deep or fragmented headers). Dropped unless drop_deep_headers is off.",
             tallies.deep_headers,
         ),
         (
             "equic_stale_ledger_lookups_total",
-            "Look-ups that left out a server because its lease had run out.",
+            "Look-ups that left out a server because its lease had expired.",
             tallies.stale_ledger,
         ),
         (
             "equic_contended_packets_total",
-            "Packets refused because a bucket changed hands too often.",
+            "Packets refused because several CPUs updated the same rate limit at once.",
             tallies.contended,
         ),
     ] {
@@ -354,7 +372,7 @@ fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }
 
-/// Families in the order they are begun.
+/// Families in the order in which they were started.
 #[derive(Default)]
 struct Families(Vec<Family>);
 
@@ -380,7 +398,7 @@ impl Families {
         &mut self.0[last]
     }
 
-    /// Without those that have no series.
+    /// Returns the families that have at least one series.
     fn finish(self) -> Vec<MetricFamily> {
         let with_series = self.0.into_iter().filter(|family| !family.metrics.is_empty());
         with_series.map(Family::finish).collect()

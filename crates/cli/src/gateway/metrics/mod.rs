@@ -1,14 +1,15 @@
-//! Metrics of a gateway for Prometheus, over HTTP: `equic gateway metrics` for a gateway of any
-//! process, `equic gateway run --metrics` for its own.
+//! Metrics of a gateway for Prometheus, over HTTP. `equic gateway metrics` serves those of a
+//! gateway in any process, `equic gateway run --metrics` those of its own.
 //!
-//! * [`source`]: finding the gateway, and again when it was replaced; [`families`]: what it says, as
-//!   families of metrics; [`server`]: HTTP, bounded against whoever connects.
+//! * [`source`] finds the gateway, and finds it again after it was replaced.
+//! * [`families`] converts the gateway's state to families of metrics.
+//! * [`server`] is the HTTP server, with limits against hostile clients.
 //!
-//! There are no series per source: their number is the attackers' to choose, and Prometheus keeps every
-//! label value it has ever seen. `equic gateway watch` and `sources` show sources.
+//! There are no series per source, because attackers control the number of sources, and Prometheus
+//! keeps every label value it has ever seen. `equic gateway watch` and `sources` show sources.
 //!
 //! The crate `prometheus` writes the text format 0.0.4, which `promtool check metrics` reads. hyper
-//! serves it: HTTP/1, one request per connection.
+//! serves it over HTTP/1, one request per connection.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -28,7 +29,8 @@ mod source;
 
 use source::{Source, Tell};
 
-/// Tells Prometheus about a gateway that another process runs; waits for it while there is none.
+/// Serves metrics to Prometheus about a gateway that another process runs. Waits while no such
+/// gateway runs.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
@@ -44,7 +46,7 @@ pub(crate) struct Args {
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON lines (schema equic.gateway.metrics/1)
+    /// Print JSON lines (schema equic.gateway.metrics/1)
     #[arg(long)]
     json: bool,
 }
@@ -65,11 +67,12 @@ pub(super) fn run(args: &Args) -> Done {
     })
 }
 
-/// Error of the last reading of a gateway, for whoever reports conditions; none: it succeeded.
+/// Error of the last reading of a gateway, or `None` if it succeeded. `gateway run` reports it as a
+/// condition.
 pub(super) type LastError = Arc<Mutex<Option<String>>>;
 
-/// Answers Prometheus about a gateway of this process as long as the runtime lives; inside a runtime.
-/// Gives where it can be seen whether scrapes fail, and why.
+/// Serves metrics about a gateway of this process until the runtime ends. Must be called inside a
+/// runtime. Returns the handle that holds the error of the last scrape.
 pub(super) fn start(
     listener: TcpListener,
     control: &Control,
@@ -84,8 +87,8 @@ pub(super) fn start(
     Ok(trouble)
 }
 
-/// Says on standard error when readings begin to fail, when the reason is another one, and when they
-/// succeed again.
+/// Returns a function that prints to standard error when readings start to fail, when the reason
+/// changes, and when they succeed again.
 fn notices() -> Tell {
     let last = Mutex::new(None::<String>);
     Box::new(move |what| {
@@ -104,20 +107,20 @@ fn notices() -> Tell {
     })
 }
 
-/// A place to answer on.
+/// Opens the listening socket.
 ///
 /// # Errors
-/// The address is taken, or not this machine's.
+/// The address is in use, or it is not an address of this machine.
 pub(super) fn bind(listen: SocketAddr) -> Done<TcpListener> {
     let failed = |error: std::io::Error| {
         let mend = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 "another process listens there (`ss -ltnp` lists them): choose another port"
             }
-            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address here",
+            std::io::ErrorKind::AddrNotAvailable => "no interface here has this address",
             _ => "choose another address or port",
         };
-        Failure::because(format_args!("cannot answer on {listen}"), error).mend(mend)
+        Failure::because(format_args!("cannot listen on {listen}"), error).mend(mend)
     };
     let listener = TcpListener::bind(listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;

@@ -1,8 +1,8 @@
-//! The HTTP side: GET and HEAD of three pages, for clients that may be slow, hostile or many.
+//! The HTTP server: GET and HEAD for three pages. Clients may be slow, hostile or numerous.
 //!
-//! One request per connection; a connection has ten seconds in all; there are at most 32, and one
-//! more ends the oldest, so that clients that hold on keep nobody out. Reading the gateway happens on
-//! a thread of its own, once for all who ask at the same time.
+//! A connection serves one request and ends after ten seconds at the latest. There are at most 32
+//! connections. One more ends the oldest, so that idle clients cannot lock out others. A separate
+//! thread reads the gateway, once for all clients that ask at the same time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,19 +20,19 @@ use tokio::task::JoinHandle;
 
 use super::source::{Health, Source};
 
-/// Most connections at a time: one more ends the oldest.
+/// Maximum number of simultaneous connections. One more ends the oldest.
 const CONNECTIONS: usize = 32;
-/// Longest life of a connection.
+/// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause when no connection can be accepted: descriptors may come back.
+/// Pause after accept(2) failed, for example because no file descriptor was free.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most bytes of a request's line and headers.
+/// Maximum size of a request line with its headers, in bytes.
 const REQUEST_HEAD: usize = 16 * 1024;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const INDEX: &str = "<!doctype html><title>eQUIC gateway</title><h1>eQUIC gateway</h1>\
     <p><a href=\"/metrics\">Metrics</a>, <a href=\"/healthz\">health</a></p>\n";
 
-/// Answers until the runtime ends.
+/// Serves requests until the runtime ends.
 pub(super) async fn serve(listener: TcpListener, source: Source) {
     let source = Arc::new(source);
     let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
@@ -40,8 +40,8 @@ pub(super) async fn serve(listener: TcpListener, source: Source) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // The next scrape that succeeds ends it.
-                source.tell(&format!("no connection can be accepted: {error}"));
+                // The next successful scrape clears this condition.
+                source.tell(&format!("cannot accept connections: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -60,12 +60,12 @@ async fn connection(stream: TcpStream, source: Arc<Source>) {
     let service = service_fn(move |request| answer(request, Arc::clone(&source)));
     let serving = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
-        // A client may end its half of the connection after the request, as `nc -N` does.
+        // A client may close its sending side after the request, as `nc -N` does.
         .half_close(true)
         .max_buf_size(REQUEST_HEAD)
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(stream), service);
-    // However it ends, the client is the only one whom it concerns.
+    // The result is ignored, because an error only affects this client.
     let _ = tokio::time::timeout(PATIENCE, serving).await;
 }
 
@@ -82,7 +82,7 @@ async fn answer(
         "/metrics" => metrics(source).await,
         "/healthz" => healthz(source).await,
         "/" => page(StatusCode::OK, "text/html; charset=utf-8", INDEX),
-        _ => page(StatusCode::NOT_FOUND, PLAIN, "not here: /metrics is\n"),
+        _ => page(StatusCode::NOT_FOUND, PLAIN, "not found: the metrics are at /metrics\n"),
     })
 }
 
@@ -90,7 +90,7 @@ async fn metrics(source: Arc<Source>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.text()).await {
         Ok(Ok(text)) => page(StatusCode::OK, prometheus::TEXT_FORMAT, text),
         Ok(Err(failure)) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{failure}\n")),
-        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the reading failed\n"),
+        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "reading the gateway failed\n"),
     }
 }
 
@@ -99,12 +99,12 @@ async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.health()).await {
         Ok(Health::Well) => page(StatusCode::OK, PLAIN, "ok\n"),
         Ok(Health::Gone) => unavailable("no gateway runs\n".to_owned()),
-        Ok(Health::Unreadable(why)) => unavailable(format!("it cannot be read: {why}\n")),
-        Err(_) => unavailable("the reading failed\n".to_owned()),
+        Ok(Health::Unreadable(why)) => unavailable(format!("the gateway cannot be read: {why}\n")),
+        Err(_) => unavailable("reading the gateway failed\n".to_owned()),
     }
 }
 
-/// hyper leaves the body of an answer to HEAD out.
+/// Builds a response. hyper omits the body for HEAD requests.
 fn page(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

@@ -1,4 +1,5 @@
-//! The gateway that is told of: one of this process, or whichever runs under a name.
+//! Finds the gateway that the metrics describe: the one of this process, or another one that is
+//! selected by name.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,34 +9,34 @@ use equic_gateway::{Control, Error};
 use super::families::{self, Memory};
 use crate::failure::Done;
 
-/// A reading that is younger than this is given again: many requests cost no more than one.
+/// Maximum age of a cached reading. Within this time, any number of requests cost only one reading.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Source of the metrics. All reading goes through one lock, one at a time.
+/// Source of the metrics. One lock serialises all readings.
 pub(super) struct Source {
     whose: Whose,
     state: Mutex<State>,
-    /// Is told of every reading: what is wrong with it, or that nothing is.
+    /// Called after every reading, with its error or with `None`.
     tell: Tell,
 }
 
-/// Takes what is wrong with a reading; none: nothing.
+/// A function that receives the error of a reading, or `None` if the reading succeeded.
 pub(super) type Tell = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Condition of the gateway that metrics are about.
+/// Condition of the gateway that the metrics describe.
 pub(super) enum Health {
-    /// It runs and can be read.
+    /// The gateway runs and can be read.
     Well,
-    /// There is none.
+    /// There is no gateway.
     Gone,
-    /// It is there and cannot be read: why.
+    /// The gateway runs but cannot be read, for the reason given.
     Unreadable(String),
 }
 
 enum Whose {
     /// This process's.
     Own,
-    /// Whichever runs and matches.
+    /// Any running gateway that matches the selector.
     Selected(Option<String>),
 }
 
@@ -47,16 +48,16 @@ struct State {
 }
 
 impl Source {
-    /// A gateway of this process.
+    /// Returns a source for a gateway of this process.
     pub(super) fn of(control: Control, tell: Tell) -> Source {
         let state = State { control: Some(control), ..State::default() };
         Source { whose: Whose::Own, state: Mutex::new(state), tell }
     }
 
-    /// A gateway of another process, which need not run yet.
+    /// Returns a source for a gateway of another process, which may start later.
     ///
     /// # Errors
-    /// This process may not look into gateways, so that waiting would be in vain.
+    /// This process has no permission to read gateways, so that waiting could never succeed.
     pub(super) fn find(selector: Option<String>, tell: Tell) -> Done<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),
@@ -69,7 +70,8 @@ impl Source {
         Ok(Source { whose: Whose::Selected(selector), state: Mutex::new(state), tell })
     }
 
-    /// The exposition. Blocks for as long as reading takes: tens of milliseconds with full tables.
+    /// Returns the metrics as text. Blocks while it reads the gateway, which takes tens of
+    /// milliseconds if the tables are full.
     pub(super) fn text(&self) -> Done<String> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &state.last
@@ -92,12 +94,12 @@ impl Source {
         }
     }
 
-    /// Reports trouble that keeps scrapes from being answered.
+    /// Reports a problem that prevents scrapes from being answered.
     pub(super) fn tell(&self, what: &str) {
         (self.tell)(Some(what));
     }
 
-    /// Whether the gateway is there, and whether a scrape would succeed now.
+    /// Returns whether the gateway runs, and whether a scrape would succeed now.
     pub(super) fn health(&self) -> Health {
         match self.text() {
             Err(failure) => Health::Unreadable(failure.to_string()),
@@ -109,7 +111,8 @@ impl Source {
         }
     }
 
-    /// Lets go of a gateway that has ended, whose maps would stay in memory, and looks for its successor.
+    /// Closes the handle of a gateway that has ended, because its maps would otherwise stay in
+    /// memory. Then looks for its successor.
     fn look(&self, state: &mut State) {
         if state.control.as_ref().is_some_and(|control| !control.is_loaded().unwrap_or(true)) {
             state.control = None;

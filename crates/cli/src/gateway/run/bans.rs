@@ -1,5 +1,6 @@
-//! Bans while a gateway runs: looks at who was refused, decides with [`equic_gateway::ban`], writes
-//! the deny list, tells of it, and keeps a file where one is wanted.
+//! Bans while a gateway runs. Reads which sources were refused, decides with
+//! [`equic_gateway::ban`], writes the deny list, reports changes, and saves the bans to a file if
+//! one is configured.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,16 +12,18 @@ use serde_json::json;
 use super::health::{Health, unix_ms};
 use crate::output::Journal;
 
-/// Time between two looks; longer where one look takes long, see [`REST`].
+/// Time between two looks at refusals. It is longer if a look takes long, see [`REST`].
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause before the next look as a multiple of the time that a look took: a tenth of a core at most.
+/// Minimum pause after a look, as a multiple of the time that the look took. This limits the looks
+/// to a tenth of a core.
 const REST: u32 = 10;
-/// Time until a file that could not be written is tried again.
+/// Time after which a failed write of the file is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Nanoseconds that the clock of the bans begins at: so far from 0 that bans of before the start have a time.
+/// Start of the clock of the bans, in nanoseconds. It is far from 0, so that bans from before the
+/// start also have a positive time.
 const EPOCH_NS: u64 = 1 << 60;
 
-/// Bans of the gateway's sources, kept and carried out.
+/// Decides on bans of the gateway's sources, and carries them out.
 pub(super) struct BanKeeper {
     policy: BanConfig,
     bans: Bans,
@@ -29,17 +32,18 @@ pub(super) struct BanKeeper {
     began: Instant,
     next: Instant,
     refused: Option<u64>,
-    /// Bans have changed since the file was written.
+    /// Whether bans have changed since the file was written.
     unsaved: bool,
-    /// There is a file that could not be read, and could not be moved out of the way either.
+    /// Whether there is a file that could neither be read nor moved away. It must not be
+    /// overwritten.
     in_the_way: bool,
     save_at: Instant,
-    /// Whether the last look was a dry run, which bans nobody.
+    /// Whether the last look was a dry run, in which no bans are written to the deny list.
     dry: bool,
 }
 
 impl BanKeeper {
-    /// Takes over the bans on the deny list (of a process before this one) and in the file.
+    /// Takes over the bans in the file, and those that a previous process left on the deny list.
     pub(super) fn new(
         policy: &BanConfig,
         control: &Control,
@@ -61,7 +65,7 @@ impl BanKeeper {
             dry: policy.dry_run || control.settings().dry_run,
         };
         let now = keeper.now();
-        // Lists may be long: walked only where there are bans.
+        // Lists may be long, so walk them only if they contain bans.
         let bans = control.list_counts().map_or(u64::MAX, |counts| counts.bans);
         let there = if bans == 0 { Vec::new() } else { control.lists().unwrap_or_default() };
         for entry in there {
@@ -117,7 +121,7 @@ impl BanKeeper {
         }
     }
 
-    /// Goes by another policy from now on.
+    /// Replaces the policy from now on.
     pub(super) fn set_policy(&mut self, policy: &BanConfig) {
         self.bans.set_policy(policy);
         if policy.state != self.policy.state {
@@ -127,7 +131,7 @@ impl BanKeeper {
         self.save_at = Instant::now();
     }
 
-    /// Ends all bans: there are to be none any more.
+    /// Removes all bans, because the new configuration disables them.
     pub(super) fn end(mut self, control: &Control, journal: &Journal) {
         let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
         for prefix in active {
@@ -135,7 +139,7 @@ impl BanKeeper {
         }
     }
 
-    /// The policy that it goes by.
+    /// Returns the policy in force.
     pub(super) fn rules(&self) -> &BanConfig {
         self.bans.policy()
     }
@@ -154,23 +158,25 @@ impl BanKeeper {
         EPOCH_NS + nanos(self.began.elapsed())
     }
 
-    /// Looks for refusals, decides about bans and carries them out, when it is time.
+    /// Looks for refusals, decides about bans and carries them out, if a look is due.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {
             return;
         }
         let began = Instant::now();
-        // Bans of a gateway in a dry run would begin to bite in the middle when that ends.
+        // A gateway in a dry run must not write bans either. They would take effect halfway through
+        // their time when the dry run ends.
         let dry = self.policy.dry_run || control.settings().dry_run;
         if std::mem::replace(&mut self.dry, dry) && !dry {
-            // Bans of the dry run were never on the deny list.
+            // Bans of the dry run were never on the deny list, so start without them.
             let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
             for prefix in active {
                 self.bans.pardon(prefix);
             }
         }
         let trouble = self.observe(dry, control, journal, health).err();
-        let trouble = trouble.map(|error| format!("cannot look at who was refused: {error}"));
+        let trouble =
+            trouble.map(|error| format!("cannot read which sources were refused: {error}"));
         health.note(journal, "ban evidence", Level::Warning, trouble.as_deref());
         let now = self.now();
         for prefix in self.bans.ended(now) {
@@ -201,8 +207,7 @@ impl BanKeeper {
         self.refused = Some(refused);
         let blind = (evicted > seen.entries / 2).then(|| {
             format!(
-                "{evicted} sources were pushed out of their table within a second or so: one that \
-                 should be banned may go unseen; raise `gateway.sources`"
+                "{evicted} sources were evicted from their table within about a second, so the gateway may miss sources to ban: raise `gateway.sources`"
             )
         });
         health.note(journal, "ban watch", Level::Warning, blind.as_deref());
@@ -257,7 +262,7 @@ impl BanKeeper {
                 self.totals.spared += 1;
                 self.bans.spare(ban.prefix, self.now());
                 journal.entry(
-                    format_args!("not banned: {}, which an operator has listed", ban.prefix),
+                    format_args!("not banned: {}, because an operator has listed it", ban.prefix),
                     || json!({ "event": "spared", "prefix": ban.prefix }),
                 );
             }
@@ -269,9 +274,9 @@ impl BanKeeper {
         }
     }
 
-    /// Checks whether an operator has taken bans off, or allowed the prefixes they are about.
+    /// Checks whether an operator has removed bans or allowed the banned prefixes.
     fn check(&mut self, control: &Control, journal: &Journal) {
-        // An entry about to end may have ended for the kernel already.
+        // Ignore bans that end soon, because the kernel may have removed their entries already.
         let soon = self.now() + nanos(2 * LOOK);
         let active: Vec<IpNet> =
             self.bans.active().filter(|(_, until, _)| *until > soon).map(|(p, ..)| p).collect();
@@ -291,7 +296,7 @@ impl BanKeeper {
                 (Ok(None), Ok(_)) => {
                     self.lift(prefix, "forgotten by an operator", control, journal)
                 }
-                // An entry that cannot be read says nothing of the ban.
+                // If the entry cannot be read, the ban stays.
                 _ => {}
             }
         }
@@ -300,7 +305,7 @@ impl BanKeeper {
     fn lift(&mut self, prefix: IpNet, why: &str, control: &Control, journal: &Journal) {
         let ours = |entry: equic_gateway::ListEntry| entry.origin == Origin::Ban;
         if control.entry(prefix).is_ok_and(|entry| entry.is_some_and(ours)) {
-            // An entry that cannot be removed ends by itself.
+            // If the entry cannot be removed, it expires anyway.
             let _ = control.forget(prefix);
         }
         self.bans.pardon(prefix);
@@ -309,13 +314,13 @@ impl BanKeeper {
         said_unban(journal, prefix, why);
     }
 
-    /// Writes the file now, if something has changed: it is the last chance.
+    /// Writes the file now if something has changed, because the process is about to end.
     pub(super) fn save_now(&mut self, journal: &Journal, health: &mut Health) {
         self.save_at = Instant::now();
         self.save(journal, health);
     }
 
-    /// Writes the file, if there is one and something has changed.
+    /// Writes the file if one is configured and something has changed.
     fn save(&mut self, journal: &Journal, health: &mut Health) {
         let Some(path) = &self.policy.state else { return health.clear(journal, "ban state") };
         if !self.unsaved || Instant::now() < self.save_at {

@@ -1,8 +1,9 @@
-//! Notices what was changed, by whomever: settings, lists, the servers that feed the gateway.
+//! Reports changes of the gateway by any process: settings, lists, and the servers that feed it.
 //!
-//! Other processes change a gateway by storing into its maps, so nobody is told: what is there is
-//! compared with what was there at the last look. Lists may be long; whoever changes them writes that
-//! down, and it is read. Who it was, the other processes write down themselves ([`Control::audit`]).
+//! Other processes change a gateway by writing to its maps, and nothing notifies this process. So
+//! it compares the current state with the state at the last look. Lists may be long, so a process
+//! that changes them also increases a mark, and only the mark is compared. Each process also writes
+//! an audit record of its own changes ([`Control::audit`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,19 +14,19 @@ use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// A gateway as it was at the last look.
+/// State of a gateway at the last look.
 pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
     lists: ListMark,
     servers: BTreeMap<(u32, u32), String>,
-    /// Number of the next change that its process writes down.
+    /// Number of the next audit record to read.
     audited: u64,
-    /// Services with adaptive Retry.
+    /// State of the services with adaptive Retry, by name.
     adaptive: BTreeMap<String, Adaptive>,
 }
 
 impl Changes {
-    /// The gateway as it is now: only what changes from here on is told.
+    /// Records the current state. Only later changes are reported.
     pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),
@@ -36,7 +37,7 @@ impl Changes {
         }
     }
 
-    /// Tells what is different from the last look.
+    /// Reports the differences from the last look.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
         self.look_at_audit(control, journal);
         self.look_at_settings(control, journal, by);
@@ -45,12 +46,13 @@ impl Changes {
         self.look_at_adaptive(control, journal);
     }
 
-    /// The lists were changed by this process, which has told of it.
+    /// Records the current lists without a report, because this process changed them and has
+    /// already reported that.
     pub(super) fn know_lists(&mut self, control: &Control) {
         self.lists = control.list_mark();
     }
 
-    /// Tells who changed what, as the processes have written it down.
+    /// Reports who changed what, from the audit records of other processes.
     fn look_at_audit(&mut self, control: &Control, journal: &Journal) {
         let (entries, next) = control.audit(self.audited);
         let lost = next.saturating_sub(self.audited).saturating_sub(entries.len() as u64);
@@ -92,8 +94,8 @@ impl Changes {
         self.settings = now;
     }
 
-    /// Tells which services began to ask for proof of addresses, and which are calm again. One that did both
-    /// since the last look is told of, too.
+    /// Reports which services began to require address validation, and which stopped. A service
+    /// that did both since the last look is reported too.
     fn look_at_adaptive(&mut self, control: &Control, journal: &Journal) {
         let now = adaptive(control);
         for (service, state) in &now {
@@ -101,7 +103,7 @@ impl Changes {
             let began = state.began != was.began;
             let tell = |asking: bool| {
                 let what = if asking {
-                    "asks clients for proof of their addresses: too many come without"
+                    "requires clients to validate their address: too many connect without"
                 } else {
                     "is calm again: clients need not validate their address"
                 };
@@ -175,7 +177,7 @@ impl Changes {
     }
 }
 
-/// The name of a user, or its number.
+/// Returns the name of a user, or the number if it has no name.
 fn user(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
@@ -187,7 +189,7 @@ fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Everything that can be set, by its key.
+/// Returns the current value of every setting, by its key.
 fn settings(control: &Control) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let gateway = serde_json::to_value(control.settings()).unwrap_or_default();
@@ -203,7 +205,7 @@ fn settings(control: &Control) -> BTreeMap<String, Value> {
     all
 }
 
-/// Services with adaptive Retry, by name.
+/// Returns the services with adaptive Retry, by name.
 fn adaptive(control: &Control) -> BTreeMap<String, Adaptive> {
     let states = control.adaptive();
     let names = control.service_names();

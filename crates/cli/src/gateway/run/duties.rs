@@ -1,5 +1,5 @@
-//! Duties of a running gateway beside its events: interfaces, bans, changes by others, its
-//! configuration file, and reporting its condition.
+//! Periodic duties of a running gateway: interfaces, bans, changes by other processes, its
+//! configuration file, and the report of its condition.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -19,43 +19,46 @@ use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
-/// Reads the configuration as it is now, with what the command line lays over it.
+/// A function that reads the current configuration and applies the command line on top.
 pub(super) type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
 
-/// Source of the configuration, and the means to read it again.
+/// Where the configuration comes from, and how to read it again.
 pub(super) struct Source<'a> {
-    /// The file; none: everything was on the command line, and there is nothing to reload.
+    /// The configuration file, or `None` if everything was given on the command line. Without a
+    /// file, a reload is not possible.
     pub file: Option<String>,
     /// Reads it.
     pub configure: Configure<'a>,
-    /// True if the process ends when the last interface has vanished.
+    /// Whether the process ends when the last interface has disappeared.
     pub once: bool,
 }
 
 impl Source<'_> {
-    /// Fingerprint of the file as it is now; 0: there is none.
+    /// Returns the fingerprint of the current file, or 0 if there is no file.
     pub(super) fn fingerprint(&self) -> u64 {
         self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
     }
 
-    /// Notes that the file is in force, if it is still what it was before it was read.
+    /// Records that the file is in force. `before` is its fingerprint from before it was read. If
+    /// the file has changed since then, no file is recorded.
     pub(super) fn note(&self, before: u64, control: &Control) {
         let same = self.fingerprint() == before;
         control.note_config(if same { before } else { 0 });
     }
 }
 
-/// News of what others do, which are asked for at every look.
+/// What other processes and the kernel have changed, read at every look.
 pub(super) struct Watched {
-    /// Changes by other processes, told from where they were looked at first.
+    /// Changes by other processes since the first look.
     pub changes: Changes,
-    /// Failures of scrapes.
+    /// The error of the last scrape, if it failed.
     pub scrapes: LastError,
-    /// What happens to interfaces; none: the kernel does not tell, and they are only looked at.
+    /// The kernel's notifications about interfaces, or `None` if they are not available and
+    /// interfaces are only polled.
     pub links: Option<Links>,
 }
 
-/// Duties of a gateway that runs, and what they remember from one look to the next.
+/// Duties of a running gateway, and the state that they keep from one look to the next.
 pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,
@@ -69,11 +72,11 @@ pub(super) struct Duties<'a> {
     published: Option<(Report, Instant)>,
 }
 
-/// Greatest age of a report before it is written again.
+/// Maximum age of a report before it is written again.
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
-    /// Looks after a gateway that is attached already.
+    /// Creates the duties for a gateway that is attached already.
     pub(super) fn new(
         gateway: &'a Gateway,
         config: Config,
@@ -104,12 +107,13 @@ impl<'a> Duties<'a> {
         duties
     }
 
-    /// Whether SIGHUP makes the gateway read its configuration again.
+    /// Returns whether SIGHUP makes the gateway read its configuration again.
     pub(super) fn reloads(&self) -> bool {
         self.source.file.is_some()
     }
 
-    /// Looks after the interfaces, of which something was heard. Why it is to end, if it is.
+    /// Updates the interfaces after a notification from the kernel. Returns the reason if the
+    /// gateway must end.
     pub(super) fn look_at_interfaces(&mut self, journal: &Journal) -> Option<&'static str> {
         let gone = self.watched.links.as_ref().map(Links::hear).unwrap_or_default();
         self.interfaces.look(self.gateway, &self.control, &gone, journal);
@@ -124,7 +128,7 @@ impl<'a> Duties<'a> {
         }
     }
 
-    /// Waits until something happens to an interface.
+    /// Waits for the next notification about an interface.
     pub(super) async fn news_of_interfaces(&self) {
         match &self.watched.links {
             Some(links) => links.ready().await,
@@ -132,7 +136,7 @@ impl<'a> Duties<'a> {
         }
     }
 
-    /// Looks after everything that is due. Why it is to end, if it is.
+    /// Carries out all duties that are due. Returns the reason if the gateway must end.
     pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
         let why = self.look_at_interfaces(journal);
         if let Some(bans) = &mut self.bans {
@@ -147,7 +151,7 @@ impl<'a> Duties<'a> {
             self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
         }
         let unknown = (!self.control.knows_addresses()).then_some(
-            "the gateway could not read the addresses of this host: it answers clients of any address until it can",
+            "the gateway could not read the addresses of this host, so it answers packets to any address until it can",
         );
         self.health.note(journal, "addresses", Level::Warning, unknown);
         self.look_at_pins(journal);
@@ -161,9 +165,10 @@ impl<'a> Duties<'a> {
         why
     }
 
-    /// Notes whether what is pinned can still be found where it was pinned.
+    /// Warns if a pin of this gateway no longer exists.
     fn look_at_pins(&mut self, journal: &Journal) {
-        // A successor gives the names to its own program, and `detach` takes them away.
+        // After a takeover, the pins belong to the successor's program. `detach` removes the pins
+        // on purpose.
         let attached = self.gateway.interfaces().is_ok_and(|on| !on.is_empty());
         let ours = attached && self.gateway.taken_over().is_none();
         let missing = if ours { self.gateway.missing_pins() } else { Vec::new() };
@@ -178,10 +183,11 @@ impl<'a> Duties<'a> {
         self.health.note(journal, "pins", Level::Warning, lost.as_deref());
     }
 
-    /// Reads the configuration again: everything, or nothing and why, which it returns.
+    /// Reads the configuration again and applies all of it, or nothing if it has an error. Returns
+    /// the result as text.
     pub(super) fn read_again(&mut self, journal: &Journal) -> String {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
-        // Changes by others are told first, or they would be told as changes by the reload.
+        // Report changes by others first. Otherwise they would appear as changes by the reload.
         self.watched.changes.look(&self.control, journal, "another process");
         let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
@@ -202,7 +208,7 @@ impl<'a> Duties<'a> {
             }
             Err(failure) => (false, failure.to_string().lines().map(str::to_owned).collect()),
         };
-        let text = if ok { "configuration read again" } else { "configuration NOT read again" };
+        let text = if ok { "configuration reloaded" } else { "configuration NOT reloaded" };
         let told = format!("{text}\n  {}", lines.join("\n  "));
         let data = || json!({ "event": "reload", "ok": ok, "number": number, "lines": lines });
         if ok {
@@ -212,7 +218,7 @@ impl<'a> Duties<'a> {
         }
         let trouble = (!ok).then(|| {
             format!(
-                "the configuration file is not in force, the one before still is: {}",
+                "the configuration file could not be applied, so the previous configuration stays in force: {}",
                 lines.join("; ")
             )
         });
@@ -223,7 +229,7 @@ impl<'a> Duties<'a> {
         told
     }
 
-    /// A configuration whose settings and lists are in force already.
+    /// Takes over the rest of a new configuration, whose settings and lists are in force already.
     fn take(&mut self, new: Config, journal: &Journal) {
         self.watched.changes.look(&self.control, journal, "reload");
         self.watched.changes.know_lists(&self.control);
@@ -245,7 +251,7 @@ impl<'a> Duties<'a> {
         self.config = new;
     }
 
-    /// Saves the state that is to be kept beyond the end.
+    /// Saves the state that must survive the end of the process.
     pub(super) fn finish(&mut self, journal: &Journal) {
         if let Some(bans) = &mut self.bans {
             bans.save_now(journal, &mut self.health);
@@ -260,7 +266,7 @@ impl<'a> Duties<'a> {
             reload: self.reload.clone(),
             bans: self.bans.as_ref().map(BanKeeper::totals),
             ban_rules: self.bans.as_ref().map(|bans| bans.rules().clone()),
-            // The rest is filled in where it is published.
+            // The remaining fields are set where the report is published.
             ..Report::default()
         };
         let fresh = self
@@ -272,7 +278,7 @@ impl<'a> Duties<'a> {
             report.written_ms = unix_ms();
             if let Err(error) = self.control.publish(&report) {
                 journal.warning(
-                    format_args!("cannot say how it is: {error}"),
+                    format_args!("cannot write the status report: {error}"),
                     || json!({ "event": "trouble", "about": "report", "what": error.to_string() }),
                 );
             }

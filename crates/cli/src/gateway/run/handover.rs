@@ -1,5 +1,5 @@
-//! Taking over, being taken over, and what stays behind: the flags `--pin`, `--socket`, `--user`, and
-//! the end of a run.
+//! Taking over a gateway, handing it over, and leaving it pinned: the flags `--pin`, `--socket` and
+//! `--user`, and the end of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::failure::Done;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
 
-/// Directory in which gateways are pinned unless another one is given.
+/// Default directory for pinned gateways.
 const PINS: &str = "/sys/fs/bpf/equic";
 
-/// Owner of the gateway, and the processes that may feed it.
+/// Flags for the owner of the gateway, and for the processes that may feed it.
 #[derive(clap::Args)]
 pub(super) struct Handover {
     /// Keep protecting when this process ends: pin the program in this directory of a BPF file
@@ -34,7 +34,7 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// Lays the flags over a configuration.
+    /// Applies the flags on top of a configuration.
     pub(super) fn apply(&self, config: &mut Config) -> Done {
         if let Some(pin) = &self.pin {
             let usual = || Path::new(PINS).join(config.gateway.name.replace('.', "_"));
@@ -52,10 +52,11 @@ impl Handover {
         Ok(())
     }
 
-    /// Opens the socket and gives up what is not needed any more. From here on threads may start.
+    /// Opens the socket, then drops the privileges that are no longer needed. Threads may only
+    /// start after this call.
     pub(super) fn settle(&self, running: &Running, config: &Config) -> Done<Option<SocketHost>> {
         let control = running.gateway.control();
-        // Ledgers that are there are looked at while that is permitted.
+        // Open the existing ledgers now, because this process will not be permitted to do so later.
         control.ledgers()?;
         let socket = &config.gateway.socket;
         let prepared = match socket {
@@ -63,7 +64,7 @@ impl Handover {
             None => None,
         };
         if let (Some(user), Some(keys)) = (&self.user, &config.gateway.retry_keys) {
-            // It is that user who will replace it.
+            // The process will run as this user when it replaces the file.
             privileges::give(Path::new(keys), user)?;
         }
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
@@ -75,17 +76,17 @@ impl Handover {
     }
 }
 
-/// Text that `announce` adds about the pins and about the process taken over from.
+/// Returns the part of the start message about pins and about the process that was taken over from.
 pub(super) fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
-        let alive = if taken.owner.alive { ", which runs and will leave" } else { "" };
+        let alive = if taken.owner.alive { ", which is running and will end" } else { "" };
         let program =
             if taken.replaced { ", with another program in place of the old one" } else { "" };
         text += &format!("taken over from process {}{alive}{program}\n", taken.owner.pid);
         for number in &taken.moved {
             text += &format!(
-                "taken off interface number {number}, which was moved to another network namespace\n"
+                "detached from interface number {number}, which was moved to another network namespace\n"
             );
         }
     }
@@ -99,21 +100,23 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
     text
 }
 
-/// Text that says how the gateway is ended.
+/// Returns the text that says how to end the gateway.
 pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
-        Some(_) => format!("`equic gateway detach --gateway {}` takes it off", config.gateway.name),
-        None => "Ctrl-C takes it off".to_owned(),
+        Some(_) => format!("`equic gateway detach --gateway {}` detaches it", config.gateway.name),
+        None => "Ctrl-C detaches it".to_owned(),
     }
 }
 
-/// Text that names the process that looks after the gateway now; none if it is still this one.
+/// Returns a text that names the process that took the gateway over, or `None` if this process
+/// still manages it.
 pub(super) fn successor(running: &Running) -> Option<String> {
     let owner = running.gateway.taken_over()?;
     Some(format!("process {} has taken over", owner.pid))
 }
 
-/// Ends this process's part; the rest stays if it is pinned. Says so.
+/// Ends this process's part in the gateway and prints what happens next. A pinned gateway
+/// continues.
 pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Journal) {
     let pin = running.gateway.pinned_at().map(|path| path.display().to_string());
     let taken = running.gateway.taken_over().is_some();
@@ -124,12 +127,13 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
         other => drop(other),
     }
     if pin.is_some() && !stays {
-        // Nothing is protected any more: no pin may make it look otherwise.
+        // The gateway no longer protects anything, so no pin may suggest that it does.
         let _ = running.gateway.unpin();
     }
     let name = running.gateway.control().name();
     if !stays {
-        // Not by closing links alone: somebody who looks at one may hold it for a moment.
+        // Detach explicitly: closing the links is not enough, because another process that inspects
+        // a link may hold it open for a moment.
         for one in running.gateway.attached() {
             running.gateway.detach_index(one.ifindex);
         }

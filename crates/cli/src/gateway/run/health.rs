@@ -1,8 +1,8 @@
-//! Conditions that are not as they should be: each is told once when it begins and once when it is
-//! over, and shown by `status` in between.
+//! Conditions that need attention. Each is reported once when it begins and once when it ends.
+//! `status` shows it in between.
 //!
-//! Whatever looks after a part of the gateway calls [`Health::set`] and [`Health::clear`], each as
-//! often as it likes, under a name of its own.
+//! Each part of `gateway run` calls [`Health::set`] and [`Health::clear`] under a name of its own.
+//! It may repeat these calls without effect.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,14 +12,15 @@ use serde_json::json;
 
 use crate::output::Journal;
 
-/// The conditions, by what they are about.
+/// Conditions by their subject.
 #[derive(Default)]
 pub(super) struct Health {
     conditions: BTreeMap<String, Condition>,
 }
 
 impl Health {
-    /// Notes that something is not as it should be. It is told once, and again when level or message change.
+    /// Records that something needs attention. Reports it once, and again if the level or the
+    /// message changes.
     pub(super) fn set(&mut self, journal: &Journal, about: &str, level: Level, message: &str) {
         let since_ms = match self.conditions.get(about) {
             Some(old) if old.message == message && old.level == level => return,
@@ -35,7 +36,7 @@ impl Health {
         self.conditions.insert(about.to_owned(), condition);
     }
 
-    /// Notes that something is as it should be. It is told if it was not until now.
+    /// Records that a subject is in order. Reports this if it was not before.
     pub(super) fn clear(&mut self, journal: &Journal, about: &str) {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
@@ -47,8 +48,8 @@ impl Health {
         }
     }
 
-    /// Drops a condition of something that the new configuration does not have: whether it is well is
-    /// no longer looked at.
+    /// Removes a condition about something that the new configuration does not contain, because
+    /// nothing checks it any longer.
     pub(super) fn forget(&mut self, journal: &Journal, about: &str) {
         if self.conditions.remove(about).is_some() {
             journal.entry(
@@ -58,8 +59,8 @@ impl Health {
         }
     }
 
-    /// Notes a message about something, or that there is nothing to say about it: [`Health::set`] or
-    /// [`Health::clear`].
+    /// Calls [`Health::set`] if there is a message about a subject, and [`Health::clear`] if there
+    /// is none.
     pub(super) fn note(
         &mut self,
         journal: &Journal,
@@ -73,7 +74,7 @@ impl Health {
         }
     }
 
-    /// Everything that is not as it should be, the worst first.
+    /// Returns all conditions that need attention, the worst first.
     pub(super) fn conditions(&self) -> Vec<Condition> {
         let mut all: Vec<Condition> = self.conditions.values().cloned().collect();
         all.sort_by_key(|condition| (std::cmp::Reverse(condition.level), condition.since_ms));
@@ -81,7 +82,7 @@ impl Health {
     }
 }
 
-/// Milliseconds of Unix time.
+/// Returns the Unix time in milliseconds.
 pub(super) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -1,15 +1,16 @@
-//! The interfaces a gateway was told to protect, through what happens to them while it runs.
+//! Follows the interfaces that a gateway must protect while it runs.
 //!
-//! The kernel reports when one comes or goes ([`Links`](super::links::Links)), and they are looked at
-//! periodically in any case.
+//! The kernel reports when an interface appears or disappears ([`Links`](super::links::Links)). In
+//! addition, all interfaces are polled periodically.
 //!
-//! * An interface that vanishes, or moves to another network namespace, is attached to when one of its
-//!   name comes back. The program is taken off an interface that moves: the configuration is for this
-//!   namespace.
+//! * If an interface disappears or moves to another network namespace, the program is attached
+//!   again when an interface with this name appears. The program is detached from an interface that
+//!   has moved, because the configuration applies to this namespace only.
 //! * If the configured name passes to another interface, the program moves to that one.
-//! * An interface that another XDP program has taken is tried again.
-//! * An interface that an operator detached the gateway from is left alone until the next reload.
-//! * An interface that is configured under several of its names is protected under the first one.
+//! * If another XDP program is attached to an interface, the gateway keeps trying to attach.
+//! * If an operator detached the gateway from an interface, that interface is ignored until the
+//!   next reload.
+//! * If an interface is configured under several of its names, it is protected under the first one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -28,28 +29,30 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// State of an interface.
 #[derive(Clone, PartialEq, Eq)]
 enum State {
-    /// The program is on it; its number.
+    /// The program is attached to the interface with this index.
     Attached { ifindex: u32, native: bool },
-    /// There is none of that name. `moved`: the one there was is in another network namespace now.
+    /// No interface has this name. `moved` means that the interface is in another network namespace
+    /// now.
     Missing { moved: bool },
-    /// Another XDP program is on it: the error that says which.
+    /// Another XDP program is attached. Contains the error that names it.
     Taken(String),
-    /// The driver or the kernel refuses the program: its error.
+    /// The driver or the kernel rejects the program. Contains the error.
     Refused(String),
-    /// An operator took the program off.
+    /// An operator detached the program.
     Detached,
-    /// It is the interface that is also configured by this other name, and looked after under that one.
+    /// The same interface is also configured under this other name, and is managed under that name.
     SameAs(String),
 }
 
 struct Wanted {
     name: String,
     state: State,
-    /// Time of the last attempt to attach; none: there was none.
+    /// Time of the last attempt to attach, or `None` before the first attempt.
     tried: Option<Instant>,
-    /// What is wrong with an interface that the program is on, and how bad that is.
+    /// A problem of an interface to which the program is attached, and its level.
     doubt: Option<(Level, String)>,
-    /// Packets that it did not send so far, where answers can get lost on it.
+    /// Count of the packets that the interface failed to send, or `None` if answers to clients
+    /// cannot get lost on it.
     unsent: Option<Unsent>,
 }
 
@@ -60,24 +63,25 @@ impl Wanted {
     }
 }
 
-/// Packets that an interface did not send.
+/// Count of packets that an interface failed to send.
 struct Unsent {
     packets: u64,
-    /// Time at which the last ones were seen.
+    /// Time at which the count last increased.
     grew: Option<Instant>,
 }
 
-/// Time without a lost answer after which none are taken to get lost.
+/// If no answer is lost for this time, the warning about lost answers ends.
 const LOST_FOR: Duration = Duration::from_secs(60);
 
-/// The interfaces that a gateway is to protect.
+/// All interfaces that a gateway must protect.
 pub(super) struct Interfaces {
     wanted: Vec<Wanted>,
     mode: Mode,
 }
 
 impl Interfaces {
-    /// Interfaces of these names. The gateway may be attached to some already.
+    /// Creates the state for interfaces with these names. The gateway may already be attached to
+    /// some of them.
     pub(super) fn new(names: &[String], mode: Mode, gateway: &Gateway) -> Interfaces {
         let attached = gateway.attached();
         let wanted = names.iter().map(|name| {
@@ -91,9 +95,9 @@ impl Interfaces {
         Interfaces { wanted: wanted.collect(), mode }
     }
 
-    /// Protects these from now on, and no others.
+    /// Protects the interfaces with these names from now on, and no others.
     pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
-        // Such a name may be the one that stays.
+        // The first name may be removed, so a second name of the same interface is evaluated again.
         self.wanted.retain(|one| !matches!(one.state, State::SameAs(_)));
         self.rename(names);
         self.wanted.retain_mut(|one| {
@@ -115,8 +119,8 @@ impl Interfaces {
         }
     }
 
-    /// Keeps an interface that the new configuration calls by another of its names, so that it is
-    /// protected without a gap.
+    /// Keeps the program attached if the new configuration uses another name of the same interface,
+    /// so that it is protected without a gap.
     fn rename(&mut self, names: &[String]) {
         let new: Vec<String> = names
             .iter()
@@ -135,8 +139,9 @@ impl Interfaces {
         }
     }
 
-    /// Looks at what is attached, and attaches what can be. `gone`: numbers of interfaces that the kernel
-    /// says have been deleted; others may have these numbers by now.
+    /// Checks the attached interfaces, and attaches to those that are available. `gone` contains
+    /// the indices of interfaces that the kernel reported as deleted. Other interfaces may have
+    /// these indices by now.
     pub(super) fn look(
         &mut self,
         gateway: &Gateway,
@@ -152,7 +157,7 @@ impl Interfaces {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
                 match gateway.place_of(ifindex) {
-                    // Where nothing is known, nothing is changed.
+                    // If the interface cannot be looked up, nothing changes.
                     Err(_) => continue,
                     Ok(AttachmentPlace::Here) => {
                         one.examine(ifindex, self.mode, gateway, journal);
@@ -164,7 +169,7 @@ impl Interfaces {
                     }
                 }
             }
-            // An interface that has just come is not protected yet, so it does not wait for its turn.
+            // A new interface is not protected yet, so attach to it at once.
             if let Some(name) = same {
                 one.is_not_attached(State::SameAs(name));
                 continue;
@@ -177,8 +182,8 @@ impl Interfaces {
         }
     }
 
-    /// Returns the other configured name under which the interface at this place is looked after already,
-    /// or `None` if there is none.
+    /// Returns the other configured name under which this interface is already managed, or `None`
+    /// if there is no such name.
     fn same_as(&self, place: usize) -> Option<String> {
         let one = self.wanted.get(place)?;
         if matches!(one.state, State::Attached { .. } | State::Detached) {
@@ -193,18 +198,18 @@ impl Interfaces {
         self.wanted.iter().find(is_the_same).map(|other| other.name.clone())
     }
 
-    /// Whether an operator took the program off all of the interfaces.
+    /// Returns whether an operator detached the program from all interfaces.
     pub(super) fn all_detached(&self) -> bool {
         let mut own = self.wanted.iter().filter(|one| !matches!(one.state, State::SameAs(_)));
         !self.wanted.is_empty() && own.all(|one| one.state == State::Detached)
     }
 
-    /// Whether the program is on none of the interfaces, for whatever reason.
+    /// Returns whether the program is attached to no interface, for any reason.
     pub(super) fn none_attached(&self) -> bool {
         !self.wanted.iter().any(|one| matches!(one.state, State::Attached { .. }))
     }
 
-    /// Tells of the interfaces that are not as they should be.
+    /// Reports the interfaces that need attention.
     pub(super) fn tell(&self, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
         let answers = |name: &str| format!("answers {name}");
@@ -237,7 +242,7 @@ impl Interfaces {
         }
     }
 
-    /// States of the interfaces, for the report.
+    /// Returns the states of all interfaces for the report.
     pub(super) fn report(&self) -> Vec<InterfaceReport> {
         self.wanted
             .iter()
@@ -263,18 +268,17 @@ fn detail(state: &State) -> String {
         State::Attached { native: true, .. } => "native".to_owned(),
         State::Attached { native: false, .. } => "generic".to_owned(),
         State::Missing { moved: false } => {
-            "not protected: there is no such interface; it is attached to when it comes".to_owned()
+            "not protected: there is no such interface; the gateway attaches when it appears".to_owned()
         }
         State::Missing { moved: true } => {
-            "not protected: it was moved to another network namespace, where this gateway does not protect it; \
-             it is attached to when it comes back"
+            "not protected: it was moved to another network namespace, where this gateway does not protect it; the gateway attaches when it comes back"
                 .to_owned()
         }
         State::SameAs(name) => {
             format!("is another name of {name}: configure the interface by one name only")
         }
         State::Taken(why) | State::Refused(why) => {
-            format!("not protected: {why}; it is tried again every second")
+            format!("not protected: {why}; the gateway tries again every second")
         }
         State::Detached => {
             "not protected: an operator detached it; `equic gateway reload` attaches it again"
@@ -283,13 +287,14 @@ fn detail(state: &State) -> String {
     }
 }
 
-/// The index of the interface with this name or alternative name; an error if the kernel cannot be asked.
+/// Returns the index of the interface with this name or alternative name. Fails if the kernel
+/// cannot be asked.
 fn index_of(name: &str) -> std::io::Result<Option<u32>> {
     Ok(NetworkInterface::by_name(name)?.map(|interface| interface.index))
 }
 
-/// Says that packets can come to the host past an interface that is protected: by the one that it is on
-/// top of.
+/// Returns a warning if packets can bypass a protected interface, because they enter the host
+/// through the lower interface that it is stacked on.
 fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<String> {
     let stacked = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
     let kind = interface.kind.as_deref().filter(|kind| stacked.contains(kind))?;
@@ -299,8 +304,7 @@ fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<
     }
     let lower = NetworkInterface::by_index(lower).ok().flatten()?.name;
     Some(format!(
-        "is a {kind} on top of {lower}, which is not protected: Linux also takes packets to the addresses of this \
-         interface that come in by {lower}. Protect {lower} instead"
+        "is a {kind} on top of {lower}, which is not protected: Linux also accepts packets to the addresses of this interface that arrive on {lower}. Protect {lower} instead"
     ))
 }
 
@@ -316,7 +320,7 @@ impl Wanted {
         }
     }
 
-    /// Whether answers have got lost lately.
+    /// Returns whether answers were lost recently.
     fn loses_answers(&self) -> bool {
         let grew = self.unsent.as_ref().and_then(|unsent| unsent.grew);
         grew.is_some_and(|grew| grew.elapsed() < LOST_FOR)
@@ -336,9 +340,10 @@ impl Wanted {
         );
     }
 
-    /// The link has gone from the interface; `deleted`: because the interface has.
+    /// Handles the loss of the link to an interface. `deleted` means that the interface was
+    /// deleted.
     fn lost(&mut self, ifindex: u32, deleted: bool, gateway: &Gateway, journal: &Journal) {
-        // Forgets the link, whose interface may come back under the same number.
+        // Forget the link, because the interface may come back with the same index.
         gateway.detach_index(ifindex);
         let there = NetworkInterface::by_index(ifindex).ok().flatten();
         let still_there = !deleted && there.is_some();
@@ -350,7 +355,7 @@ impl Wanted {
         self.say_detached(journal, if still_there { "operator" } else { "interface gone" });
     }
 
-    /// The interface is in another network namespace.
+    /// Handles an interface that has moved to another network namespace.
     fn moved(&mut self, ifindex: u32, gateway: &Gateway, journal: &Journal) {
         gateway.detach_index(ifindex);
         self.is_not_attached(State::Missing { moved: true });
@@ -361,9 +366,10 @@ impl Wanted {
         (self.state, self.doubt, self.tried) = (state, None, None);
     }
 
-    /// Looks whether the interface that the program is on is still the one that is meant, and works.
+    /// Checks whether the attached interface is still the one with the configured name, and whether
+    /// it works.
     fn examine(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
-        // Without an answer of the kernel everything stays as it is.
+        // If the kernel does not answer, nothing changes.
         let Ok(named) = index_of(&self.name) else { return };
         if named.is_some_and(|index| index != ifindex) {
             let due = self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
@@ -376,16 +382,17 @@ impl Wanted {
         let Ok(Some(now)) = NetworkInterface::by_index(ifindex) else { return };
         self.doubt = if named.is_none() {
             let name = now.name;
-            let what = format!("is called {name} now; it is protected as before, until a restart");
+            let what = format!("is called {name} now; it stays protected until a restart");
             Some((Level::Warning, what))
         } else if !now.up {
-            Some((Level::Warning, "is down: no packet comes in by it".to_owned()))
+            Some((Level::Warning, "is down, so it receives no packets".to_owned()))
         } else {
             unprotected_below(&now, gateway).map(|what| (Level::Warning, what))
         };
     }
 
-    /// The name belongs to another interface now: the program goes there, and leaves the old one.
+    /// Handles a name that now belongs to another interface: attaches the program there and
+    /// detaches it from the old one.
     fn replaced(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
         let before = std::mem::replace(&mut self.state, State::Missing { moved: false });
         self.attach(mode, gateway, journal);
@@ -397,7 +404,7 @@ impl Wanted {
                 return;
             }
             State::Taken(why) | State::Refused(why) => why.clone(),
-            // It went away again.
+            // The other interface has disappeared again.
             State::Missing { .. } | State::Detached | State::SameAs(_) => {
                 self.state = before;
                 return;
@@ -405,8 +412,7 @@ impl Wanted {
         };
         self.state = before;
         let what = format!(
-            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; it is \
-             tried again. The interface that had the name before stays protected"
+            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; the gateway tries again. The interface that had the name before stays protected"
         );
         self.doubt = Some((Level::Error, what));
     }
@@ -416,7 +422,7 @@ impl Wanted {
         match index_of(&self.name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                // What is said of one that moved stays true until it comes back.
+                // The note that the interface has moved stays until it comes back.
                 if !matches!(self.state, State::Missing { .. }) {
                     self.state = State::Missing { moved: false };
                 }

@@ -1,4 +1,5 @@
-//! Repeated work of a running `equic gateway run`: clean up, look, tell.
+//! The main loop of `equic gateway run`: removes stale entries, carries out the periodic duties,
+//! and prints events.
 
 use std::time::{Duration, Instant};
 
@@ -13,34 +14,34 @@ use crate::gateway::attach::Running;
 use crate::output::Journal;
 use crate::signals::Signals;
 
-/// Time between two removals of dead servers' counts and expired list entries.
+/// Time between two sweeps. A sweep removes the counts of dead servers and expired list entries.
 const SWEEP: Duration = Duration::from_millis(200);
-/// Time between two looks at everything else ([`Duties::look`]) unless another one is asked for.
+/// Default time between two calls of [`Duties::look`].
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
-/// Intervals at which something is done.
+/// Intervals of the periodic work.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// Time between two looks.
+    /// Interval of [`Duties::look`].
     pub look: Duration,
-    /// Time between two summaries; none: they are not printed.
+    /// Time between two summaries, or `None` to print none.
     pub summary: Option<Duration>,
 }
 
-/// Looks after a gateway while it runs.
+/// Runs a gateway until it ends.
 pub(super) struct Keeper<'a> {
     duties: Duties<'a>,
     control: Control,
     events: Option<Events>,
     journal: Journal,
     pace: Pace,
-    /// Ledgers of dead servers that were told of.
+    /// Number of ledgers of dead servers that were reported so far.
     swept: u32,
     sweeping_fails: bool,
 }
 
 impl Keeper<'_> {
-    /// Looks after what `duties` say, at this pace.
+    /// Creates the loop for these duties and intervals.
     pub(super) fn new(
         duties: Duties<'_>,
         control: Control,
@@ -51,8 +52,8 @@ impl Keeper<'_> {
         Keeper { duties, control, events, journal, pace, swept: 0, sweeping_fails: false }
     }
 
-    /// Until a signal comes, or there is nothing left to look after; says which.
-    /// `manager` is notified of reloads.
+    /// Runs until a signal arrives or no interface is left to protect. Returns which of the two
+    /// happened. `manager` is notified of reloads.
     pub(super) async fn keep(
         &mut self,
         mut signals: Signals,
@@ -95,7 +96,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// The end: where the last word goes.
+    /// Ends the duties, and returns the journal for the last message.
     pub(super) fn finish(mut self) -> Journal {
         self.duties.finish(&self.journal);
         self.journal
@@ -105,7 +106,8 @@ impl Keeper<'_> {
         match self.control.sweep() {
             Ok(_) => {
                 self.sweeping_fails = false;
-                // The library sweeps, too: whoever was first, it is told once.
+                // The library sweeps too, so use the total count. Each ledger is then reported
+                // exactly once.
                 let total = self.control.swept().ledgers;
                 let ledgers = total - std::mem::replace(&mut self.swept, total);
                 if ledgers > 0 {
@@ -118,7 +120,7 @@ impl Keeper<'_> {
                     );
                 }
             }
-            // Once, not five times a second.
+            // Report the failure once, not at every sweep.
             Err(error) if !self.sweeping_fails => {
                 self.sweeping_fails = true;
                 self.journal.warning(
@@ -136,7 +138,7 @@ impl Keeper<'_> {
             Ok(heard) => heard.iter().for_each(|event| say(&self.journal, event)),
             Err(error) => {
                 self.journal.warning(
-                    format_args!("no more events: {error}"),
+                    format_args!("drop events are no longer reported: {error}"),
                     || json!({ "event": "trouble", "about": "events", "what": error.to_string() }),
                 );
                 self.events = None;
@@ -147,7 +149,7 @@ impl Keeper<'_> {
     fn sum_up(&self, before: &mut Sums) {
         let Ok(status) = self.control.status() else { return };
         let now = Sums::of(&status);
-        // The first tick comes at once and has nothing to compare with.
+        // The first tick comes immediately, when there is no earlier state to compare with.
         if let Some(since) = before.at.map(|at| now.instant().duration_since(at).as_secs_f64()) {
             let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.max(1e-9);
             let (packets, dropped) =
@@ -178,7 +180,7 @@ async fn due(interval: &mut Option<tokio::time::Interval>) {
     }
 }
 
-/// Totals over all services at one moment.
+/// Totals of all services at one moment.
 #[derive(Default)]
 struct Sums {
     at: Option<Instant>,

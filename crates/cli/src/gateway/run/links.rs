@@ -1,6 +1,6 @@
-//! Changes of interfaces, as the kernel reports them: rtnetlink(7), group RTMGRP_LINK.
+//! The kernel's notifications about interfaces: rtnetlink(7), group RTMGRP_LINK.
 //!
-//! A message says that it is time to look, and which interfaces have gone.
+//! A notification triggers a look at the interfaces, and names the ones that were deleted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,21 +13,23 @@ use crate::netlink::Listener;
 const HEADER: usize = 16;
 const INTERFACE: usize = 16;
 
-/// A socket that hears of interfaces of this network namespace. Takes no privilege.
+/// A socket that receives notifications about interfaces of this network namespace. It needs no
+/// privileges.
 pub(super) struct Links(Listener);
 
 impl Links {
-    /// Listens from now on; inside a runtime.
+    /// Opens the socket. Must be called inside a runtime.
     pub(super) fn open() -> io::Result<Links> {
         Listener::open(libc::RTMGRP_LINK).map(Links)
     }
 
-    /// Waits until there is something to [`Links::hear`].
+    /// Waits until [`Links::hear`] has something to read.
     pub(super) async fn ready(&self) {
         self.0.ready().await;
     }
 
-    /// Reads what there is: numbers of interfaces that have gone since the last time.
+    /// Reads all pending messages. Returns the indices of interfaces that were deleted since the
+    /// last call.
     pub(super) fn hear(&self) -> BTreeSet<u32> {
         let mut gone = BTreeSet::new();
         self.0.hear(|messages| gone.extend(vanished(messages)));
@@ -35,14 +37,14 @@ impl Links {
     }
 }
 
-/// Numbers of the interfaces that messages say are deleted.
+/// Returns the indices of the interfaces that the messages report as deleted.
 fn vanished(mut messages: &[u8]) -> Vec<u32> {
     let mut gone = Vec::new();
     while let Some(header) = messages.first_chunk::<HEADER>() {
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
         let Some(body) = messages.get(HEADER..length) else { break };
-        // Of a bridge's port (AF_BRIDGE) it means that the bridge has lost it.
+        // With AF_BRIDGE, RTM_DELLINK only means that a bridge has lost the interface as a port.
         if kind == libc::RTM_DELLINK
             && let Some(body) = body.first_chunk::<INTERFACE>()
             && i32::from(body[0]) == libc::AF_UNSPEC

@@ -1,7 +1,9 @@
-//! `equic gateway run`: load, attach, look after ([`keeper`]), leave.
+//! `equic gateway run`: loads the program, attaches it, manages the gateway ([`keeper`]), and ends
+//! it.
 //!
-//! [`duties`] is what is looked after beside events: [`interfaces`], [`bans`], [`changes`] by other
-//! processes, the configuration ([`reload`]); what is not as it should be is in [`health`].
+//! [`duties`] carries out the periodic work: [`interfaces`], [`bans`], [`changes`] by other
+//! processes, and the configuration ([`reload`]). [`health`] holds the conditions that need
+//! attention.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,8 +38,8 @@ use handover::Handover;
 use keeper::{Keeper, LOOK, Pace};
 use links::Links;
 
-/// Protects a QUIC server until Ctrl-C. When this process ends, however, the interfaces are as before,
-/// unless it is pinned.
+/// Protects a QUIC server until Ctrl-C. However this process ends, the interfaces are restored to
+/// their previous state, unless the gateway is pinned.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic gateway run -i eth0 -p 443 --max-connections 100 --new-per-source '20/s burst 40'
@@ -66,8 +68,8 @@ pub(crate) struct Args {
     /// Print a summary line at this interval [default: 10s on a terminal, else never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     summary: Option<Duration>,
-    /// Poll interfaces, lists, servers and bans at this interval [default: 500ms]; changes of
-    /// interfaces are noticed immediately
+    /// Poll interfaces, lists, servers and bans at this interval [default: 500ms]. Changes of
+    /// interfaces take effect at once
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
     /// Send Retry packets, so that clients must validate their address: `never`, `always`, or
@@ -82,7 +84,7 @@ pub(crate) struct Args {
     /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// JSON lines (schema equic.gateway.run/1)
+    /// Print JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
     /// Also write each event to standard error, as a line with its time
@@ -95,7 +97,8 @@ pub(crate) struct Args {
     /// End when the last interface has disappeared, instead of waiting for it
     #[arg(long, conflicts_with = "wait")]
     once: bool,
-    // Side by side, because clap makes a group of a structure only if none is inside it.
+    // These structures are next to each other, because clap does not make an argument group of a
+    // structure that contains another one.
     #[command(flatten)]
     attachment: Attachment,
     #[command(flatten)]
@@ -114,12 +117,12 @@ pub(super) fn run(args: &Args) -> Done {
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
-        // Before anything is attached, so that a signal never comes in between.
+        // Install the signal handlers before attaching, so that no signal can arrive in between.
         let reloads = args.config.is_some();
         let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let manager = manager_of(&journal);
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
-        // So that nothing happens to an interface unheard.
+        // Open this socket first, so that no change of an interface is missed.
         let links = Links::open()
             .inspect_err(|error| {
                 journal.warning(
@@ -139,7 +142,8 @@ pub(super) fn run(args: &Args) -> Done {
             );
         }
         let host = args.handover.settle(&running, &config)?;
-        // What is changed from the moment that it says to be ready is told of.
+        // Record the state before the process reports that it is ready. Every later change is
+        // reported.
         let changes = Changes::new(running.gateway.control());
         source.note(before, running.gateway.control());
         announce(&running, &config, &journal);
@@ -166,7 +170,7 @@ pub(super) fn run(args: &Args) -> Done {
     })
 }
 
-/// The service manager, where one started this process and wants to hear from it.
+/// Returns the service manager, if one started this process and expects notifications.
 fn manager_of(journal: &Journal) -> Manager {
     Manager::connect().unwrap_or_else(|error| {
         journal.warning(
@@ -201,18 +205,21 @@ fn configure(args: &Args) -> Done<Config> {
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
-    // Where systemd has a folder for what the service is to find again.
+    // Use the directory in which systemd keeps the state of the service.
     if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
         let file = folder.join(format!("{}.rotation", config.gateway.name));
         config.gateway.rotation_file = Some(file.to_string_lossy().into_owned());
     }
     if config.gateway.interfaces.is_empty() {
-        return Err(Failure::usage("where? give -i INTERFACE, or `interfaces` in the file"));
+        return Err(Failure::usage(
+            "no interface is given: use -i INTERFACE, or `interfaces` in the file",
+        ));
     }
     Ok(config)
 }
 
-/// The first folder of `StateDirectory=` of the unit that this process is of (systemd.exec(5)).
+/// Returns the first directory of `StateDirectory=` in the systemd unit of this process
+/// (systemd.exec(5)).
 fn state_directory() -> Option<PathBuf> {
     let folders = std::env::var_os("STATE_DIRECTORY")?;
     std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute())
@@ -235,7 +242,7 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
     }
     text += &handover::describe(running, config);
     text += &handover::farewell(running, config);
-    text += "; `equic gateway status` shows it at work";
+    text += "; `equic gateway status` shows its counters";
     journal.entry(text, || {
         json!({
             "event": "ready", "name": config.gateway.name, "pid": std::process::id(),

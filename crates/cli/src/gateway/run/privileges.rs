@@ -1,7 +1,7 @@
 //! Privileges that a gateway's process keeps once the program is attached.
 //!
-//! Capabilities belong to threads, so this happens while there is one: before servers are let in,
-//! before anything is swept.
+//! Capabilities belong to threads, so they are dropped while the process has only one thread:
+//! before servers may join and before the first sweep.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{OpenOptionsExt as _, fchown};
@@ -13,11 +13,12 @@ use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
 
 use crate::failure::{Done, Failure};
 
-/// Making ledgers (`CAP_BPF`) and attaching to interfaces that come back (`CAP_NET_ADMIN`).
+/// `CAP_BPF` is needed to create ledgers, `CAP_NET_ADMIN` to attach to interfaces that come back.
 const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
 
-/// Gives up what is not needed, for good; `look`: whether ledgers of servers that joined by
-/// themselves are looked into, which takes `CAP_SYS_ADMIN`. `user`: whom to become.
+/// Permanently drops all privileges that are not needed. `look` keeps `CAP_SYS_ADMIN`, which is
+/// needed to read the ledgers of servers that joined without the socket. `user` is the user to
+/// switch to.
 pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
     let failed =
         |error: &dyn std::fmt::Display| Failure::because("cannot give up privileges", error);
@@ -26,8 +27,8 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
         .chain(look.then_some(Capability::CAP_SYS_ADMIN))
         .filter(|one| caps::has_cap(None, CapSet::Permitted, *one).unwrap_or(false))
         .collect();
-    // Whoever may not drop from the bounding set (no CAP_SETPCAP) has no use for it either: with
-    // no_new_privs nothing is ever gained through it.
+    // Without CAP_SETPCAP, the bounding set cannot be reduced. That is harmless, because with
+    // no_new_privs the process can never gain capabilities through it.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
         let bounding = caps::read(None, CapSet::Bounding).map_err(|e| failed(&e))?;
         for one in bounding.difference(&kept) {
@@ -44,7 +45,7 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
     prctl::set_no_new_privs().map_err(|e| failed(&e))
 }
 
-/// Gives a file that root has written to the user that this process is about to become.
+/// Gives a file that root has written to the user to which this process will switch.
 pub(super) fn give(path: &Path, name: &str) -> Done {
     let (uid, gid) = user(name)?;
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
@@ -54,7 +55,7 @@ pub(super) fn give(path: &Path, name: &str) -> Done {
     })
 }
 
-/// The user of a name or number, as `--user` takes it.
+/// Looks up the user with this name or number, as `--user` accepts it.
 pub(super) fn user(name: &str) -> Done<(Uid, Gid)> {
     let unknown = || {
         Failure::usage(format!(

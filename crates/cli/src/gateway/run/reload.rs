@@ -1,4 +1,4 @@
-//! Reading the configuration again: all of it, or nothing and why.
+//! Applies a new configuration to a running gateway: all of it, or nothing if it has an error.
 
 use equic_gateway::{
     BanConfig, Config, Control, GatewayConfig, Replaced, ServiceConfig, SocketConfig,
@@ -6,13 +6,13 @@ use equic_gateway::{
 
 use crate::failure::{Done, Failure};
 
-/// Keys in which a configuration differs from another one so that the gateway has to be restarted. Every key of
-/// `[gateway]` is either here or said to be live, so that a new one cannot be forgotten.
+/// Returns the changed keys that need a restart of the gateway. Every key of `[gateway]` is either
+/// compared here or listed as live, so that a new key cannot be forgotten.
 fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     let (was, is) = (&old.gateway, &new.gateway);
     let GatewayConfig {
         name,
-        // Live, by whoever looks after interfaces.
+        // Live: `Interfaces` applies it.
         interfaces: _,
         mode,
         wait,
@@ -58,7 +58,8 @@ fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     keys
 }
 
-/// The socket is made once, with the rights that the process has at its start.
+/// Returns the changed keys of the socket. The socket is created only once, with the privileges
+/// that the process has at its start.
 fn socket_needs_restart(was: Option<&SocketConfig>, is: Option<&SocketConfig>) -> Vec<String> {
     let (was, is) = match (was, is) {
         (None, None) => return Vec::new(),
@@ -95,7 +96,7 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
         if other.group != service.group {
             keys.push(format!("service.{}.group", service.name));
         }
-        // Users are looked up once, and servers that have joined keep what they were given.
+        // User names are looked up only once, and servers that have joined keep their access.
         if other.users != service.users {
             keys.push(format!("service.{}.users", service.name));
         }
@@ -103,7 +104,7 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
     keys
 }
 
-/// Says which key the operator has to look at when the reasons of bans change.
+/// Returns the key to name in the error if the reasons of bans change.
 fn key_of_reasons(control: &Control) -> &'static str {
     match control.counted_reasons().is_empty() {
         true => "ban (new): the gateway turns bans on only when it starts",
@@ -111,7 +112,8 @@ fn key_of_reasons(control: &Control) -> &'static str {
     }
 }
 
-/// The program counts what it was loaded to count.
+/// Returns whether the program already counts the reasons of this ban policy. They are fixed when
+/// the program is loaded.
 fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
     let mut counted = control.counted_reasons();
     ban.is_none_or(|ban| {
@@ -123,15 +125,15 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
     })
 }
 
-/// Puts `new` in the place of `old`, but for interfaces and bans, which cannot fail. On an error everything is as
-/// before; every reason is given.
+/// Replaces `old` by `new`, except for interfaces and bans, which cannot fail. On an error nothing
+/// changes, and the error lists every reason.
 pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
         let lines: Vec<String> = keys.iter().map(|key| format!("needs a restart: {key}")).collect();
         return Err(Failure::new(lines.join("\n")));
     }
-    // The program knows services by number: the order in the file may change.
+    // The program identifies services by number, so the order in the file may change.
     let place = |service: &ServiceConfig| old.services.iter().position(|s| s.name == service.name);
     new.services.sort_by_key(|service| place(service));
     Ok(control.reconfigure(new)?)

@@ -1,13 +1,22 @@
-//! The system calls that a gateway's process may make once it is set up: seccomp(2), by an allow-list.
+//! Restricts the system calls of a gateway's process once it is set up: seccomp(2), with an
+//! allow-list.
 //!
-//! A call that is not on it fails with EPERM and ends nothing: a gateway that is ended protects nobody.
+//! A call that is not permitted fails with EPERM but does not end the process, because a gateway
+//! that has ended protects nothing.
 //!
-//! An allow-list, because a deny-list would permit whatever the kernel gains next year. bpf(2) may not load
-//! programs, so that an attacker in this process gets no code into the kernel; sockets are of four
-//! families; clone(2) makes threads and no processes; no memory is writable and executable; signals go to
-//! the process's own threads. clone3(2), whose arguments a filter cannot read, is answered with ENOSYS, and
-//! libc then uses clone(2). If filters cannot be installed, the gateway does not start and names
-//! `--no-seccomp`. `seccompiler` needs no C library, unlike `libseccomp`.
+//! It is an allow-list because a deny-list would permit every new system call of later kernels. The
+//! filters have these effects:
+//!
+//! * bpf(2) may not load programs, so that an attacker in this process gets no code into the
+//!   kernel.
+//! * Sockets may belong to four address families only.
+//! * clone(2) may create threads but no processes. clone3(2) fails with ENOSYS, because a filter
+//!   cannot read its arguments. libc then uses clone(2).
+//! * No memory is both writable and executable.
+//! * Signals can only be sent to threads of the process itself.
+//!
+//! If the filters cannot be installed, the gateway does not start, and the error names
+//! `--no-seccomp`. The crate `seccompiler` needs no C library, unlike `libseccomp`.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +28,9 @@ use seccompiler::{
 
 use crate::failure::{Done, Failure};
 
-/// Calls that are fine with any arguments.
+/// System calls that are permitted with any arguments.
 const ALLOWED: &[libc::c_long] = &[
-    // Memory, but for what could make it executable.
+    // Memory, except calls that could make it executable.
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_mremap,
@@ -45,7 +54,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_readv,
     libc::SYS_write,
     libc::SYS_writev,
-    // Files: the configuration, /proc, lists, the state of bans, pins, the socket's name.
+    // Files: the configuration, /proc, lists, the state of bans, pins, and the path of the socket.
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fdatasync,
@@ -64,10 +73,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,
-    // Another copy of the keys for servers.
+    // For another copy of the file with the keys for servers.
     libc::SYS_ftruncate,
     libc::SYS_memfd_create,
-    // Sockets, but for their making.
+    // Sockets, except their creation.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -85,7 +94,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_socketpair,
-    // Threads, time and signals of this process.
+    // Threads, time, and signals of this process.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -106,7 +115,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
     libc::SYS_sigaltstack,
-    // Asking for its own identity, privileges, and the machine it runs on.
+    // The process's own identity and privileges, and information about the machine.
     libc::SYS_capget,
     libc::SYS_getegid,
     libc::SYS_geteuid,
@@ -119,7 +128,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_uname,
 ];
 
-/// Calls of the same kinds that newer architectures no longer have.
+/// System calls with the same purposes that newer architectures no longer have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
     libc::SYS_access,
@@ -141,31 +150,34 @@ const OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[libc::c_long] = &[];
 
-/// Families of sockets: the gateway's own, Prometheus's, and the kernel's news of interfaces.
+/// Permitted address families: the gateway's own socket, Prometheus, and the kernel's notifications
+/// about interfaces.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Requests of ioctl(2) that reach beyond this process: input typed into a terminal (TIOCSTI), the terminal's
-/// own commands (TIOCLINUX), and signals to somebody else when a descriptor is ready (FIOSETOWN, SIOCSPGRP).
+/// Requests of ioctl(2) with effects outside this process: simulated terminal input (TIOCSTI),
+/// commands of the console (TIOCLINUX), and signals to another process when a descriptor is ready
+/// (FIOSETOWN, SIOCSPGRP).
 const IOCTL_REFUSED: [u64; 4] = [0x5412, 0x541c, 0x8901, 0x8902];
 
-/// Commands of fcntl(2) that have the kernel send signals, of any number and to any process of this user:
-/// F_SETOWN, F_SETSIG, F_SETOWN_EX.
+/// Commands of fcntl(2) that make the kernel send any signal to any process of this user: F_SETOWN,
+/// F_SETSIG, F_SETOWN_EX.
 const FCNTL_REFUSED: [u64; 3] = [8, 10, 15];
 
-/// Commands of bpf(2) by the numbers of `enum bpf_cmd` in linux/bpf.h: for maps (but to freeze them),
-/// pins, links and what the kernel says of each. Not to load programs or types (5, 18), to run a program
-/// (10) or to attach in any other way than by a link (8, 9, 17).
+/// Permitted commands of bpf(2), by their numbers in `enum bpf_cmd` of linux/bpf.h: those for maps
+/// (except freezing), for pins, for links, and for information about each. Not permitted are
+/// loading programs or types (5, 18), running a program (10), and attaching without a link (8, 9,
+/// 17).
 const BPF: [u64; 25] =
     [0, 1, 2, 3, 4, 6, 7, 11, 12, 13, 14, 15, 16, 19, 20, 21, 23, 24, 25, 26, 27, 28, 30, 31, 34];
 
-/// From now on and for good, this process's threads may make these calls alone.
+/// Restricts all threads of this process to these system calls, permanently.
 ///
 /// # Errors
-/// The kernel or the architecture has no filters.
+/// The kernel or the architecture does not support the filters.
 pub(super) fn restrict() -> Done {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because("cannot restrict system calls", error)
-            .mend("`--no-seccomp` goes without that")
+            .mend("`--no-seccomp` starts without this restriction")
     };
     for program in filters().map_err(|e| failed(&e))? {
         apply_filter_all_threads(&program).map_err(|e| failed(&e))?;
@@ -173,11 +185,13 @@ pub(super) fn restrict() -> Done {
     Ok(())
 }
 
-/// The filters, the innermost first: the strictest answer of all counts.
+/// Returns the filters, the innermost first. The kernel applies the strictest result of all
+/// filters.
 fn filters() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
-    // The arguments of clone3(2) are in memory, where a filter cannot look. Without it, libc takes clone(2).
+    // The arguments of clone3(2) are in memory, which a filter cannot read. If it fails, libc uses
+    // clone(2).
     let no_clone3 = SeccompFilter::new(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,
@@ -194,7 +208,7 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let any = ALLOWED.iter().chain(OLD).chain(&[libc::SYS_clone3]);
     let mut rules: Rules = any.map(|call| (*call, Vec::new())).collect();
-    // One condition on one argument, of which the lower 32 bits count.
+    // A condition on one argument. Only its lower 32 bits count.
     let when = |argument: u8, operation: SeccompCmpOp, value: u64| {
         let length = SeccompCmpArgLen::Dword;
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operation, value)?])
@@ -210,13 +224,15 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
     };
     rules.insert(libc::SYS_ioctl, vec![all_but(1, &IOCTL_REFUSED)?]);
     rules.insert(libc::SYS_fcntl, vec![all_but(1, &FCNTL_REFUSED)?]);
-    // Signals to this process's threads, and its own limits: root's processes are many.
+    // Permit signals to this process's threads and changes of its own limits only, because many
+    // other processes may belong to root.
     rules.insert(libc::SYS_tgkill, vec![when(0, Eq, std::process::id().into())?]);
     rules.insert(libc::SYS_prlimit64, vec![when(0, Eq, 0)?]);
-    // New threads, and no new processes.
+    // Permit new threads but no new processes.
     let thread: u64 = libc::CLONE_THREAD.unsigned_abs().into();
     rules.insert(libc::SYS_clone, vec![when(0, MaskedEq(thread), thread)?]);
-    // Memory is writable or executable, and stays what it is: libraries can be loaded, code not made.
+    // Memory is either writable or executable, and mprotect(2) cannot change that. Libraries can
+    // still be loaded, but no code can be generated.
     let either = vec![without(2, libc::PROT_EXEC)?, without(2, libc::PROT_WRITE)?];
     rules.insert(libc::SYS_mmap, either);
     rules.insert(libc::SYS_mprotect, vec![without(2, libc::PROT_EXEC)?]);
@@ -235,7 +251,8 @@ mod tests {
 
     fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> Result<libc::c_long, i32> {
         let [a, b, c, d] = arguments;
-        // SAFETY: the calls below are refused, or take numbers and null pointers, which harm nobody.
+        // SAFETY: the filters refuse the calls below, or the calls take only numbers and null
+        // pointers.
         let returned = unsafe { libc::syscall(number, a, b, c, d, 0, 0) };
         if returned >= 0 {
             Ok(returned)
@@ -244,7 +261,8 @@ mod tests {
         }
     }
 
-    /// Runs something in a thread that has the filters; the other threads of the tests go on without.
+    /// Runs a function in a thread that has the filters. Other threads of the test process stay
+    /// unrestricted.
     fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let work = || {
             nix::sys::prctl::set_no_new_privs().unwrap();
@@ -275,7 +293,7 @@ mod tests {
             ("input of the terminal", libc::SYS_ioctl, [0, 0x5412, path, 0]),
             ("owner of a descriptor", libc::SYS_ioctl, [0, 0x8901, 0, 0]),
             ("signal of a descriptor", libc::SYS_fcntl, [0, 10, 0, 0]),
-            // The kernel looks at the lower half of the number alone.
+            // The kernel only reads the lower half of the command number.
             ("signal of a descriptor, disguised", libc::SYS_fcntl, [0, 1 << 32 | 10, 0, 0]),
             ("packet socket", libc::SYS_socket, [17, libc::SOCK_RAW.into(), 0, 0]),
             ("program load", libc::SYS_bpf, [5, 0, 0, 0]),
@@ -303,14 +321,14 @@ mod tests {
             std::fs::rename(folder.path().join("a"), folder.path().join("c")).unwrap();
             folder.close().unwrap();
             assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
-            // SAFETY: no signal is sent, this thread is only looked for.
+            // SAFETY: signal 0 is not delivered; the call only checks that the thread exists.
             assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), 0) }, 0);
             nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
             let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
             reader.set_nonblocking(true).unwrap();
             std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             nix::net::if_::if_nametoindex("lo").unwrap();
-            // A map without attributes: the kernel refuses it, as it does without filters.
+            // The kernel rejects the map without attributes, exactly as it does without filters.
             assert_eq!(call(libc::SYS_bpf, [0; 4]), without_filters);
             nix::unistd::User::from_name("root").unwrap().unwrap();
         });

@@ -1,4 +1,4 @@
-//! Effects of keys: a state machine over what is shown, without a terminal.
+//! Effects of keys: a state machine over the current picture that needs no terminal.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use equic_gateway::{IpNet, ListAction, SourceKey};
 
 use super::model::{Picture, Sort};
 
-/// The lifetimes a dialog offers.
+/// Lifetimes of a list entry that a dialog offers.
 pub(super) const LIFETIMES: [(&str, Option<Duration>); 4] = [
     ("1 minute", Some(Duration::from_secs(60))),
     ("10 minutes", Some(Duration::from_secs(600))),
     ("1 hour", Some(Duration::from_secs(3600))),
     ("for ever", None),
 ];
-/// The lifetime that a dialog begins with, by its place: ten minutes, long enough to think.
+/// Index of the lifetime that a dialog selects first: ten minutes, long enough to decide what to do
+/// next.
 const USUAL: usize = 1;
 
 /// Panel that the keys act on.
@@ -26,40 +27,40 @@ pub(super) enum Panel {
     Events,
 }
 
-/// A question to be answered first.
+/// An open dialog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialog {
-    /// Deny or allow it: for how long?
+    /// Asks how long to deny or allow a prefix.
     List { action: ListAction, prefix: IpNet, choice: usize },
-    /// Take it off the lists?
+    /// Asks whether to remove a prefix from the lists.
     Forget { prefix: IpNet },
     /// The keys.
     Help,
 }
 
-/// Action because of a key.
+/// Action that a key causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Nothing,
     Quit,
     /// Stop this process until the shell continues it, as Ctrl-Z does.
     Suspend,
-    /// Draw everything again.
+    /// Draw the whole screen again.
     Redraw,
-    /// The order has changed: make the picture again.
+    /// The sort order has changed: build the picture again.
     Sorted,
-    /// Going on after a pause.
+    /// The user has ended a pause.
     Resumed,
     List(ListAction, IpNet, Option<Duration>),
     Forget(IpNet),
 }
 
-/// Choices of the person at the terminal.
+/// Choices of the user at the terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) struct Choices {
     pub panel: Panel,
     pub sort: Sort,
-    /// The source, wherever it stands in the list; none: the first.
+    /// The selected source, at any position of the list, or `None` for the first one.
     pub source: Option<SourceKey>,
     pub reason: usize,
     pub event: usize,
@@ -68,13 +69,14 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Row of the chosen source.
+    /// Returns the row of the selected source.
     pub(super) fn source_row(&self, picture: &Picture) -> usize {
         let chosen = |key| picture.sources.iter().position(|line| line.key == key);
         self.source.and_then(chosen).unwrap_or(0)
     }
 
-    /// Prefix that the keys `d`, `a` and `f` are about; none: nothing is chosen that has one.
+    /// Returns the prefix that the keys `d`, `a` and `f` apply to, or `None` if the selection has
+    /// no prefix.
     pub(super) fn prefix(
         &self,
         picture: &Picture,
@@ -91,7 +93,7 @@ impl Choices {
         }
     }
 
-    /// Takes a key. `source_of` tells the source of an address.
+    /// Handles a key. `source_of` returns the source that an address belongs to.
     pub(super) fn key(
         &mut self,
         key: KeyEvent,
@@ -119,7 +121,7 @@ impl Choices {
         let cancelled = matches!(code, KeyCode::Esc | KeyCode::Char('q' | 'n'));
         let agreed = matches!(code, KeyCode::Enter | KeyCode::Char('y'));
         match dialog {
-            // Any key ends the help.
+            // Any key closes the help.
             Dialog::Help => self.dialog = None,
             _ if cancelled => self.dialog = None,
             Dialog::Forget { prefix } if agreed => {
@@ -199,7 +201,7 @@ impl Choices {
 }
 
 impl Panel {
-    /// The panel after this one.
+    /// Returns the panel that follows this one.
     pub(super) fn next(self) -> Panel {
         match self {
             Panel::Sources => Panel::Reasons,

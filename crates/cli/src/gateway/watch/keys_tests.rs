@@ -20,7 +20,7 @@ fn of(address: IpAddr) -> IpNet {
     IpNet::new(address, if address.is_ipv4() { 32 } else { 64 }).unwrap().trunc()
 }
 
-/// Presses keys one after the other: what the last one does.
+/// Presses keys one after the other, and returns the action of the last one.
 fn press(choices: &mut Choices, picture: &Picture, keys: &[KeyCode]) -> Act {
     let mut act = Act::Nothing;
     for key in keys {
@@ -69,11 +69,11 @@ fn a_question_can_be_left_and_takes_all_keys() {
             assert_eq!(choices, Choices::default());
         }
     }
-    // No other key does anything to what is behind.
+    // While the dialog is open, other keys must not affect the panels behind it.
     press(&mut choices, &picture, &letters("dspx"));
     assert!(choices.dialog.is_some() && !choices.paused && choices.sort == Sort::Packets);
     press(&mut choices, &picture, &[KeyCode::Esc]);
-    // Any key leaves the help.
+    // Any key closes the help.
     press(&mut choices, &picture, &letters("?q"));
     assert_eq!(choices, Choices::default());
 }
@@ -92,7 +92,7 @@ fn what_is_chosen_stays_chosen_when_the_order_changes() {
         (choices.source_row(&before), choices.prefix(&before, &of)),
         (16, "192.0.2.4/32".parse().ok())
     );
-    // It has gone: the first one.
+    // The selected source has disappeared, so the first one is selected.
     before.sources.remove(16);
     assert_eq!(choices.source_row(&before), 0);
 }
@@ -110,7 +110,7 @@ fn the_ends_of_a_list_hold() {
     assert_eq!(row(&mut choices, &[KeyCode::End, KeyCode::Down, KeyCode::PageDown]), 19);
     assert_eq!(row(&mut choices, &[KeyCode::PageUp]), 9);
     assert_eq!(row(&mut choices, &[KeyCode::Home]), 0);
-    // With nothing in it, every key is harmless.
+    // In an empty picture, no key may have a harmful effect.
     let nothing = Picture::default();
     for panel in [Panel::Sources, Panel::Reasons, Panel::Events] {
         let mut choices = Choices { panel, ..Choices::default() };
@@ -150,7 +150,7 @@ fn the_rest_of_the_keys() {
     };
     assert_eq!((control('c'), control('z'), control('l')), (Act::Quit, Act::Suspend, Act::Redraw));
     assert_eq!(control('d'), Act::Nothing);
-    // Some terminals tell of keys that are let go, too.
+    // Some terminals also report released keys.
     let released = KeyEvent {
         code: KeyCode::Char('q'),
         modifiers: KeyModifiers::NONE,

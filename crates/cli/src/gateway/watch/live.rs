@@ -1,7 +1,7 @@
-//! The dashboard alive: samples, keys and signals come in, pictures go out.
+//! The loop of the dashboard: receives samples, keys and signals, and draws pictures.
 //!
-//! Three threads wait, one for each of them, and send what comes to this one through a channel that
-//! holds little: who is faster than the screen waits.
+//! Three threads wait for one of these each, and send it to this thread through a small bounded
+//! channel. A thread that is faster than the screen blocks.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -23,26 +23,28 @@ use crate::failure::{Done, Failure};
 
 /// Time for which a message stays on the screen.
 const MESSAGE: Duration = Duration::from_secs(5);
-/// Time that the screen has to end after a signal: it may hang on a terminal that takes nothing.
+/// Time for a clean end after a signal. After that, the process exits, because a terminal that
+/// accepts no output would block it.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Input from the terminal and from the clock.
+/// Input from the terminal, from signals, and from the sampler.
 enum Input {
     Key(KeyEvent),
-    /// The size has changed.
+    /// The size of the terminal has changed.
     Resized,
-    /// No more keys: the terminal has gone.
+    /// The terminal was closed, so no more keys will arrive.
     Closed,
     Signal(i32),
     Sample(Box<Sample>),
     /// A gateway was found.
     Found(Control),
-    /// The gateway has gone, or cannot be read: why.
+    /// The gateway has ended or cannot be read, for the reason given.
     Gone(String),
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    // Before the terminal is taken over: an error here is printed as for any command.
+    // Open the gateway before the terminal is taken over, so that an error is printed as by any
+    // other command.
     let control = args.target.open()?;
     let (sender, inputs) = sync_channel(8);
     watch_signals(sender.clone())?;
@@ -95,7 +97,7 @@ fn watch_signals(sender: SyncSender<Input>) -> Done {
                 let _ = sender.send(Input::Signal(signal));
                 continue;
             }
-            // A full channel is not waited for: what reads it may hang.
+            // Do not block on a full channel, because its reader may hang.
             let _ = sender.try_send(Input::Signal(signal));
             thread::sleep(GRACE);
             screen::give_back();
@@ -105,7 +107,7 @@ fn watch_signals(sender: SyncSender<Input>) -> Done {
     Ok(())
 }
 
-/// Reads the gateway every so often, and looks for it when it has gone.
+/// Reads the gateway periodically, and looks for it again when it has ended.
 struct Sampler {
     selector: Option<String>,
     name: String,
@@ -114,7 +116,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Reads until nobody takes the samples any more.
+    /// Reads samples until the receiver is dropped.
     fn run(self, control: Control) {
         let mut reader = Reader::new(control);
         loop {
@@ -128,7 +130,7 @@ impl Sampler {
                 Err(failure) => Input::Gone(failure.to_string()),
             };
             if matches!(input, Input::Gone(_)) {
-                // The old reader is dropped, and with it the maps of the gateway that has ended.
+                // This drops the old reader and releases the maps of the gateway that has ended.
                 if let Ok(control) = self.find() {
                     reader = Reader::new(control.clone());
                     if self.sender.send(Input::Found(control)).is_err() {
@@ -145,7 +147,7 @@ impl Sampler {
         }
     }
 
-    /// Another gateway in its place: as it was chosen, or by its name.
+    /// Opens the gateway that replaced the old one: by the selector that was given, or by name.
     fn find(&self) -> Done<Control> {
         let by_choice = Control::open(self.selector.as_deref());
         Ok(by_choice.or_else(|_| Control::open(Some(&self.name)))?)
@@ -174,7 +176,7 @@ impl Live {
             };
             match first {
                 Ok(input) => {
-                    // All inputs that wait are taken in before the next picture.
+                    // Handle all pending inputs before the next picture.
                     for input in std::iter::once(input).chain(inputs.try_iter()) {
                         if self.take(input)? {
                             return Ok(());
@@ -198,7 +200,7 @@ impl Live {
         self.screen.draw(|frame| view::draw(frame, &scene))
     }
 
-    /// Handles one input, and says whether that was the end.
+    /// Handles one input. Returns whether the dashboard must end.
     fn take(&mut self, input: Input) -> Done<bool> {
         match input {
             Input::Key(key) => return self.key(key),
@@ -257,7 +259,7 @@ impl Live {
     }
 
     fn forget(&mut self, prefix: IpNet) {
-        // What holds for it may have been said of a larger prefix.
+        // The entry that applies to this address may belong to a larger prefix.
         let forgotten = self.control.listed(prefix).and_then(|entry| match entry {
             Some(entry) if entry.prefix == prefix => {
                 self.control.forget(prefix).map(|_| entry.prefix)
@@ -268,7 +270,7 @@ impl Live {
         match forgotten {
             Ok(found) if found != prefix => self.say(
                 Tone::Bad,
-                format!("{found} is listed, not {prefix}: `equic gateway forget {found}`"),
+                format!("{prefix} is covered by the entry {found}: `equic gateway forget {found}`"),
             ),
             Ok(_) => self.say(Tone::Good, format!("{prefix} is on neither list")),
             Err(error) => self.say(Tone::Bad, error.to_string()),
@@ -276,7 +278,7 @@ impl Live {
         self.relist();
     }
 
-    /// Reads the lists again for the sources in the picture that stands.
+    /// Reads the lists again for the sources in the current picture.
     fn relist(&mut self) {
         for line in &mut self.picture.sources {
             let entry = self.control.listed(line.key.prefix).ok().flatten();

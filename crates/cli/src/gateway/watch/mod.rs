@@ -1,12 +1,12 @@
 //! `equic gateway watch`: a dashboard on the terminal.
 //!
-//! [`sample`] reads the gateway, [`model`] makes a picture out of samples, [`view`] draws it, [`keys`]
-//! is what the person at the terminal chose, [`screen`] takes the terminal over and gives it back,
-//! [`live`] holds these together. Only `sample`, `screen` and `live` touch the world.
+//! [`sample`] reads the gateway, [`model`] turns samples into a picture, and [`view`] draws it.
+//! [`keys`] holds the user's choices. [`screen`] takes over the terminal and restores it. [`live`]
+//! connects these modules. Only `sample`, `screen` and `live` do I/O.
 //!
-//! Drop events are read without taking them from the ring (`Control::observe`), so that any number of
-//! dashboards leave a log complete. Only if no process takes events does a dashboard make room, after two
-//! seconds in which the ring was more than half full.
+//! The dashboard reads drop events without removing them from the ring (`Control::observe`), so
+//! that any number of dashboards leaves the log of another process complete. If no process removes
+//! events, and the ring was more than half full for two seconds, the dashboard removes old events.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use sample::Reader;
 use view::Scene;
 use view::theme::Theme;
 
-/// Shows rates, sources and drops as they happen; denies and allows at the press of a key.
+/// Shows rates, sources and drops as they happen. Denies and allows sources with single keys.
 #[derive(clap::Args)]
 #[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
 tab next panel, ? help, q quit.
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
+    /// Print JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Done {
     live::run(args)
 }
 
-/// Prints pictures as text or JSON, for which no terminal is needed.
+/// Prints pictures as text or JSON, which needs no terminal.
 fn report(args: &Args) -> Done {
     let mut reader = Reader::new(args.target.open()?)?;
     let mut model = Model::default();
@@ -97,17 +97,18 @@ fn report(args: &Args) -> Done {
 
 const SCHEMA: &str = "equic.gateway.watch/1";
 
-/// Picture of the model, with the list that each source is on.
+/// Builds the picture of the model, and adds the list that each source is on.
 fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
     let mut picture = model.picture(sort);
     for line in &mut picture.sources {
-        // A gateway that has just gone has no lists. The next reading tells that it has gone.
+        // If the gateway has just ended, there are no lists. The next reading reports that it has
+        // ended.
         line.listed = control.listed(line.key.prefix).ok().flatten().map(|entry| entry.action);
     }
     picture
 }
 
-/// The dashboard as text, as large as `COLUMNS` and `LINES` say.
+/// Renders the dashboard as text. `COLUMNS` and `LINES` give its size.
 fn text(picture: &Picture, sort: Sort) -> Done<String> {
     let size = |name: &str, usual: u16, least: u16| {
         let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -122,7 +123,7 @@ fn text(picture: &Picture, sort: Sort) -> Done<String> {
     Ok(lines_of(terminal.backend()))
 }
 
-/// Text on a terminal that exists in memory only.
+/// Returns the text of a terminal that only exists in memory.
 fn lines_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let mut text = String::new();
@@ -134,7 +135,7 @@ fn lines_of(backend: &TestBackend) -> String {
     text
 }
 
-/// Theme like that of tables: by the terminal, NO_COLOR and the locale.
+/// Returns the theme, which depends on the terminal, `NO_COLOR` and the locale, as for tables.
 fn theme() -> Theme {
     let Style { colour, unicode, .. } = Style::stdout();
     Theme { colour, unicode }

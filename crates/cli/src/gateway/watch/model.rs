@@ -1,5 +1,5 @@
-//! From samples to a picture: rates, histories, the sources that matter. Pure: time comes with the
-//! samples.
+//! Turns samples into a picture: rates, histories, and the most active sources. The code is pure:
+//! all times come with the samples.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -12,23 +12,23 @@ use serde::Serialize;
 use super::sample::Sample;
 use crate::gateway::limits::{describe, describe_adaptive};
 
-/// Number of past rates that are kept: more than a terminal has columns.
+/// Number of past rates that are kept. It exceeds the width of any terminal.
 const HISTORY: usize = 512;
-/// Number of lines of drops that are kept.
+/// Maximum number of lines of drops that are kept.
 const EVENTS: usize = 200;
-/// Most sources that a picture has. Nobody scrolls further; who wants to asks `sources`.
+/// Maximum number of sources in a picture. `equic gateway sources` can list more.
 pub(super) const SOURCES: usize = 200;
 
-/// What comes first among the sources.
+/// Sort order of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Sort {
-    /// Packets a second
+    /// Packets per second
     #[default]
     Packets,
-    /// Drops a second
+    /// Drops per second
     Drops,
-    /// Payload a second
+    /// Payload bytes per second
     Bytes,
     /// Connections open
     Connections,
@@ -49,14 +49,15 @@ pub(super) struct SourceLine {
     pub packets: u64,
     pub drops: u64,
     pub connections: u32,
-    /// The quota; 0: none.
+    /// The quota, or 0 for no quota.
     pub limit: u32,
     pub last_reason: Option<Reason>,
-    /// The list that the source is on; samples do not have it, `picture` of the parent module fills it in.
+    /// The list that the source is on. Samples do not contain it; `picture` of the parent module
+    /// sets it.
     pub listed: Option<ListAction>,
 }
 
-/// Rate of packets that are judged with one reason.
+/// Rate of packets whose verdict has a given reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ReasonLine {
     pub reason: Reason,
@@ -67,7 +68,7 @@ pub(super) struct ReasonLine {
     pub dropped: u64,
 }
 
-/// Drops of one address for one reason: how many were heard of, and the latest.
+/// Drops from one address for one reason: the number of events, and the latest one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct EventLine {
     pub age_s: f64,
@@ -97,11 +98,11 @@ pub(super) struct Picture {
     /// Services that the gateway protects: name, addresses and limits.
     pub services: Vec<String>,
     pub servers: Vec<ServerLine>,
-    /// Whether there were two samples, so that there are rates.
+    /// Whether there were two samples. Without them, there are no rates.
     pub measured: bool,
-    /// Packets a second whose verdict was to pass.
+    /// Packets per second that passed.
     pub passed_per_s: f64,
-    /// Packets a second whose verdict was a drop, in a dry run too.
+    /// Packets per second whose verdict was a drop, also in a dry run.
     pub dropped_per_s: f64,
     /// Past values of `passed_per_s`, the oldest first.
     #[serde(skip)]
@@ -112,18 +113,18 @@ pub(super) struct Picture {
     pub reasons: Vec<ReasonLine>,
     pub sort: Sort,
     pub sources: Vec<SourceLine>,
-    /// Number of sources in all.
+    /// Total number of sources.
     pub sources_total: usize,
-    /// The latest first.
+    /// Drops, the latest first.
     pub events: Vec<EventLine>,
-    /// Seconds that reading the last sample took.
+    /// Time that reading the last sample took, in seconds.
     pub read_s: f64,
 }
 
-/// Earlier counts of a source: time since when, packets, bytes, drops.
+/// Earlier counts of a source: the start time of its entry, packets, bytes, drops.
 type Before = (u64, u64, u64, u64);
 
-/// State that is kept of earlier samples.
+/// State from earlier samples.
 #[derive(Default)]
 pub(super) struct Model {
     last: Option<Sample>,
@@ -135,16 +136,17 @@ pub(super) struct Model {
     rates: Vec<[f64; 3]>,
     passed: VecDeque<f64>,
     dropped: VecDeque<f64>,
-    /// Drops by kind: their number and the latest one; the latest first.
+    /// Drops by kind: the number of events and the latest one. The latest kind comes first.
     events: VecDeque<(u64, Event)>,
 }
 
 impl Model {
-    /// Takes in the next sample.
+    /// Adds the next sample.
     pub(super) fn push(&mut self, mut sample: Sample) {
         let program = |sample: &Sample| sample.overview.program_id;
         if self.last.as_ref().is_some_and(|last| program(last) != program(&sample)) {
-            // Another gateway: nothing of the last one compares with it but the curve so far.
+            // If the gateway was replaced, its counts cannot be compared with the old ones. Only
+            // the history of the rates is kept.
             let (passed, dropped) =
                 (std::mem::take(&mut self.passed), std::mem::take(&mut self.dropped));
             *self = Model { passed, dropped, ..Model::default() };
@@ -162,7 +164,8 @@ impl Model {
         self.last = Some(sample);
     }
 
-    /// One flood must not push everybody else off the screen: drops of a kind share a line.
+    /// Adds a drop event. Drops of one kind share a line, so that one flood does not push all
+    /// others off the screen.
     fn hear(&mut self, event: Event) {
         let kind = |event: &Event| (event.from.ip(), event.reason, event.ifindex);
         let same = self.events.iter().position(|(_, other)| kind(other) == kind(&event));
@@ -174,7 +177,7 @@ impl Model {
         self.events.truncate(EVENTS);
     }
 
-    /// `now` less `before`, per second; 0 without a sample before.
+    /// Returns the increase from `before` to `now` per second, or 0 if there was no earlier sample.
     fn rate(&self, now: u64, before: u64) -> f64 {
         self.elapsed.map_or(0.0, |elapsed| now.saturating_sub(before) as f64 / elapsed)
     }
@@ -218,7 +221,7 @@ impl Model {
         let mut rates = Vec::with_capacity(sources.len());
         for source in sources {
             let counted = (source.since_ns, source.packets, source.bytes, source.drops);
-            // A source that was pushed out of the table and came back counts from 0 again.
+            // A source that was evicted from the table and has come back counts from 0 again.
             let before = self.sources.get(&source.key).filter(|before| before.0 == counted.0);
             let (_, packets, bytes, drops) = before.copied().unwrap_or_default();
             rates.push([
@@ -231,7 +234,7 @@ impl Model {
         (self.sources, self.rates) = (now, rates);
     }
 
-    /// The picture of the last sample.
+    /// Returns the picture of the last sample.
     pub(super) fn picture(&self, sort: Sort) -> Picture {
         let Some(last) = &self.last else { return Picture::default() };
         let rate_of = |history: &VecDeque<f64>| match self.elapsed {
@@ -353,7 +356,7 @@ impl Sort {
     const ALL: [Sort; 5] =
         [Sort::Packets, Sort::Drops, Sort::Bytes, Sort::Connections, Sort::Address];
 
-    /// The order after this one.
+    /// Returns the sort order that follows this one.
     pub(super) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[(at + 1) % Sort::ALL.len()]
@@ -371,7 +374,7 @@ impl Sort {
 }
 
 impl SourceLine {
-    /// Treatment that the source's next connection will get, in a word.
+    /// Returns in one word how the gateway will treat the source's next connection.
     pub(super) fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",
@@ -381,7 +384,7 @@ impl SourceLine {
         }
     }
 
-    /// Connections and the quota.
+    /// Returns the number of connections and the quota.
     pub(super) fn held(&self) -> String {
         match self.limit {
             0 => number::count(self.connections.into()),

@@ -5,7 +5,7 @@ use equic_gateway::{Adaptive, CounterRow, Interface, Overview, Owner, ServiceCon
 use super::super::sample::Sample;
 use super::*;
 
-/// A sample of a gateway with one service, at a second since boot.
+/// Returns a sample of a gateway with one service, taken at a given second after boot.
 pub(crate) fn sample(at: u64) -> Sample {
     let service = ServiceConfig { name: "web".to_owned(), ..ServiceConfig::default() };
     let listen = vec!["443".parse().unwrap()];
@@ -92,7 +92,7 @@ fn rates_are_differences_by_the_time_between() {
     let mut model = Model::default();
     let counters = |new, quota| vec![counter(Reason::New, new), counter(Reason::Quota, quota)];
     model.push(Sample { counters: counters(100, 10), ..sample(100) });
-    // Reasons of several services are one.
+    // Counts of one reason from several services are added up.
     let mut both = counters(150, 310);
     both.push(CounterRow { service_index: 1, ..counter(Reason::Quota, 100) });
     model.push(Sample { counters: both, ..sample(102) });
@@ -115,7 +115,7 @@ fn a_source_that_began_again_counts_from_nothing() {
     model.push(Sample { sources: vec![source("192.0.2.9/32", 6, 30, 10)], ..sample(101) });
     let line = &model.picture(Sort::Packets).sources[0];
     assert_eq!((line.packets_per_s, line.drops_per_s), (30.0, 10.0));
-    // And one with the same entry goes on.
+    // A source with the same entry continues its counts.
     model.push(Sample { sources: vec![source("192.0.2.9/32", 6, 50, 10)], ..sample(102) });
     let line = &model.picture(Sort::Packets).sources[0];
     assert_eq!((line.packets_per_s, line.drops_per_s, line.bytes_per_s), (20.0, 0.0, 2000.0));
@@ -165,7 +165,7 @@ fn every_order_puts_the_right_one_first() {
     }
     let held = &model.picture(Sort::Connections).sources[0];
     assert_eq!((held.state(), held.held().as_str()), ("at limit", "10 of 10"));
-    // Through all orders and back.
+    // Goes through all sort orders and back to the first.
     let all = std::iter::successors(Some(Sort::Packets), |sort| Some(sort.next()));
     assert_eq!(all.take(6).last(), Some(Sort::Packets));
 }
@@ -213,7 +213,7 @@ fn drops_of_a_kind_share_a_line() {
             ("192.0.2.8:1".to_owned(), Reason::Quota, 1, 2.0),
         ]
     );
-    // From everywhere: no more lines than are kept.
+    // Events from 1,000 sources must not produce more lines than the limit.
     let events = (0..1000u32)
         .map(|n| drop_of(&format!("10.0.{}.{}:1", n >> 8, n & 255), Reason::Quota, 101))
         .collect();
@@ -230,7 +230,7 @@ fn it_says_whether_a_service_asks_for_proof_and_why() {
     };
     let asking = Adaptive { asking: true, asking_for_ms: 12_000, calm_in_ms: 30_000, began: 1 };
     let calm = Adaptive { asking: false, asking_for_ms: 0, calm_in_ms: 0, began: 1 };
-    assert!(with(Some(asking)).contains("as more than 500/s came without"));
+    assert!(with(Some(asking)).contains("because more than 500/s came without"));
     assert!(with(Some(calm)).contains("calm"));
     assert!(!with(None).contains("calm"));
 }

@@ -1,4 +1,4 @@
-//! Reading a gateway once: everything a picture is made of, and when it was read.
+//! Reads a gateway once: everything that a picture needs, and the time.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use equic_gateway::{
 
 use crate::failure::Done;
 
-/// A gateway at one moment.
+/// State of a gateway at one moment.
 pub(super) struct Sample {
-    /// Time of the sample, on the kernel's monotonic clock, which events carry, too.
+    /// Time of the sample on the kernel's monotonic clock, which events use too.
     pub at: Duration,
     pub overview: Overview,
     pub interfaces: Vec<Interface>,
     pub services: Vec<ServiceConfig>,
-    /// Of the services with adaptive Retry, where each stands.
+    /// State of adaptive Retry for each service, or `None` for a service without it.
     pub adaptive: Vec<Option<Adaptive>>,
     pub ledgers: Vec<LedgerStatus>,
     pub counters: Vec<CounterRow>,
@@ -27,7 +27,7 @@ pub(super) struct Sample {
     pub cost: Duration,
 }
 
-/// A gateway that is read again and again.
+/// A gateway that is read repeatedly.
 pub(super) struct Reader {
     control: Control,
     events: Observer,
@@ -42,7 +42,7 @@ impl Reader {
         &self.control
     }
 
-    /// Reads it; none once it has gone.
+    /// Reads the gateway. Returns `None` if it has ended.
     pub(super) fn read(&mut self) -> Done<Option<Sample>> {
         if !self.control.is_loaded()? {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back as it was, whatever happens.
+//! Takes over the terminal, and restores it in all cases.
 
 use std::io::{self, IsTerminal as _, Stdout};
 use std::sync::Once;
@@ -13,26 +13,26 @@ use ratatui::{Frame, Terminal};
 
 use crate::failure::{Done, Failure};
 
-/// A terminal in raw mode, on its alternate screen. Given back when dropped, and before a panic is
-/// told of.
+/// A terminal in raw mode, on its alternate screen. It is restored when the value is dropped, and
+/// before the message of a panic is printed.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-/// Whether there is a terminal to draw on and to take keys from.
+/// Returns whether standard input and output are a terminal.
 pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Gives the terminal back. Harmless when it was not taken over.
+/// Restores the terminal. Has no effect if it was not taken over.
 pub(super) fn give_back() {
-    // A terminal that has gone cannot be given back.
+    // Errors are ignored, because a terminal that was closed cannot be restored.
     let _ = disable_raw_mode();
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     pub(super) fn take() -> Done<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -42,7 +42,7 @@ impl Screen {
                 tell(panic);
             }));
         });
-        // From here on the terminal is given back when the screen is dropped.
+        // From here on, dropping `screen` restores the terminal.
         let mut screen = Screen {
             terminal: Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?,
         };
@@ -56,13 +56,13 @@ impl Screen {
         self.redraw()
     }
 
-    /// Takes it over again: another process has had it meanwhile.
+    /// Takes over the terminal again after another process has used it.
     pub(super) fn take_again(&mut self) -> Done {
         give_back();
         self.take_over()
     }
 
-    /// Gives it to the shell and stops this process until it is continued.
+    /// Restores the terminal and stops this process until the shell continues it.
     pub(super) fn suspend(&mut self) -> Done {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)
@@ -70,8 +70,9 @@ impl Screen {
         self.take_over()
     }
 
-    /// Clears the screen, so that everything is drawn again. (`Terminal::clear` would ask the terminal where its cursor is,
-    /// and wait for an answer that some never give, and that the thread with the keys may take.)
+    /// Clears the screen, so that everything is drawn again. `Terminal::clear` is not usable,
+    /// because it asks the terminal for the cursor position. Some terminals never answer, and the
+    /// thread that reads keys may receive the answer.
     pub(super) fn redraw(&mut self) -> Done {
         execute!(io::stdout(), Clear(ClearType::All)).map_err(failed)?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;

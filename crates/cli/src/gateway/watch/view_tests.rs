@@ -13,7 +13,7 @@ use super::*;
 const COLOURS: Theme = Theme { colour: true, unicode: true };
 const PLAIN: Theme = Theme { colour: false, unicode: true };
 
-/// A gateway under attack.
+/// Returns the picture of a gateway under attack.
 fn attacked() -> Picture {
     let mut model = Model::default();
     for second in 0..60 {
@@ -102,7 +102,7 @@ fn a_large_terminal_shows_everything() {
     let (attacker, other) =
         (text.find(" 198.51.100.9 ").unwrap(), text.find(" 192.0.2.7 ").unwrap());
     assert!(attacker < other, "{text}");
-    // What a server calls itself does not drive the terminal.
+    // Escape sequences in a server's name must not reach the terminal.
     shows(&text, &["web [31mserver 1,204"]);
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
 }
@@ -155,7 +155,7 @@ fn nothing_yet_is_said() {
         &text,
         &[
             "on no interface",
-            "nobody has sent anything yet",
+            "no source has sent packets yet",
             "no packets yet",
             "none yet",
             "passed - ",
@@ -195,7 +195,7 @@ fn colours_only_where_they_are_wanted() {
     assert!(cells(COLOURS).iter().any(|cell| cell.fg == Color::Red));
     let plain = cells(PLAIN);
     assert!(!plain.iter().any(coloured));
-    // The chosen row is to be seen without colours.
+    // The selected row must be visible without colours.
     assert!(plain.iter().any(|cell| cell.modifier.contains(Modifier::REVERSED)));
     let ascii = drawn(&scene(&picture, &choices, Theme { colour: false, unicode: false }), 140, 40);
     assert!(ascii.text.is_ascii(), "{}", ascii.text);

@@ -1,8 +1,8 @@
-//! `equic-lab bench endpoint`: what docs/bench-contract.md asks of an implementation, over
-//! [`equic_quic`], on one thread.
+//! `equic-lab bench endpoint`: implements docs/bench-contract.md with [`equic_quic`], on one
+//! thread.
 //!
-//! `stack` is ours as [`equic_bench_contract`] sees it, which does the rest. `tcp` is TLS over TCP, which is
-//! measured to compare QUIC with.
+//! `stack` connects our stack to [`equic_bench_contract`], which does the rest. `tcp` is TLS over
+//! TCP, which is measured for comparison with QUIC.
 
 mod stack;
 mod tcp;
@@ -27,10 +27,11 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use crate::signals::runtime;
 
-/// What every implementation is told; the words are those of the contract.
+/// Arguments in the words of the contract, which are the same for every implementation.
 #[derive(clap::Args)]
 pub(crate) struct Command {
-    /// `server` or `client` and its options (docs/bench-contract.md); with `tcp` before them, over TLS and TCP
+    /// `server` or `client` and its options (docs/bench-contract.md). `tcp` before them selects TLS
+    /// over TCP
     #[arg(
         value_name = "ARGUMENTS",
         required = true,
@@ -40,7 +41,7 @@ pub(crate) struct Command {
     arguments: Vec<String>,
 }
 
-/// Carries it out.
+/// Runs the endpoint.
 pub(super) fn run(command: Command) -> Done {
     let tcp = command.arguments.first().is_some_and(|word| word == "tcp");
     let role = if tcp {
@@ -49,7 +50,7 @@ pub(super) fn run(command: Command) -> Done {
         command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
     };
     let role = role.map_err(|error| Failure::usage(format!("{error:#}")))?;
-    // As the others: what an event loop on one CPU can do.
+    // One thread as for the other implementations: the benchmark measures an event loop on one CPU.
     let runtime = runtime(Some(1))?;
     let done = match role {
         role if tcp => runtime.block_on(tcp::run(role)),
@@ -109,7 +110,8 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     ready(endpoint.local_addr()?, &effective)?;
     let told = Arc::new(Told { effective, largest: AtomicU16::new(0) });
     while let Some(incoming) = endpoint.accept().await {
-        // A future of its own, which goes when the handshake is over.
+        // A separate boxed future, which is freed when the handshake is complete. The task of a
+        // connection is as large as its largest state, and there may be ten thousand tasks.
         let handshake = Box::pin(async { anyhow::Ok(incoming.accept()?.await?) });
         let told = Arc::clone(&told);
         tokio::spawn(async move {
@@ -121,15 +123,14 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves a connection. Its task is as large as its largest state, and there may be ten thousand of them.
-/// What the server told of itself, and the largest payload that a path was found to take.
+/// The settings that the server reported, and the largest payload that a path was found to support.
 struct Told {
     effective: Effective,
     largest: AtomicU16,
 }
 
 impl Told {
-    /// Tells it again if a larger payload was found.
+    /// Reports the settings again if a larger payload was found.
     fn update(&self, found: u16) -> anyhow::Result<()> {
         if found <= self.largest.fetch_max(found, Ordering::Relaxed) {
             return Ok(());
@@ -141,10 +142,11 @@ impl Told {
 async fn connection(handshake: Handshake, told: Arc<Told>) -> anyhow::Result<()> {
     let connection = handshake.await?;
     if connection.alpn().as_deref() == Some(H3) {
-        // A future of its own: connections of the other protocol need no room for it.
+        // A separate boxed future, so that connections with the other protocol do not need memory
+        // for it.
         return Box::pin(http3::serve(quic_h3::QuicConnection::new(connection))).await;
     }
-    // Until the client closes it.
+    // Serve streams until the client closes the connection.
     while let Ok((to, from)) = connection.accept_bi().await {
         let (connection, told) = (connection.clone(), Arc::clone(&told));
         tokio::spawn(async move {

@@ -1,10 +1,10 @@
-//! `equic-lab bench endpoint tcp`: TLS over TCP, to compare QUIC with.
+//! `equic-lab bench endpoint tcp`: TLS over TCP, for comparison with QUIC.
 
 use equic_bench_contract::tcp::{self, Library};
 use equic_bench_contract::{Protocol, Role, command, report};
 use rustls::crypto::aws_lc_rs;
 
-/// Carries out a role; the words are those of the contract.
+/// Runs a role of the contract.
 pub(super) async fn run(role: Role) -> anyhow::Result<()> {
     let tls = report(include_str!("../../../../../Cargo.lock"), "rustls");
     let library = Library {
@@ -19,7 +19,7 @@ pub(super) async fn run(role: Role) -> anyhow::Result<()> {
     }
 }
 
-/// Reads the words behind `tcp`.
+/// Parses the arguments after `tcp`.
 pub(super) fn parse(words: &[String]) -> anyhow::Result<Role> {
     command::parse(words.iter().cloned(), &[Protocol::PerfTcp])
 }

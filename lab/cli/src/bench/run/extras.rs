@@ -1,20 +1,20 @@
-//! Options for attempts that do not count.
+//! Options for additional attempts, whose figures do not count.
 
 use equic_bench::extras::Extras;
 
-/// What slows programs down.
+/// Options that slow programs down, so they need separate attempts.
 #[derive(clap::Args)]
 pub(super) struct Asked {
-    /// Make one more attempt at each cell, which does not count, with qlog files
+    /// Make an additional attempt at each cell with qlog files. Its figures do not count
     #[arg(long)]
     qlog: bool,
-    /// Make one more attempt at each cell, which does not count, with the TLS secrets of
-    /// connections
+    /// Make an additional attempt at each cell that stores the TLS secrets of connections. Its
+    /// figures do not count
     #[arg(long)]
     keylog: bool,
-    /// Make one more attempt at each cell, which does not count, and capture its packets for
-    /// Wireshark: this number of bytes of each packet, at most 100 MB in all [default: 128; with
-    /// --keylog whole packets, which can be decrypted]
+    /// Make an additional attempt at each cell, and capture this number of bytes of each packet for
+    /// Wireshark, at most 100 MB in all. Its figures do not count [default: 128; with --keylog
+    /// whole packets, which can be decrypted]
     #[arg(
         long,
         value_name = "BYTES",
@@ -23,11 +23,11 @@ pub(super) struct Asked {
         value_parser = clap::value_parser!(u32).range(64..=262_144)
     )]
     pcap: Option<Option<u32>>,
-    /// Make one more attempt at each cell, which does not count, and profile it with perf(1): CPU
-    /// time of cryptography, packet I/O and protocol, and of groups of functions
+    /// Make an additional attempt at each cell, and profile it with perf(1): CPU time of
+    /// cryptography, packet I/O and protocol, and of groups of functions. Its figures do not count
     #[arg(long)]
     profile: bool,
-    /// Draw flame graphs of the profile, an SVG file for each end
+    /// Draw flame graphs of the profile, one SVG file for each endpoint
     #[arg(long)]
     flamegraph: bool,
     /// Keep the samples of the profile, perf.data
@@ -41,7 +41,7 @@ impl Asked {
         let pcap = match pcap {
             None => None,
             Some(Some(bytes)) => Some(bytes),
-            // Decrypting needs all of a packet.
+            // Whole packets, because decryption needs them.
             Some(None) => Some(if keylog { 262_144 } else { 128 }),
         };
         Extras { qlog, keylog, pcap, profile, flamegraph, perf_data }

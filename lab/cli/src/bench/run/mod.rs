@@ -1,6 +1,7 @@
-//! `equic-lab bench run`: every client against every server that speaks its protocol.
+//! `equic-lab bench run`: measures every client against every server that supports its protocol.
 //!
-//! `options`, `extras`: from arguments to a plan; `show`: how far it is, and the table at the end.
+//! `options` and `extras` turn arguments into a plan. `show` prints the progress, and the table at
+//! the end.
 
 mod extras;
 mod options;
@@ -35,12 +36,12 @@ use show::Progress;
 
 use super::lists;
 
-/// The schema of what `--json` prints.
+/// The schema of the `--json` output.
 const SCHEMA: &str = "equic.bench.run/1";
 
-/// Measures every client against every server that speaks its protocol: goodput, handshakes, requests,
-/// CPU time and memory, in randomised interleaved rounds. docs/bench.md explains it; `make bench-deps`
-/// builds the implementations
+/// Measures every client against every server that supports its protocol: goodput, handshakes,
+/// requests, CPU time and memory, in randomised interleaved rounds. docs/bench.md explains it;
+/// `make bench-deps` builds the implementations
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -64,7 +65,7 @@ pub(crate) struct Args {
 struct Summary<'a> {
     /// Path of the run's folder.
     folder: &'a Path,
-    /// Whether all of the plan was carried out.
+    /// Whether the whole plan was carried out.
     complete: bool,
     /// Results, one for each cell.
     cells: Vec<show::Cell<'a>>,
@@ -123,7 +124,7 @@ pub(super) fn run(args: &Args) -> Done {
         manifest.write(&folder)?;
         plan.write(&folder)?;
     }
-    // What killed runs left behind; whatever cannot be removed is not in the way.
+    // Remove what killed runs left behind. Anything that cannot be removed does no harm.
     if !links.is_empty() {
         let _ = Lab::sweep();
     }
@@ -140,17 +141,18 @@ pub(super) fn run(args: &Args) -> Done {
     let records = carry_out(args, &runner, &claim);
     drop(testbed);
     network.close()?;
-    // A full disk, for one.
+    // A possible cause is a full disk.
     let records = records.map_err(|failure| failure.mend(again(&folder)))?;
     finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
 }
 
-/// Advice how to go on with an interrupted run.
+/// Returns advice on how to resume an interrupted run.
 fn again(folder: &Path) -> String {
     format!("`equic-lab bench run --resume {}` continues it", folder.display())
 }
 
-/// The first SIGINT, SIGTERM or SIGHUP ends the run in order, the second at once.
+/// Installs signal handlers: the first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second
+/// one at once.
 fn until_signal(stop: &Arc<AtomicBool>) -> Done {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -161,7 +163,7 @@ fn until_signal(stop: &Arc<AtomicBool>) -> Done {
     Ok(())
 }
 
-/// The frozen plan, if everything is still as it was.
+/// Reads the frozen plan. Fails if something that it depends on has changed.
 fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
     let then = RunPlan::read(folder)?;
     let names: Vec<String> =
@@ -170,14 +172,14 @@ fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
     match then.difference(&now) {
         None => Ok(then),
         Some(what) => Err(Failure::new(format!(
-            "{} cannot be gone on with: {what}, and figures of before and after do not compare",
+            "{} cannot be resumed: {what}, so figures from before and after cannot be compared",
             folder.display()
         ))
         .mend("begin a new run")),
     }
 }
 
-/// Makes the folder, which must not be that of another run.
+/// Creates the directory. Fails if it belongs to another run.
 fn claim(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
@@ -210,7 +212,7 @@ fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Do
     Ok(certificates)
 }
 
-/// The two machines, if a path leads over such.
+/// Connects to the two machines of a testbed, if a path uses one.
 fn testbed(plan: &RunPlan, certificates: &Path) -> Done<Option<Testbed>> {
     for (_, path) in plan.paths()? {
         if let NetPath::Testbed(file) = path {
@@ -223,7 +225,7 @@ fn testbed(plan: &RunPlan, certificates: &Path) -> Done<Option<Testbed>> {
     Ok(None)
 }
 
-/// Findings of the doctor on this machine, or on those of the testbed.
+/// Returns the findings of the doctor about this machine, or about the machines of the testbed.
 fn examine(
     args: &Args,
     plan: &RunPlan,
@@ -246,13 +248,17 @@ fn examine(
             [named(server), named(client)].concat()
         }
     };
-    findings.extend(other.map(|process| Finding {
-        what: "another run".to_owned(),
-        serious: true,
-        found: format!(
-            "process {process} runs `equic-lab bench run`, too: both disturb each other"
-        ),
-        mend: "wait until it has ended; `--strict` refuses to run beside another".to_owned(),
+    findings.extend(other.map(|process| {
+        Finding {
+            what: "another run".to_owned(),
+            serious: true,
+            found: format!(
+                "process {process} runs `equic-lab bench run`, too: both disturb each other"
+            ),
+            mend:
+                "wait until it has ended; `--strict` refuses to run at the same time as another run"
+                    .to_owned(),
+        }
     }));
     let serious: Vec<&Finding> = findings.iter().filter(|one| one.serious).collect();
     if args.strict && !serious.is_empty() {
@@ -260,7 +266,7 @@ fn examine(
             .iter()
             .map(|one| format!("{}: {}\n  {}", one.what, one.found, one.mend))
             .collect();
-        return Err(Failure::new(format!("the doctor is against it\n{}", lines.join("\n"))));
+        return Err(Failure::new(format!("the doctor has serious findings\n{}", lines.join("\n"))));
     }
     for one in serious {
         output::notice(format_args!("{}: {}\n  {}", one.what, one.found, one.mend));
@@ -288,7 +294,8 @@ fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Done<Vec<Record
                 Ok(())
             }
         };
-        // Whoever reads has gone; the run does not depend on it.
+        // If printing fails because the reader is gone, the run continues. The first error is
+        // returned at the end.
         if trouble.is_ok() {
             trouble = told;
         }
@@ -325,7 +332,7 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
     };
     let (foreign, steal) = (most(|one| one.foreign), most(|one| one.steal));
     Err(Failure::new(format!(
-        "{nothing} undisturbed: others used up to {} of the CPUs, and the hypervisor took {}",
+        "{nothing} undisturbed: other programs used up to {} of the CPUs, and the hypervisor took {}",
         number::percent(foreign),
         number::percent(steal)
     ))

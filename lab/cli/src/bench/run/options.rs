@@ -1,4 +1,4 @@
-//! From arguments to what a plan is made of.
+//! Turns arguments into the options of a plan.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,15 @@ use crate::bench::lists::Lists;
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// What is chosen.
+/// Options that choose what a run measures.
 #[derive(clap::Args)]
 pub(super) struct Chosen {
-    /// Which implementations: names, tier1, tier2 or all [default: those of tier1 that are built]
+    /// Implementations to measure: names, tier1, tier2 or all [default: those of tier1 that are
+    /// built]
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// What is measured: download, upload, streams, connections, handshakes, resumed, requests, ttfb, loaded,
-    /// idle, transfer [default: download]
+    /// Workloads to measure: download, upload, streams, connections, handshakes, resumed, requests,
+    /// ttfb, loaded, idle, transfer [default: download]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = workload)]
     workload: Vec<Workload>,
     /// Network between client and server: loopback, veth, veth-plain, tbf:RATE,
@@ -33,20 +34,22 @@ pub(super) struct Chosen {
     /// Use only this protocol: perf, perf-tcp, sendfile, h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
-    /// The tables of docs/notebook/bench-transport.md: QUIC implementations beside ours, each with itself, 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback and, for root, veth.
-    /// Whatever else is given goes before that
+    /// Create the tables of docs/notebook/bench-transport.md: each QUIC implementation with itself,
+    /// 7 rounds of download, streams, upload, handshakes, resumed, requests and idle, on loopback
+    /// and, for root, veth. Other options override these values
     #[arg(long)]
     pub transport: bool,
     /// Measure each implementation only with itself; with several networks, measure idle
     /// connections on the first
     #[arg(long = "self")]
     same: bool,
-    /// A first look: 7 rounds of less, which is one more than `compare` and an interval take
+    /// Make a short run: 7 rounds with shorter measurements. `compare` and a 95 % interval need at
+    /// least 6 rounds
     #[arg(long)]
     quick: bool,
-    /// Rounds in which everything is measured. Fewer than 6 have no 95 % interval, and `compare` takes 6 rounds
-    /// of pairs, or 4 unpaired rounds of each result, to call anything worse [default: 20; with --quick or
-    /// --transport 7]
+    /// Number of rounds, each of which measures every cell. With fewer than 6, there is no 95 %
+    /// interval, and `compare` cannot call anything worse: it needs 6 paired rounds, or 4 unpaired
+    /// rounds of each result [default: 20; with --quick or --transport 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
     /// Bytes of a transfer, such as 100M [default: 1G]
@@ -65,7 +68,8 @@ pub(super) struct Chosen {
     /// 3]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Timeout of a client, in seconds beyond the time of a very slow one
+    /// Time in seconds that a client gets beyond the expected time of a very slow client, before
+    /// the attempt fails
     #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
     grace: u16,
     /// Skip the warm-up round
@@ -91,7 +95,8 @@ pub(super) struct Chosen {
     pub seed: u64,
     #[command(flatten)]
     extras: super::extras::Asked,
-    /// A folder with ca.pem, cert.pem (for the name `server`) and priv.key, instead of new ones
+    /// Directory with ca.pem, cert.pem (for the name `server`) and priv.key, to use instead of new
+    /// certificates
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
     #[command(flatten)]
@@ -129,8 +134,8 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 impl Chosen {
-    /// Returns the implementations that are measured. If none were named, those of tier 1 that are not
-    /// built are left out, and a notice names them.
+    /// Returns the implementations to measure. If none were named, the implementations of tier 1
+    /// that are not built are left out, and a notice names them.
     pub(super) fn implementations(
         &self,
         registry: &Registry,
@@ -141,7 +146,7 @@ impl Chosen {
             return Ok(self.taking_part(chosen));
         }
         let mut all = self.taking_part(registry.select(&["tier1".to_owned()])?);
-        // A testbed has programs of its own.
+        // On a testbed, the programs are on its machines.
         if plan.paths.iter().any(|path| matches!(NetPath::read(path), Ok(NetPath::Testbed(_)))) {
             return Ok(all);
         }
@@ -165,7 +170,8 @@ impl Chosen {
         Ok(all)
     }
 
-    /// Returns those that are measured: without QUIC there is nothing to compare with ours.
+    /// Returns the implementations that take part. `--transport` compares QUIC stacks, so it leaves
+    /// out those without the protocol `perf`.
     fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
         if self.transport {
             all.retain(|one| one.speaks("perf"));
@@ -186,7 +192,7 @@ impl Chosen {
         }
     }
 
-    /// All of it, as a plan freezes it.
+    /// Returns all options in the form that a plan stores.
     pub(super) fn options(&self, equic: &Path) -> Done<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
         let rounds = match (self.transport, self.quick) {
@@ -234,7 +240,7 @@ impl Chosen {
         let allowed = allowed_cpus()?;
         let chosen = [&self.server_cpus, &self.client_cpus];
         if let Some(cpu) = chosen.into_iter().flatten().find(|cpu| !allowed.contains(cpu)) {
-            return Err(Failure::new(format!("this machine has no CPU {cpu} for us")));
+            return Err(Failure::new(format!("this process may not use CPU {cpu}")));
         }
         let first = |other: &[usize]| allowed.iter().copied().find(|cpu| !other.contains(cpu));
         let server = match &self.server_cpus[..] {
@@ -247,16 +253,15 @@ impl Chosen {
         };
         if server.is_empty() || client.is_empty() {
             return Err(Failure::new(
-                "one CPU cannot tell what a server costs and what its client: \
-                 the benchmark needs two",
+                "the benchmark needs two CPUs, to measure the server and the client separately",
             ));
         }
         Ok((server, client))
     }
 }
 
-/// Adds the default path if none was chosen: namespaces for root, and without offloads if there is
-/// TCP to compare with, which gains far more by them.
+/// Adds the default path if none was chosen: network namespaces for root. If TCP is among the
+/// protocols, offloads are disabled, because TCP gains far more from them than QUIC.
 pub(super) fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
     if options.paths.is_empty() {
         let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");

@@ -1,4 +1,4 @@
-//! Progress of a run, and a table of medians at its end.
+//! Shows the progress of a run, and a table of medians at its end.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -20,33 +20,33 @@ use crate::output;
 pub(super) struct Cell<'a> {
     #[serde(flatten)]
     key: &'a Key,
-    /// Rounds that gave a figure.
+    /// Number of rounds that produced a figure.
     measured: usize,
-    /// Rounds that were run.
+    /// Number of rounds that were run.
     rounds: usize,
     /// The median of the figures.
     median: Option<f64>,
     unit: Option<String>,
-    /// Rounds in which the client's clock does not agree with what the runner saw.
+    /// Number of rounds in which the client's clock does not agree with the runner's measurement.
     clock_doubted: usize,
-    /// Reason of the first doubt; none if no round has one.
+    /// Reason of the first such disagreement, or `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_doubt: Option<&'a str>,
-    /// Reason that the cell cannot be measured; none if it can.
+    /// Why the cell cannot be measured, or `None` if it can.
     unsupported: Option<&'a str>,
-    /// Number of failures, by what went wrong.
+    /// Number of failures, by their cause.
     failures: BTreeMap<&'a str, usize>,
 }
 
 impl Cell<'_> {
-    /// Whether at least one figure of the cell was measured.
+    /// Returns whether the cell has at least one figure.
     pub(super) const fn is_measured(&self) -> bool {
         self.measured > 0
     }
 }
 
-/// All cells; a round's last attempt is the one that counts, unless the run was stopped before it could be
-/// made again.
+/// Returns all cells. Of each round, the last attempt counts, unless the run was stopped before a
+/// disturbed attempt could be repeated.
 pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a>> {
     let scored = records.iter().filter(|record| record.round >= 0 && !record.is_thrown_away());
     let last: BTreeMap<u64, &Record> = scored.map(|record| (record.sequence, record)).collect();
@@ -67,7 +67,7 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
         };
         for record in own {
             match &record.end {
-                // That of a round with one attempt, on a busy machine.
+                // The figure of a disturbed attempt that was not repeated does not count.
                 End::Measured { .. } if record.counts == Some(false) => {}
                 End::Measured { figures } => {
                     values.push(figures.value);
@@ -88,13 +88,13 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
     plan.cells.keys.iter().map(cell).collect()
 }
 
-/// A bar on a terminal, a line for each attempt elsewhere.
+/// Progress of a run: a bar on a terminal, otherwise a line for each attempt.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Turns that are for figures, or warm up for them.
+    /// Number of turns that measure or warm up, without the additional attempts.
     usual: u64,
-    /// Most attempts in a round.
+    /// Maximum number of attempts in a round.
     attempts: u32,
 }
 
@@ -103,7 +103,7 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let length = Some((plan.len() + plan.extra_turns().count()) as u64);
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
-            // It is a constant, and the default looks fine too.
+            // The template is a constant. If it were invalid, the default style would be fine.
             if let Ok(style) =
                 ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} left  {msg}")
             {
@@ -117,7 +117,8 @@ impl Progress {
 
     pub(super) fn begin(&self, turn: &Turn<'_>, attempt: u32) {
         if let Some(bar) = &self.bar {
-            // What was done before an interruption took no time now.
+            // In a resumed run, turns from before the interruption must not count for the estimate
+            // of the remaining time.
             if bar.position() == 0 && turn.sequence > 0 && attempt == 1 {
                 bar.set_position(turn.sequence);
                 bar.reset_eta();

@@ -1,4 +1,5 @@
-//! The client: fetches everything at once, on one connection or on as many as the case wants.
+//! The client of the interop endpoint: fetches all requests at once, on one connection or on as
+//! many as the test case needs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -14,18 +15,18 @@ use crate::failure::{Done, Failure};
 
 /// H3_NO_ERROR (RFC 9114 s.8.1).
 const H3_NO_ERROR: u32 = 0x100;
-/// Time that the last packets have to leave.
+/// Maximum time for the last packets to be sent.
 const LEAVING: Duration = Duration::from_secs(3);
-/// Bytes that are loaded before the migration.
+/// Number of bytes to receive before the migration.
 const FIRST: u64 = 100_000;
-/// The client's second address, on the loopback interface as its first one is.
+/// The client's second address. Like the first one, it is on the loopback interface.
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// Time between two looks at whether keys may be updated, or at the bytes loaded.
+/// Interval at which the client polls whether keys may be updated, or how many bytes have arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn fetch(contract: &Contract) -> Done {
     let first = contract.requests.first();
-    let first = first.ok_or_else(|| Failure::usage("there are no REQUESTS"))?;
+    let first = first.ok_or_else(|| Failure::usage("REQUESTS is not set"))?;
     let client = Client {
         contract,
         first,
@@ -37,12 +38,12 @@ pub(super) async fn fetch(contract: &Contract) -> Done {
         config: tls::client(contract)?,
     };
     let done = client.cases().await;
-    // Whether they were received is not the case's business.
+    // The test case does not depend on whether the last packets arrive.
     let _ = tokio::time::timeout(LEAVING, client.endpoint.wait_idle()).await;
     done
 }
 
-/// Any address of the family of `other`.
+/// Returns the unspecified address of the same family as `other`.
 fn any(other: SocketAddr) -> SocketAddr {
     match other {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -71,7 +72,7 @@ impl Client<'_> {
                 self.hq(&self.connect().await?, one).await?;
                 self.early(others).await
             }
-            // There is nothing to fetch.
+            // This test case has nothing to fetch.
             "versionnegotiation" => {
                 self.connect().await?.close(VarInt::ZERO, "");
                 Ok(())
@@ -115,13 +116,14 @@ impl Client<'_> {
         Ok(self.endpoint.connect_with(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
-    /// Asks before the handshake is complete, and again after it if the server did not listen.
+    /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends them again after the
+    /// handshake.
     async fn early(&self, requests: &[Request]) -> Done {
         let (address, host) = (self.first.address, &self.first.host);
         let connecting = self.endpoint.connect_with(&self.config, address, host)?;
-        let connection = connecting
-            .into_0rtt()
-            .map_err(|_| Failure::new("the server left nothing for early data"))?;
+        let connection = connecting.into_0rtt().map_err(|_| {
+            Failure::new("no 0-RTT: the server has sent no session ticket that allows it")
+        })?;
         let asked = self.store(Self::ask(&connection, requests)).await;
         match connection.handshake().await? {
             EarlyData::Rejected => self.hq(&connection, requests).await,
@@ -133,7 +135,7 @@ impl Client<'_> {
         }
     }
 
-    /// Fetches over HTTP/0.9, and closes the connection.
+    /// Fetches the requests over HTTP/0.9, and closes the connection.
     async fn hq(&self, connection: &Connection, requests: &[Request]) -> Done {
         self.store(Self::ask(connection, requests)).await?;
         connection.close(VarInt::ZERO, "");
@@ -195,7 +197,8 @@ impl Client<'_> {
     }
 }
 
-/// In the middle of the transfer, unless the connection is at the server's preferred address by then.
+/// Rebinds the client's socket in the middle of the transfer, unless the connection has already
+/// migrated to the server's preferred address.
 async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Done {
     while connection.stats().bytes_received < FIRST && connection.close_reason().is_none() {
         tokio::time::sleep(LOOK).await;
@@ -206,7 +209,7 @@ async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: Socket
     Ok(())
 }
 
-/// As soon as that is allowed: once the handshake is confirmed (RFC 9001 s.6.1).
+/// Updates the keys as soon as this is permitted: once the handshake is confirmed (RFC 9001 s.6.1).
 async fn update_keys(connection: Connection) {
     while connection.close_reason().is_none() && !connection.update_keys() {
         tokio::time::sleep(LOOK).await;

@@ -1,9 +1,9 @@
-//! `equic-lab interop-endpoint`: ours, by the QUIC Interop Runner's endpoint contract.
+//! `equic-lab interop-endpoint`: our implementation of the QUIC Interop Runner's endpoint contract.
 //!
-//! Everything is in the environment, as the runner has it: ROLE, TESTCASE, REQUESTS, SERVER_PARAMS,
-//! CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR; /www, /downloads, /certs and port 443 unless WWW, DOWNLOADS,
-//! CERTS and PORT say otherwise; PREFERRED_ADDRESS is what the server offers. [`client`] and [`server`] carry it out; [`tls`] makes their
-//! configurations.
+//! The runner passes everything in environment variables: ROLE, TESTCASE, REQUESTS, SERVER_PARAMS,
+//! CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR. WWW, DOWNLOADS, CERTS and PORT override the defaults
+//! /www, /downloads, /certs and 443. PREFERRED_ADDRESS is the preferred address that the server
+//! offers. [`client`] and [`server`] run the test cases; [`tls`] creates their configurations.
 
 mod client;
 mod server;
@@ -21,11 +21,11 @@ use crate::failure::{Done, Failure};
 use crate::quic::{flushed, qlog_folder};
 use crate::signals::runtime;
 
-/// The longest request that a server reads, in bytes.
+/// Maximum length in bytes of a request that a server reads.
 const MAX_REQUEST: usize = 4096;
 
-/// Test cases that both ends do. A client is told `transfer` where the server moves or the network
-/// misbehaves.
+/// Test cases that both endpoints support. If the server migrates or the network drops packets, the
+/// client's test case is `transfer`.
 const BOTH: [&str; 12] = [
     "handshake",
     "transfer",
@@ -43,12 +43,12 @@ const BOTH: [&str; 12] = [
 const CLIENT: [&str; 2] = ["keyupdate", "connectionmigration"];
 const SERVER: [&str; 1] = ["connectionmigration"];
 
-/// Be an endpoint of the QUIC Interop Runner: what to do is in ROLE, TESTCASE, REQUESTS and so on.
-/// Exit code 127: the test case is none of ours.
+/// Run as an endpoint of the QUIC Interop Runner, as ROLE, TESTCASE, REQUESTS and other variables
+/// say. Exit code 127: the test case is not supported.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Exchange plugins with peers that support it: accept plugins of any author that observe, tune
-    /// or have their own frames
+    /// Exchange plugins with peers that support it. Plugins of any author are accepted if they only
+    /// observe, tune or have their own frames
     #[arg(long)]
     plugins: bool,
     /// With --plugins: offer this plugin (.qplug)
@@ -64,10 +64,10 @@ struct Contract {
     downloads: PathBuf,
     certs: PathBuf,
     port: u16,
-    /// Address that the server prefers to be talked to at; none: it has none.
+    /// The server's preferred address, or `None` if it offers no such address.
     preferred: Option<SocketAddr>,
     qlog: Option<QlogFolder>,
-    /// The exchange of plugins; none: it is off.
+    /// The exchange of plugins, or `None` if it is disabled.
     exchange: Option<ExchangeConfig>,
 }
 
@@ -86,9 +86,9 @@ pub(crate) fn run(args: &Args) -> Done {
     let server = match var("ROLE").as_deref() {
         Some("server") => true,
         Some("client") => false,
-        _ => return Err(Failure::usage("ROLE has to be client or server")),
+        _ => return Err(Failure::usage("ROLE must be client or server")),
     };
-    let testcase = var("TESTCASE").ok_or_else(|| Failure::usage("there is no TESTCASE"))?;
+    let testcase = var("TESTCASE").ok_or_else(|| Failure::usage("TESTCASE is not set"))?;
     let more = if server { &SERVER[..] } else { &CLIENT[..] };
     if !BOTH.iter().chain(more).any(|known| *known == testcase) {
         return Err(Failure::Unsupported(testcase));
@@ -105,8 +105,8 @@ pub(crate) fn run(args: &Args) -> Done {
         www: folder("WWW", "/www"),
         downloads: folder("DOWNLOADS", "/downloads"),
         certs: folder("CERTS", "/certs"),
-        port: port.map_err(|_| Failure::usage("PORT is no port"))?,
-        preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is no address"))?,
+        port: port.map_err(|_| Failure::usage("PORT is not a port number"))?,
+        preferred: preferred.map_err(|_| Failure::usage("PREFERRED_ADDRESS is not an address"))?,
         qlog: var("QLOGDIR").map(|folder| qlog(Path::new(&folder))).transpose()?,
         exchange: args.plugins.then(|| exchange::open_to_all(&args.push)).transpose()?,
     };
@@ -116,7 +116,8 @@ pub(crate) fn run(args: &Args) -> Done {
     })
 }
 
-/// The runner names a folder that may not be there.
+/// Opens the folder for qlog files, and creates it because the runner may name one that does not
+/// exist.
 fn qlog(folder: &Path) -> Done<QlogFolder> {
     fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
@@ -129,12 +130,12 @@ impl Contract {
         self.testcase == testcase
     }
 
-    /// HTTP/0.9 but for one case.
+    /// Returns the ALPN protocol of the test case: HTTP/0.9, except for `http3`.
     fn alpn(&self) -> &'static [u8] {
         if self.is("http3") { b"h3" } else { b"hq-interop" }
     }
 
-    /// The file below the served folder that a path asks for.
+    /// Reads the file in the served directory that a path names.
     fn file(&self, path: &str) -> Done<Vec<u8>> {
         let path = Path::new(path.trim_start_matches('/'));
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
@@ -143,7 +144,7 @@ impl Contract {
         fs::read(self.www.join(path)).map_err(|error| Failure::because(path.display(), error))
     }
 
-    /// Stores what came for a request.
+    /// Stores the content that was received for a request.
     fn store(&self, request: &Request, content: &[u8]) -> Done {
         let name = request.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() {
@@ -159,7 +160,7 @@ impl Request {
         let mut requests: Vec<Request> = Vec::new();
         for url in urls.split_whitespace() {
             let rest = url.strip_prefix("https://");
-            let rest = rest.ok_or_else(|| Failure::usage(format!("{url} is no https URL")))?;
+            let rest = rest.ok_or_else(|| Failure::usage(format!("{url} is not an https URL")))?;
             let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
             let known = requests.iter().find(|known| known.authority() == authority);
             let address = match known {

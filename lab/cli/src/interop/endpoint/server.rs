@@ -1,4 +1,4 @@
-//! The server: files over HTTP/0.9, or HTTP/3.
+//! The server of the interop endpoint: serves files over HTTP/0.9 or HTTP/3.
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use crate::signals::Signals;
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub(super) async fn serve(contract: Contract) -> Done {
     let mut signals = Signals::new()?;
     let config = tls::server(&contract)?;
@@ -41,7 +41,7 @@ pub(super) async fn serve(contract: Contract) -> Done {
 async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
     let connecting = incoming.accept()?;
     let connection = if contract.is("zerortt") {
-        // A file may be read twice.
+        // 0-RTT is safe here, because a replayed request only reads a file again.
         connecting.into_0rtt().map_err(|_| Failure::new("no connection"))?
     } else {
         connecting.await?
@@ -49,7 +49,7 @@ async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
     if contract.is("http3") {
         return http3(connection, contract).await;
     }
-    // Until the client closes it.
+    // Serve streams until the client closes the connection.
     while let Ok((send, receive)) = connection.accept_bi().await {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {
@@ -66,12 +66,12 @@ async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contra
     while let Some(data) = receive.read_chunk().await? {
         request.extend_from_slice(&data);
         if request.len() > MAX_REQUEST {
-            return Err(Failure::new("a request without end"));
+            return Err(Failure::new("the request is incomplete"));
         }
     }
     let request = String::from_utf8_lossy(&request);
     let path = request.strip_prefix("GET ").map(str::trim);
-    let path = path.ok_or_else(|| Failure::new("a request that is no GET"))?;
+    let path = path.ok_or_else(|| Failure::new("the request is not a GET"))?;
     send.write_chunk(contract.file(path)?.into()).await?;
     Ok(send.finish()?)
 }

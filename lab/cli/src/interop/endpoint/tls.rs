@@ -1,4 +1,4 @@
-//! Configurations of both ends.
+//! TLS and QUIC configurations of both endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::Contract;
 use crate::exchange::attach;
 use crate::failure::{Done, Failure};
 
-/// Only ChaCha20-Poly1305 if that is the case.
+/// Returns the cryptography provider. In the test case `chacha20`, it only has ChaCha20-Poly1305.
 fn provider(contract: &Contract) -> Arc<CryptoProvider> {
     let mut provider = aws_lc_provider();
     if contract.is("chacha20") {
@@ -36,7 +36,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     }
     if contract.is("multipath") {
         transport.max_paths = 4;
-        // Each path has its share, whatever its round-trip time is.
+        // Every path gets the same share, regardless of its round-trip time.
         transport.scheduler = Scheduler::RoundRobin;
     }
     transport.first_unknown = contract.is("versionnegotiation");
@@ -67,7 +67,7 @@ pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
     if contract.is("zerortt") {
-        // RFC 9001 s.4.6.1: all, or nothing.
+        // RFC 9001 s.4.6.1 permits no other value except zero.
         tls.max_early_data_size = u32::MAX;
     }
     let mut config = ServerConfig::new(tls).with_transport(transport(contract));

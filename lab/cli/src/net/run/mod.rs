@@ -1,7 +1,8 @@
 //! `equic-lab net run`: a scenario of the simulator in real time.
 //!
-//! `refuse`: what cannot be; `play`: one run; `transfer`, `quic`, `tcp`: the ends of connections; `plugins`: those of
-//! QUIC flows.
+//! `refuse` rejects scenarios that are not possible in real time. `play` is one run. `transfer`,
+//! `quic` and `tcp` are the endpoints of connections, and `plugins` loads the plugins of QUIC
+//! flows.
 
 mod play;
 mod plugins;
@@ -25,13 +26,15 @@ use crate::failure::{Done, Failure};
 use crate::output;
 use play::Played;
 
-/// Steps of the bar for each run.
+/// Steps of the progress bar for each run.
 const STEPS: u64 = 1_000;
-/// Packets that are later than this make figures of the machine rather than of the network.
+/// If packets are later than this, the results show the speed of the machine rather than the
+/// network.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Play a scenario in real time: programs in network namespaces speak QUIC by this command's own endpoints and TCP by the
-/// kernel's, over the network of the simulator, whose time is the clock's. Needs root
+/// Run a scenario in real time: programs in network namespaces exchange data over the simulated
+/// network, at the pace of the real clock. QUIC connections use this command's own endpoints, TCP
+/// connections the kernel. Needs root
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic-lab sim run lossy --seeds 3
@@ -39,13 +42,13 @@ const LATE: Duration = Duration::from_millis(1);
 
 Each seed takes as long as its transfers do.")]
 pub(crate) struct Args {
-    /// File, or name of a scenario from `equic-lab sim list`
+    /// File, or the name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
     /// Run this number of seeds instead of those of the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
-    /// Print the result as JSON (schema equic.sim.run/1, as of `equic-lab sim run`)
+    /// Print the result as JSON (schema equic.sim.run/1, like `equic-lab sim run`)
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +69,7 @@ pub(super) fn run(args: &Args) -> Done {
     })
 }
 
-/// The text of a file, or else of the scenario of this name, and what it says.
+/// Reads a file, or else the scenario of this name. Returns its text and the parsed scenario.
 fn load(path: &Path) -> Done<(String, Scenario)> {
     let name = path.to_string_lossy();
     let text = if !name.contains(['/', '.']) && !path.exists() {
@@ -85,7 +88,7 @@ fn built_in(name: &str) -> Done<BuiltIn> {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic-lab sim list` has them".to_owned(),
+            None => "`equic-lab sim list` lists them".to_owned(),
         };
         Failure::usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })
@@ -104,13 +107,13 @@ fn play_all(scenario: &Scenario, place: &Place) -> Done<Vec<Played>> {
     Ok(runs)
 }
 
-/// A bar on a terminal, nothing in a pipe.
+/// Returns a progress bar, which is hidden if the output is not a terminal.
 fn bar(length: u64) -> ProgressBar {
     let bar = ProgressBar::new(length);
     if !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    // It is a constant, and the default looks fine too.
+    // The template is a constant. If it were invalid, the default style would be fine.
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}, {eta} left") {
         bar.set_style(style);
     }
@@ -149,13 +152,14 @@ fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Done {
     ))?;
     if usual > LATE {
         output::notice(
-            "the network was late: these figures are also those of a busy machine, or of rates beyond it",
+            "packets were late: the machine was too busy, or the rates are too high for it, so the results are not only those of the network",
         );
     }
     Ok(())
 }
 
-/// A run as JSON, with null for what the kernel does not tell, and with how punctual the network was.
+/// Formats a run as JSON. Values that the kernel does not report are null. Adds the lateness of
+/// packets.
 fn as_json(run: &Played) -> Value {
     let mut value = serde_json::to_value(&run.outcome).unwrap_or_default();
     for (index, flow) in run.untold.iter().enumerate() {

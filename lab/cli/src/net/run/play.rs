@@ -19,17 +19,18 @@ use super::transfer::{Sender, Transfer};
 use crate::failure::{Done, Failure};
 use crate::signals::runtime;
 
-/// Threads for both ends of all connections.
+/// Number of threads that run both endpoints of all connections.
 const THREADS: usize = 2;
-/// Time between two looks at how far the run is.
+/// Interval at which the progress is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time for CONNECTION_CLOSE to leave before the hosts go. All figures are taken by then: none depends on it.
+/// Time to send CONNECTION_CLOSE before the hosts are removed. No result depends on it, because all
+/// of them were read before.
 const FAREWELL: Duration = Duration::from_millis(50);
 
-/// A run and what is special about real time.
+/// A run, and additional results that only exist in real time.
 pub(super) struct Played {
     pub(super) outcome: RunOutcome,
-    /// Of each connection, the keys of figures that the kernel does not tell.
+    /// For each connection, the keys of results that the kernel does not report.
     pub(super) untold: Vec<Vec<&'static str>>,
     pub(super) late: Lateness,
 }
@@ -48,7 +49,7 @@ enum Ends {
     Tcp(Tcp),
 }
 
-/// Plays a scenario with one seed; `progress` is told which share of it is done, from 0 to 1.
+/// Runs a scenario with one seed. `progress` is called with the completed share, from 0 to 1.
 pub(super) fn play(
     scenario: &Scenario,
     place: &Place,
@@ -62,12 +63,13 @@ pub(super) fn play(
         mtu: mtu(place),
         initial_window: tcp.and_then(|flow| flow.tcp.initial_window),
         min_rto: tcp.and_then(|flow| flow.tcp.min_rto),
-        // Flows with one path send by the first, which is where routes lead.
+        // Flows with one path use the first interface, as the routes of the host do.
         interfaces: scenario.flows.iter().map(|flow| flow.quic.paths as u16).max().unwrap_or(1),
     };
     let run = Simulation::new(place.topology.clone(), seed)?;
     let mut emulation = Emulation::prepare(&lab, run, &nodes, &settings)?;
-    // Behind the connections, as in virtual time: so chance does the same to it.
+    // Attach background traffic after the connections, as in virtual time, so that it gets the same
+    // random numbers.
     let traffic = place.attach_traffic(emulation.network(), scenario).map_err(Failure::new)?;
     if let Some(flow) = tcp {
         emulation.hosts().iter().try_for_each(|host| set_up(host, flow, place))?;
@@ -113,11 +115,12 @@ pub(super) fn play(
     Ok(played)
 }
 
-/// Gives a host the kernel parameters that the scenario's TCP flows ask for.
+/// Sets the kernel parameters of a host that the scenario's TCP flows need.
 fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
     let options = &flow.tcp;
     let window = options.window.unwrap_or_else(|| place.window());
-    // The kernel counts what it keeps beside each payload, too: half of a receive buffer is window.
+    // The kernel also counts its own data about each payload, so only half of a receive buffer
+    // counts as window.
     let bytes = |times: u64| (times * window).min(i32::MAX as u64);
     let onoff = |on: bool| if on { "1" } else { "0" }.to_owned();
     let parameters = [
@@ -126,7 +129,7 @@ fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
         ("tcp_sack", options.sack.map(onoff)),
         ("tcp_timestamps", options.timestamps.map(onoff)),
         ("tcp_window_scaling", options.window_scaling.map(onoff)),
-        // 2: only if the other end asks.
+        // 2 means that a host uses ECN only if its peer requests it.
         ("tcp_ecn", Some(if options.ecn { "1" } else { "2" }.to_owned())),
         (
             "tcp_early_retrans",
@@ -141,7 +144,7 @@ fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
     Ok(())
 }
 
-/// Makes the ends of all connections. Inside a runtime.
+/// Creates the endpoints of all connections. Must be called inside a runtime.
 fn connect<'a>(
     scenario: &'a Scenario,
     place: &Place,
@@ -186,7 +189,7 @@ fn connect<'a>(
     Ok(connections)
 }
 
-/// Waits until all transfers are over, the limit is reached, or the network has failed.
+/// Waits until all transfers have ended, the time limit is reached, or the network has failed.
 async fn wait(
     scenario: &Scenario,
     connections: &[Connection<'_>],
@@ -199,7 +202,7 @@ async fn wait(
         if left.is_zero() || live.is_over() {
             return;
         }
-        // Whatever wakes it: it looks again.
+        // After any wake-up or timeout, the loop checks the state again.
         let _ = tokio::time::timeout(left.min(LOOK), over.notified()).await;
         let shares: Option<Vec<f64>> = connections.iter().map(|one| one.transfer.share()).collect();
         progress(match shares {
@@ -210,7 +213,7 @@ async fn wait(
 }
 
 impl Ends {
-    /// Reason for which a plugin of either end was taken off; none: all are as they were attached.
+    /// Returns why a plugin of either endpoint was detached, or `None` if no plugin failed.
     fn failed_plugin(&self) -> Option<String> {
         match self {
             Ends::Quic(quic) => quic.failed_plugin(),

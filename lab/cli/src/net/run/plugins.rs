@@ -1,4 +1,5 @@
-//! Plugins of a QUIC flow's ends: loaded once, and attached to each of its connections as their owner's own.
+//! Plugins of a QUIC flow's endpoints. They are loaded once, and attached to each connection as
+//! local plugins.
 
 use equic_command::plugin;
 use equic_http3::Hooks;
@@ -7,7 +8,7 @@ use equic_scenario::{PluginFile, QuicOptions};
 
 use crate::failure::Done;
 
-/// Hooks of both ends; none: that end has no plugins.
+/// Hooks of both endpoints, or `None` for an endpoint without plugins.
 pub(super) struct Plugins {
     pub(super) client: Option<Hooks>,
     pub(super) server: Option<Hooks>,
@@ -27,10 +28,10 @@ fn of_end(files: &[PluginFile]) -> Done<Option<Hooks>> {
     Ok(plugin::hooks_of(plugins))
 }
 
-/// The plugin in a file, which is granted all that it declares.
+/// Loads the plugin in a file and grants all that it declares.
 ///
 /// # Errors
-/// It is none, or cannot run: with the name of the file.
+/// The file is not a plugin, or the plugin cannot run. The error names the file.
 pub(super) fn load(file: &PluginFile) -> Done<Plugin> {
     plugin::load_bytes(&file.name, &file.bundle)
 }

@@ -1,4 +1,4 @@
-//! Both ends of a transfer by QUIC.
+//! Both endpoints of a QUIC transfer.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -14,16 +14,16 @@ use super::plugins::Plugins;
 use super::transfer::{Sender, Transfer};
 use crate::failure::Done;
 
-/// Time after which a path is opened again that could not be.
+/// Time after which a failed attempt to open a path is repeated.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A transfer whose ends are ready.
+/// A transfer whose endpoints are ready.
 pub(super) struct Quic {
     client: Endpoint,
     config: ClientConfig,
     server: Endpoint,
     to: SocketAddr,
-    /// Addresses of the client that it has further paths from.
+    /// Addresses of the client for additional paths.
     further: Vec<IpAddr>,
     /// The sender's connection, once it has completed its handshake.
     connection: Arc<OnceLock<Connection>>,
@@ -32,7 +32,8 @@ pub(super) struct Quic {
 }
 
 impl Quic {
-    /// Makes both endpoints, client and server, on sockets that are bound. Must be called inside a runtime.
+    /// Creates both endpoints, client and server, on bound sockets. Must be called inside a
+    /// runtime.
     pub(super) fn prepare(
         (client, server): (UdpSocket, UdpSocket),
         transport: TransportConfig,
@@ -63,7 +64,8 @@ impl Quic {
         })
     }
 
-    /// The same with further paths from these addresses of the client's host. Must be called inside a runtime.
+    /// Like [`Quic::prepare`], with additional paths from these addresses of the client's host.
+    /// Must be called inside a runtime.
     pub(super) fn with_paths(
         self,
         host: &Namespace,
@@ -79,7 +81,7 @@ impl Quic {
         Ok(Quic { further, ..self })
     }
 
-    /// Lets both ends run; the client begins at this moment.
+    /// Starts both endpoints. The client begins at the time `at`.
     pub(super) fn spawn(&self, at: Instant, transfer: &Arc<Transfer>) {
         let (server, receiving) = (self.server.clone(), Arc::clone(transfer));
         let accepted = Arc::clone(&self.accepted);
@@ -111,7 +113,7 @@ impl Quic {
         });
     }
 
-    /// Counters of the sender.
+    /// Returns the counters of the sender.
     pub(super) fn sender(&self) -> Sender {
         let Some(connection) = self.connection.get() else { return Sender::default() };
         let stats = connection.stats();
@@ -124,7 +126,7 @@ impl Quic {
         }
     }
 
-    /// Reason for which a plugin of either end was taken off; none: all are as they were attached.
+    /// Returns why a plugin of either endpoint was detached, or `None` if no plugin failed.
     pub(super) fn failed_plugin(&self) -> Option<String> {
         let ends = [&self.connection, &self.accepted];
         let failed = |end: &Arc<OnceLock<Connection>>| end.get()?.failed_hook();
@@ -132,14 +134,14 @@ impl Quic {
         Some(format!("a hook was taken off: {failed}"))
     }
 
-    /// Ends what is open.
+    /// Closes the connection and the endpoints.
     pub(super) fn close(&self) {
         self.client.close(VarInt::from_u32(0), "");
         self.server.close(VarInt::from_u32(0), "");
     }
 }
 
-/// Has a connection have a path from an address, again whenever it comes to its end.
+/// Keeps a path of the connection open from this address. Opens it again whenever it is closed.
 async fn keep_path(connection: Connection, address: IpAddr) {
     let (mut changes, mut opened) = (0, None);
     loop {
@@ -171,7 +173,7 @@ async fn send(connection: &Connection, transfer: &Transfer) -> Done {
         sent += chunk.len() as u64;
     }
     stream.finish()?;
-    // Until all of it is acknowledged; the run closes the connection.
+    // Wait until all data is acknowledged. The caller closes the connection.
     stream.stopped().await?;
     Ok(())
 }

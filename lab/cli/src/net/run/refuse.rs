@@ -1,4 +1,4 @@
-//! Refuses a scenario that asks for something that cannot be had in real time, before anything starts.
+//! Rejects a scenario that is not possible in real time, before anything starts.
 
 use equic_lab::emulation::{Emulation, MAX_CONNECTIONS};
 use equic_lab::plan::MAX_CLIENTS;
@@ -8,10 +8,11 @@ use equic_sim::IpVersion;
 use super::plugins;
 use crate::failure::Done;
 
-/// Linux gives interfaces with less no IPv6 (RFC 8200 s.5).
+/// Minimum MTU for IPv6 in bytes. Linux gives interfaces with a smaller MTU no IPv6 (RFC 8200 s.5).
 const LEAST_V6: u32 = 1_280;
 
-/// Keys with what is wrong with each: none, if all of it can be played.
+/// Returns the keys that are not possible in real time, each with the reason. The list is empty if
+/// the whole scenario can run.
 pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String, String)>> {
     let mut complaints = Vec::new();
     let mut complain = |key: String, message: String| complaints.push((key, message));
@@ -46,7 +47,7 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
             ("tcp.tls", flow.tcp.tls.is_some()),
         ];
         for (name, _) in not_yet.into_iter().filter(|(_, asked)| *asked) {
-            let message = "`equic-lab net run` has no such connections: leave it out in real time";
+            let message = "`equic-lab net run` does not support it: remove it";
             complain(key(name), message.to_owned());
         }
         let of_ends = [
@@ -68,14 +69,13 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
             complain(key("controller"), message);
         }
         if flow.tcp.delayed_ack.is_some() {
-            let message = "the kernel does not let it be set: leave it out in real time";
+            let message = "the kernel does not permit setting it: remove it";
             complain(key("tcp.delayed_ack"), message.to_owned());
         }
         let (other, settled) = *first.get_or_insert((index, flow));
         for name in differences(&settled.tcp, &flow.tcp) {
             let message = format!(
-                "the kernel has it for all connections of a host, and flow[{}] has another value: in real time it \
-                 is the same for all TCP flows",
+                "the kernel has one value for all connections of a host, but flow[{}] has another value: in real time, all TCP flows need the same value",
                 other + 1
             );
             complain(key(&format!("tcp.{name}")), message);
@@ -84,7 +84,8 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String
     Ok(complaints)
 }
 
-/// Keys of settings that the kernel has for a host, not for a connection, and that are not the same.
+/// Returns the keys of per-host kernel settings that differ between two TCP flows. The kernel
+/// cannot set them for each connection.
 fn differences(one: &TcpOptions, other: &TcpOptions) -> Vec<&'static str> {
     let same = [
         ("initial_window", one.initial_window == other.initial_window),
@@ -99,7 +100,7 @@ fn differences(one: &TcpOptions, other: &TcpOptions) -> Vec<&'static str> {
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }
 
-/// The kernel's name of a congestion control.
+/// Returns the kernel's name of a congestion control algorithm.
 pub(super) fn kernel_name(controller: Controller) -> &'static str {
     match controller {
         Controller::NewReno => "reno",
@@ -107,7 +108,7 @@ pub(super) fn kernel_name(controller: Controller) -> &'static str {
     }
 }
 
-/// The smallest MTU of the network, in bytes.
+/// Returns the smallest MTU of the network, in bytes.
 pub(super) fn mtu(place: &Place) -> u32 {
     u32::from(place.datagram) + place.topology.ip.header() + 8
 }

@@ -1,4 +1,4 @@
-//! Both ends of a transfer by the kernel's TCP.
+//! Both endpoints of a transfer with the kernel's TCP.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,25 +13,25 @@ use tokio::time::Instant;
 use super::transfer::{Sender, Transfer};
 use crate::failure::Done;
 
-/// A transfer whose ends are ready.
+/// A transfer whose endpoints are ready.
 pub(super) struct Tcp {
     /// The client's socket, until it is used.
     client: Mutex<Option<TcpStream>>,
     server: Mutex<Option<TcpListener>>,
     to: SocketAddr,
-    /// The sender's socket, for its counters.
+    /// The sender's socket, from which the counters are read.
     kept: Arc<OnceLock<OwnedFd>>,
 }
 
 impl Tcp {
-    /// Of a socket that is not connected and one that listens.
+    /// Creates a transfer from an unconnected socket and a listening one.
     pub(super) fn prepare(client: TcpStream, server: TcpListener) -> Done<Tcp> {
         let to = server.local_addr()?;
         let (client, server) = (Mutex::new(Some(client)), Mutex::new(Some(server)));
         Ok(Tcp { client, server, to, kept: Arc::default() })
     }
 
-    /// Lets both ends run; the client begins at this moment.
+    /// Starts both endpoints. The client begins at the time `at`.
     pub(super) fn spawn(&self, at: Instant, transfer: &Arc<Transfer>) {
         fn taken<T>(from: &Mutex<Option<T>>) -> Option<T> {
             from.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -55,7 +55,7 @@ impl Tcp {
         });
     }
 
-    /// Counters of the sender.
+    /// Returns the counters of the sender.
     pub(super) fn sender(&self) -> Sender {
         let info = self.kept.get().and_then(|socket| TcpInfo::of(socket).ok()).unwrap_or_default();
         Sender {
@@ -83,7 +83,7 @@ async fn send(
         sent += chunk.len() as u64;
     }
     stream.shutdown().await?;
-    // Until the server has closed, too: it does when it has everything.
+    // Wait until the server has closed its side too, which means that it has received all data.
     let _ = stream.read(&mut [0]).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A transfer of bytes in real time, whatever the protocol: what both its ends have in common.
+//! A transfer in real time: the part that all protocols and both endpoints share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use equic_sim::payload;
 use tokio::sync::Notify;
 
-/// State of a transfer: both ends write to it, and the run reads it.
+/// State of a transfer. Both endpoints write to it, and the run reads it.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// Bytes to transfer; none: until the run ends.
+    /// Number of bytes to transfer, or `None` to transfer until the run ends.
     size: Option<u64>,
     bytes: AtomicU64,
     begun: OnceLock<Instant>,
     completed: OnceLock<Instant>,
     failure: Mutex<Option<String>>,
-    /// Wakes the run, which waits until all transfers are over.
+    /// Notified when the transfer has ended or failed.
     over: Arc<Notify>,
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Transfer {
 pub(super) struct Sender {
     pub(super) packets_sent: u64,
     pub(super) packets_lost: u64,
-    /// None: the kernel does not tell.
+    /// `None` if the kernel does not report it.
     pub(super) spurious: Option<u64>,
-    /// None: the kernel does not tell.
+    /// `None` if the kernel does not report it.
     pub(super) timeouts: Option<u64>,
     pub(super) min_rtt: Option<Duration>,
 }
@@ -44,24 +44,24 @@ impl Transfer {
         }
     }
 
-    /// The handshake begins now.
+    /// Records the start of the handshake.
     pub(super) fn begin(&self) {
-        // It begins once.
+        // Only the first call counts.
         let _ = self.begun.set(Instant::now());
     }
 
-    /// What the sender sends next, behind so many bytes; none: that was all.
+    /// Returns the next data to send after `sent` bytes, or `None` if all data was sent.
     pub(super) fn next(&self, sent: u64) -> Option<&'static [u8]> {
         let end = self.size.unwrap_or(u64::MAX);
         (sent < end).then(|| payload::between(sent, end))
     }
 
-    /// The receiver's application has read this; true if it was the last.
+    /// Checks data that the receiving application has read. Returns `true` if it was the last.
     pub(super) fn receive(&self, read: &[u8]) -> bool {
         let before = self.bytes.load(Ordering::Relaxed);
         let bytes = before + read.len() as u64;
         if payload::between(before, bytes) != read {
-            self.fail(format!("wrong bytes behind {before}"));
+            self.fail(format!("wrong bytes after byte {before}"));
         }
         self.bytes.store(bytes, Ordering::Relaxed);
         let done = self.size.is_some_and(|size| bytes >= size);
@@ -71,7 +71,8 @@ impl Transfer {
         done
     }
 
-    /// An end has failed; the first reason is kept, and none of what comes after the last byte.
+    /// Records the failure of an endpoint. Only the first reason is kept. A failure after the last
+    /// byte is ignored.
     pub(super) fn fail(&self, reason: String) {
         if self.completed.get().is_some() {
             return;
@@ -88,12 +89,13 @@ impl Transfer {
         self.completed.get().is_some() || self.failure().is_some()
     }
 
-    /// Bytes that the receiver's application has read.
+    /// Returns the number of bytes that the receiving application has read.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Share of its bytes that has arrived, from 0 to 1; none: it has no size.
+    /// Returns the share of the data that has arrived, from 0 to 1, or `None` if the transfer has
+    /// no size.
     pub(super) fn share(&self) -> Option<f64> {
         self.size.map(|size| self.bytes() as f64 / size as f64)
     }
@@ -126,7 +128,7 @@ mod tests {
         }
         assert_eq!((sent, transfer.bytes(), transfer.failure()), (size, size, None));
         assert!(transfer.completed().is_some());
-        // What an end says after that, it says of a connection that has done its work.
+        // After the last byte, an error of an endpoint no longer counts.
         transfer.fail("closed".to_owned());
         assert_eq!(transfer.failure(), None);
     }
@@ -136,6 +138,6 @@ mod tests {
         let transfer = Transfer::new(None, Arc::default());
         assert!(!transfer.receive(&[0, 1, 2]) && transfer.failure().is_none());
         assert!(!transfer.receive(&[4]) && transfer.is_over());
-        assert_eq!(transfer.failure().as_deref(), Some("wrong bytes behind 3"));
+        assert_eq!(transfer.failure().as_deref(), Some("wrong bytes after byte 3"));
     }
 }

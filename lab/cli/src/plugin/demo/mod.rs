@@ -1,8 +1,9 @@
-//! `equic-lab plugin-demo`: a server pushes plugins to a client that has never seen them, over paths on which they help; then
-//! plugins that mean harm.
+//! `equic-lab plugin-demo`: a server pushes plugins to a client that has never seen them, first
+//! over paths on which they help, and then hostile plugins.
 //!
-//! The trials and attacks are those of `equic-plugin-kit`: connections in virtual time, with the exchange that
-//! `equic serve --push` and `equic get --accept-plugins` use. `show.rs` makes tables and plots of the results.
+//! The trials and attacks are those of `equic-plugin-kit`: connections in virtual time, with the
+//! exchange that `equic serve --push` and `equic get --accept-plugins` use. `show.rs` creates
+//! tables and plots of the results.
 
 mod show;
 
@@ -22,18 +23,19 @@ use crate::output;
 /// Schema of the result.
 const SCHEMA: &str = "equic.plugin.demo/1";
 
-/// Bytes that a client is sent beside a plugin that means harm.
+/// Bytes that a server sends to a client while a hostile plugin is present.
 const BYTES: u64 = 5_000_000;
 
-/// Part of the work that `--quick` does.
+/// Factor by which `--quick` reduces the work.
 const QUICK: u64 = 5;
 
-/// Pushes the tree's plugins from a server to a client that has never seen them, on connections in virtual time where each
-/// is meant to help, and compares with the same connections without them; then plugins that mean harm. The same
-/// seed gives the same figures. It needs clang, no root.
+/// Pushes the source tree's plugins from a server to a client that has never seen them, on
+/// connections in virtual time that each plugin is meant to improve, and compares them with the
+/// same connections without plugins. Then pushes hostile plugins. The same seed gives the same
+/// results. Needs clang but not root.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder for plugins.json and the plots
+    /// Directory for plugins.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/demo-plugins")]
     out: PathBuf,
     /// Make a short run, to check that everything works
@@ -54,39 +56,40 @@ struct Data {
     quick: bool,
     trials: Vec<Trial>,
     attacks: Vec<Attack>,
-    /// Whether each plugin helped, each attack came to nothing, and all data was whole.
+    /// Whether every plugin helped, every attack failed, and all data was intact.
     passed: bool,
 }
 
-/// A plugin where it is meant to help. Less is better, of each measure.
+/// Effect of a plugin on the connection that it is meant to improve. For every measure, less is
+/// better.
 #[derive(Serialize)]
 struct Trial {
     plugin: &'static str,
     scenario: &'static str,
     measure: &'static str,
     unit: &'static str,
-    /// Bytes that the client fetched.
+    /// Size of the bundle that the client fetched, in bytes.
     bundle_bytes: usize,
     without: f64,
     with: f64,
-    /// Whether the SHA-256 of all that was read was that of what was sent, with the plugin and without it.
+    /// Whether the received data had the SHA-256 of the sent data, with the plugin and without it.
     intact: bool,
     /// Time of each transfer without the plugin, in milliseconds.
     times_without_ms: Vec<f64>,
-    /// The same with it.
+    /// Time of each transfer with the plugin, in milliseconds.
     times_with_ms: Vec<f64>,
 }
 
-/// A plugin that means harm.
+/// Result of a hostile plugin.
 #[derive(Serialize)]
 struct Attack {
     name: &'static str,
     tries: &'static str,
-    /// `refused`, `taken off` or `contained`.
+    /// What happened to the plugin: `refused`, `taken off` (detached) or `contained`.
     fate: &'static str,
-    /// Fate that it must have.
+    /// What must happen to the plugin.
     expected: &'static str,
-    /// Reason in words; empty: the plugin runs.
+    /// Reason in words. Empty if the plugin runs.
     why: String,
     /// Time of the transfer, in seconds of virtual time.
     seconds: f64,
@@ -156,7 +159,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     match report.data.passed {
         true => Ok(()),
-        false => Err(Failure::new("not everything is as it must be: see the table")),
+        false => Err(Failure::new("not all results are as expected: see the table")),
     }
 }
 
@@ -171,8 +174,8 @@ fn tell(data: &Data, args: &Args) -> Done {
     output::table(&show::attacks(&data.attacks))?;
     let whole =
         data.trials.iter().all(|one| one.intact) && data.attacks.iter().all(|one| one.intact);
-    let hashes = if whole { "right each time" } else { "WRONG: see the tables" };
-    output::line(format_args!("SHA-256 of what was received: {hashes}"))?;
+    let hashes = if whole { "correct each time" } else { "WRONG: see the tables" };
+    output::line(format_args!("SHA-256 of the received data: {hashes}"))?;
     output::line(format_args!(
         "Written: {0}/plugins.json, plugins.svg, tail-loss-probe.svg",
         args.out.display()

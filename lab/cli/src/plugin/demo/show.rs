@@ -9,7 +9,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::{Attack, Data, Trial};
 
-/// A value in its unit; a count where there is none.
+/// Formats a value with its unit. Without a unit, it is a count.
 pub(in crate::plugin) fn value(value: f64, unit: &str) -> String {
     match unit {
         "" => number::count(value.max(0.0) as u64),
@@ -23,7 +23,7 @@ fn hash(intact: bool) -> Cell {
     if intact { Cell::new("right") } else { Cell::new("WRONG").tone(Tone::Bad) }
 }
 
-/// Effect of each plugin where it is meant to help.
+/// Returns the table of the effects of all plugins.
 pub(super) fn trials(trials: &[Trial]) -> Table {
     let mut table = Table::new([
         Column::text("pushed plugin"),
@@ -49,10 +49,10 @@ pub(super) fn trials(trials: &[Trial]) -> Table {
     table
 }
 
-/// Table with a row for each hostile plugin: what it tried and how it ended.
+/// Returns the table of the hostile plugins: what each tried, and the result.
 pub(super) fn attacks(attacks: &[Attack]) -> Table {
     let mut table = Table::new([
-        Column::text("plugin that means harm"),
+        Column::text("hostile plugin"),
         Column::text("tries"),
         Column::text("fate"),
         Column::text("reason"),
@@ -71,8 +71,8 @@ pub(super) fn attacks(attacks: &[Attack]) -> Table {
     table
 }
 
-/// Writes the plots: all plugins as a share of what it was without them, and the times of short requests with and without
-/// tail loss probes.
+/// Writes the plots: the effect of each plugin in percent of the value without it, and the times of
+/// short requests with and without tail loss probes.
 pub(super) fn write_plots(data: &Data, out: &Path) -> Result<(), PlotError> {
     let axis = Axis::new("of the value without the plugin", "%");
     let mut bars = BarPlot::new(

@@ -1,4 +1,4 @@
-//! Questions and help, over everything else.
+//! Questions and help, drawn over everything else.
 
 use equic_gateway::ListAction;
 use equic_report::number;
@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
                 };
                 chips.push(Span::styled(format!(" {} {label} ", index + 1), style));
             }
-            // In two lines where one is too long.
+            // Use two lines if the text is too long for one.
             let (first, second) = if area.width >= 60 {
                 (chips, Vec::new())
             } else {
@@ -108,7 +108,7 @@ fn window(
 ) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
     let width = u16::try_from(widest + 6).unwrap_or(u16::MAX).min(area.width);
-    // Air where there is room for it.
+    // Add empty lines if there is room for them.
     let airy = usize::from(area.height) >= 2 * lines.len() + 6 && lines.len() < 6;
     let mut content = Vec::new();
     for line in lines {

@@ -1,7 +1,7 @@
-//! A picture and what was chosen, drawn: any size from 40 x 10 up has its place, smaller ones get as
-//! much as fits.
+//! Draws a picture and the user's choices. The layout fits any size from 40 x 10 up. On smaller
+//! terminals it is cut off.
 //!
-//! Wide and high terminals show everything at once, others one panel at a time. Start at [`draw`];
+//! Large terminals show everything at once, others one panel at a time. Start at [`draw`];
 //! [`panels`] are the three tables, [`dialog`] the questions, [`theme`] the colours.
 
 use equic_report::number;
@@ -32,13 +32,13 @@ pub(super) struct Scene<'a> {
     pub picture: &'a Picture,
     pub choices: &'a Choices,
     pub theme: Theme,
-    /// Reason that there is nothing new, if the gateway has gone.
+    /// If the gateway has ended or cannot be read, the reason.
     pub gone: Option<&'a str>,
-    /// Message on the result of the last action, and its tone.
+    /// Message about the result of the last action, and its tone.
     pub message: Option<(Tone, &'a str)>,
 }
 
-/// From this size on there is room for everything at once.
+/// Minimum width and height for all panels at once.
 const WIDE: (u16, u16) = (100, 24);
 
 pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
@@ -168,7 +168,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Line::from(right_line), right);
 }
 
-/// Draws the services that are protected, and the servers that feed the gateway.
+/// Draws the protected services, and the servers that feed the gateway.
 fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let (picture, theme) = (scene.picture, scene.theme);
     let room = usize::from(area.height.saturating_sub(1));
@@ -183,7 +183,10 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     }
     let mut servers = vec![Span::styled("   servers: ", theme.faint())];
     if picture.servers.is_empty() {
-        servers.push(Span::styled("none feeds it, so quotas count nothing", theme.faint()));
+        servers.push(Span::styled(
+            "no server reports connections, so quotas have no effect",
+            theme.faint(),
+        ));
     }
     for (index, server) in picture.servers.iter().enumerate() {
         if index > 0 {
@@ -202,7 +205,7 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Figures of a curve: its name, its colour, the value now and those before.
+/// Returns the data of a curve: its name, its colour, the current value and the past values.
 fn measure<'a>(scene: &Scene<'a>, passed: bool) -> (&'static str, Style, f64, &'a [f64]) {
     let (picture, theme) = (scene.picture, scene.theme);
     match (passed, picture.dry_run) {
@@ -227,11 +230,11 @@ fn sparkline<'a>(scene: &Scene<'_>, history: &[f64], style: Style) -> Sparkline<
         .style(style)
 }
 
-/// A curve in a frame.
+/// Draws a curve in a frame.
 fn curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     let theme = scene.theme;
     let (name, style, now, history) = measure(scene, passed);
-    // The peak of the part that is visible.
+    // The peak of the visible part.
     let seen = history.iter().rev().take(area.width.saturating_sub(2).into());
     let peak = seen.copied().fold(0.0, f64::max);
     let title = Line::from(vec![
@@ -247,7 +250,7 @@ fn curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     frame.render_widget(sparkline(scene, history, style), inner);
 }
 
-/// A curve behind its name, in one or two lines.
+/// Draws a curve after its name, in one or two lines.
 fn small_curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     let (name, style, now, history) = measure(scene, passed);
     let label = Line::from(vec![
@@ -291,7 +294,7 @@ fn footer(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         ("?", "help"),
         ("q", "quit"),
     ];
-    // Help and the way out first, if there is no room for all.
+    // If there is not enough room for all keys, show those for help and for quitting.
     let width = |(key, word): &(&str, &str)| key.chars().count() + word.len() + 3;
     let mut left = usize::from(area.width).saturating_sub(keys[7..].iter().map(width).sum());
     let mut shown: Vec<&(&str, &str)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The three tables. Columns that do not fit are left out, the least important ones first.
+//! The three tables. If columns do not fit, the least important ones are omitted first.
 
 use equic_gateway::Reason;
 use equic_report::number;
@@ -12,7 +12,8 @@ use super::super::keys::Panel;
 use super::super::model::SourceLine;
 use super::Scene;
 
-/// A column: how wide, and how dispensable (0: never left out). Width 0 takes what is left.
+/// A column with its width and its rank. Columns with a high rank are omitted first, and those with
+/// rank 0 never. Width 0 means all the remaining width.
 struct Column {
     title: &'static str,
     width: u16,
@@ -28,7 +29,7 @@ const fn figure(title: &'static str, width: u16, rank: u8) -> Column {
     Column { title, width, rank, right: true }
 }
 
-/// The columns that fit, by index.
+/// Returns the indices of the columns that fit.
 fn fitting(columns: &[Column], flexible: u16, room: u16) -> Vec<usize> {
     let mut ranked: Vec<usize> = (0..columns.len()).collect();
     ranked.sort_by_key(|index| columns[*index].rank);
@@ -47,13 +48,13 @@ fn fitting(columns: &[Column], flexible: u16, room: u16) -> Vec<usize> {
     chosen
 }
 
-/// A figure or a word, and its style.
+/// A number or a word, and its style.
 type Content = (String, Style);
 
 struct Panelled<'a> {
     title: Line<'a>,
     columns: &'a [Column],
-    /// Columns that the flexible one needs at least.
+    /// Minimum width of the flexible column.
     flexible: u16,
     rows: Vec<Vec<Content>>,
     selected: usize,
@@ -98,12 +99,12 @@ fn render(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, panel: Panel, ta
         .column_spacing(1)
         .row_highlight_style(if focused { theme.chosen() } else { Style::new() });
     let mut state = TableState::default().with_selected(Some(table.selected));
-    // A column of air on the right, as the names have on the left.
+    // Leave an empty column on the right, as the names do on the left.
     let inside = Rect { width: inner.width.saturating_sub(1), ..inner };
     frame.render_stateful_widget(drawn, inside, &mut state);
 }
 
-/// A rate per second as far as it matters to the eye: no unit for nothing, no digits below one.
+/// Formats a rate per second for a quick look: zero has no unit, and small values have no decimals.
 pub(super) fn rate(measured: bool, rate: f64) -> String {
     match rate {
         _ if !measured => number::MISSING.to_owned(),
@@ -113,7 +114,8 @@ pub(super) fn rate(measured: bool, rate: f64) -> String {
     }
 }
 
-/// Whole seconds: digits behind them would be those of the screen, which lags.
+/// Formats an age in whole seconds. Decimals would not be accurate, because the screen is not
+/// updated that often.
 fn ago(seconds: f64) -> String {
     match seconds {
         ..1.0 => "now".to_owned(),
@@ -130,8 +132,8 @@ fn of_reason(scene: &Scene<'_>, reason: Reason) -> Style {
     }
 }
 
-/// Text of other processes: no character that turns the direction of writing. (Control characters the
-/// screen leaves out.)
+/// Removes characters that change the direction of writing from a text of another process. The
+/// screen omits control characters itself.
 pub(super) fn clean(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|c| !c.is_control() && !turns(*c)).collect()
@@ -204,7 +206,7 @@ pub(super) fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
             flexible: 16,
             rows: picture.sources.iter().map(row).collect(),
             selected: scene.choices.source_row(picture),
-            empty: "nobody has sent anything yet",
+            empty: "no source has sent packets yet",
         },
     );
 }

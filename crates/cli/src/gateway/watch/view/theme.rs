@@ -1,13 +1,14 @@
-//! Colours and signs, or what stands for them where a terminal has none.
+//! Colours and signs, with replacements for terminals that do not support them.
 //!
-//! Without colour nothing is lost: colours repeat what the text says, and what is chosen is reversed.
+//! Without colours no information is lost: colours only repeat what the text says, and the
+//! selection is shown in reverse video.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::{bar, border};
 use ratatui::text::Span;
 use ratatui::widgets::Block;
 
-/// Style that the screen is drawn with: colours or none, Unicode or ASCII.
+/// How to draw the screen: with or without colours, with Unicode or ASCII.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     pub colour: bool,
@@ -41,37 +42,37 @@ impl Theme {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// Style of what is as it should be.
+    /// Style for things that are in order.
     pub(crate) fn good(self) -> Style {
         self.fg(Color::Green)
     }
 
-    /// Style of what somebody should look at.
+    /// Style for things that need attention.
     pub(crate) fn warning(self) -> Style {
         self.fg(Color::Yellow)
     }
 
-    /// Style of what is dropped, denied or gone.
+    /// Style for things that are dropped, denied or gone.
     pub(crate) fn bad(self) -> Style {
         self.fg(Color::Red)
     }
 
-    /// Style of what matters little.
+    /// Style for unimportant text.
     pub(crate) fn faint(self) -> Style {
         self.fg(Color::DarkGray)
     }
 
-    /// Style of the parts that the eye is to find.
+    /// Style for the most important parts.
     pub(crate) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Style of names and keys.
+    /// Style for names and keys.
     pub(crate) fn accent(self) -> Style {
         self.fg(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
-    /// The row that the keys are about.
+    /// Style for the selected row.
     pub(crate) fn chosen(self) -> Style {
         if self.colour {
             Style::new().bg(Color::Indexed(236)).add_modifier(Modifier::BOLD)
@@ -80,12 +81,12 @@ impl Theme {
         }
     }
 
-    /// A word on a ground of its own.
+    /// Returns a word in reverse video.
     pub(crate) fn badge(self, text: &str, style: Style) -> Span<'static> {
         Span::styled(format!(" {text} "), style.add_modifier(Modifier::BOLD | Modifier::REVERSED))
     }
 
-    /// A frame; the one that has the keys stands out.
+    /// Returns a frame. The frame of the focused panel is highlighted.
     pub(crate) fn frame(self, focused: bool) -> Block<'static> {
         let style = if focused { self.fg(Color::Cyan) } else { self.faint() };
         let set = if self.unicode { border::ROUNDED } else { ASCII_BORDER };
@@ -96,7 +97,7 @@ impl Theme {
         if self.unicode { bar::NINE_LEVELS } else { ASCII_BARS }
     }
 
-    /// A bar of `width` columns, filled to a share from 0 to 1.
+    /// Returns a bar of `width` columns, filled to a share from 0 to 1.
     pub(crate) fn bar(self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
@@ -106,7 +107,7 @@ impl Theme {
         }
         let whole = filled as usize;
         let rest = ((filled - whole as f64) * 8.0) as usize;
-        // Something is never nothing.
+        // A share above zero must show at least the smallest block.
         let rest = if whole == 0 && share > 0.0 { rest.max(1) } else { rest };
         format!("{}{}", "█".repeat(whole), EIGHTHS[rest.min(7)])
     }
