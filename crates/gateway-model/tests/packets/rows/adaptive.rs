@@ -8,8 +8,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Rate, RetryPolicy, Service};
 
-/// Asks for ten seconds after more than four Initials at once, or one per second, came without a
-/// token.
+/// Makes the service ask for tokens for ten seconds after too many Initials came without a token.
+/// The limit is four at once, and then one per second.
 fn adapt(service: &mut Service) {
     service.retry = RetryPolicy::Adaptive;
     service.retry_above = Rate::per_second(1, 4);
@@ -20,13 +20,13 @@ fn adaptive(what: &str) -> Script {
     case(what).service(adapt)
 }
 
-/// Returns the script after it began to ask.
+/// Returns a script in which the service has already begun to ask for tokens.
 fn begun(what: &str) -> Script {
     let calm = (0..4).fold(adaptive(what), |script, n| script.packet(v4(attempt(n)), New));
     calm.packet(v4(full()), RetrySent)
 }
 
-/// Returns an Initial to an ID that is too short for a client's choice.
+/// Returns an Initial whose Destination Connection ID is too short for the choice of a client.
 fn short_id() -> Packet {
     v4(initial().dcid(&[1; 7]).fill(1200).build())
 }
@@ -103,7 +103,7 @@ fn asking() -> Vec<Script> {
 }
 
 fn to_and_fro() -> Vec<Script> {
-    // As many as are allowed. One more would exceed the limit.
+    // Sends four Initials, which is the limit. One more would exceed it.
     let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
     let every = |script: Script, ns: u64, times: usize| {
         (0..times).fold(script, |script, _| script.wait(ns).packet(v4(full()), RetrySent))

@@ -22,7 +22,7 @@ fn half() -> Packet {
     v4(short(992)).udp_len(1408).fragment(1, 0, true)
 }
 
-/// Returns a long header that ends 2 bytes into the Source Connection ID.
+/// Returns a long header that ends after 2 bytes of the Source Connection ID.
 fn cut_id() -> Vec<u8> {
     let mut header = initial().version(UNKNOWN).build();
     header.truncate(17);
@@ -30,8 +30,8 @@ fn cut_id() -> Vec<u8> {
 }
 
 fn first() -> Vec<Script> {
-    // Another identification than that of `half`, which must be the last one in the seeds made from
-    // these rows.
+    // The identification differs from that of `half`, which must be the last one in the seeds that
+    // are made from these rows.
     let fragment = |payload: Vec<u8>| v4(payload).udp_len(1408).fragment(9, 0, true);
     let small = |len: u16| v4(short(1000)).udp_len(len).fragment(9, 0, true);
     vec![
@@ -83,7 +83,7 @@ fn first() -> Vec<Script> {
     ]
 }
 
-/// First fragments without the header that contains the destination port.
+/// First fragments that do not contain the destination port.
 fn hidden() -> Vec<Script> {
     // Returns the first `n` bytes after the IPv6 header of a chain that leads to an Initial.
     let cut = |packet: Packet, n: usize| packet.ip_len(n as u16).cut(14 + 40 + n);

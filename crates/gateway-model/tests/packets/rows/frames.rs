@@ -1,4 +1,4 @@
-//! Section 1: which frames are for a service.
+//! Section 1: the frames that are for a service.
 
 use super::{S4, S6, full, v4, v6};
 use crate::packets::frame::*;

@@ -7,7 +7,7 @@ use crate::packets::script::{SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Rate;
 
-/// Returns a service that refuses a second attempt.
+/// Returns a script with a service that refuses a second attempt.
 fn one(what: &str) -> Script {
     case(what).service(|service| service.new_per_source = Rate::per_second(1, 1))
 }
@@ -161,7 +161,8 @@ fn expiry() -> Vec<Script> {
     ]
 }
 
-/// The second flight of an attempt that the table has lost, to a short ID of the server.
+/// The second flight of an attempt that the table has lost. It goes to a short connection ID that
+/// the server chose.
 fn forgotten() -> Vec<Script> {
     let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
     vec![

@@ -1,4 +1,4 @@
-//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changing them while the gateway
+//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changes of these while the gateway
 //! runs.
 
 use super::{S4, attempt, full, v4, v6};

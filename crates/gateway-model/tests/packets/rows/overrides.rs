@@ -7,7 +7,7 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, Service};
 
-/// Returns an override for a prefix that sets no limit.
+/// Returns an override for a prefix. It sets no limit.
 fn own(prefix: &str) -> Override {
     let (addr, len) = prefix.split_once('/').unwrap();
     Override {
@@ -24,7 +24,7 @@ fn connections(prefix: &str, max: u32) -> Override {
     Override { max_connections: Some(max), ..own(prefix) }
 }
 
-/// Returns a service with a quota of 1, and overrides for some prefixes.
+/// Returns a script with a service whose quota is 1, and with overrides for some prefixes.
 fn quota(what: &str, overrides: &[Override]) -> Script {
     case(what).service(|service| {
         service.max_connections = 1;

@@ -1,4 +1,4 @@
-//! Section 12: new connections by prefixes of their source.
+//! Section 12: rates of new connections for the prefixes of a source.
 
 use super::{S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::{Packet, udp};
@@ -11,7 +11,7 @@ fn rates(what: &str, change: impl FnOnce(&mut PrefixRates)) -> Script {
     case(what).service(|service| change(&mut service.new_per_prefix))
 }
 
-/// Returns a rate of one connection per second, and this many at once.
+/// Returns a rate of one connection per second, with this burst.
 fn burst(burst: u64) -> Rate {
     Rate::per_second(1, burst)
 }
@@ -28,7 +28,7 @@ pub(super) fn rows() -> Vec<Script> {
     [lengths(), order(), spared(), services()].concat()
 }
 
-/// For each length: two addresses in one prefix, and one in the next.
+/// For each prefix length: two addresses in one prefix, and one address in the next prefix.
 fn lengths() -> Vec<Script> {
     type Level = fn(&mut PrefixRates) -> &mut Rate;
     let levels: [(&str, Level, [&str; 3]); 6] = [

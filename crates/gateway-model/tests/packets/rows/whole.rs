@@ -8,14 +8,14 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{FragmentPolicy, Rate, RetryPolicy, Service};
 
-/// A different client than that of `v4`.
+/// The address of another client than that of `v4`.
 const OTHER: &str = "198.51.100.7:1000";
 
 pub(super) fn rows() -> Vec<Script> {
     [packets(), unknown_senders(), strangers(), known_senders()].concat()
 }
 
-/// Returns a service that passes `burst` packets at once, and then one per second.
+/// Returns a script with a service that passes `burst` packets at once, and then one per second.
 fn passing(what: &str, burst: u64) -> Script {
     case(what).service(|service| service.packets_per_service = Rate::per_second(1, burst))
 }
@@ -83,8 +83,8 @@ fn packets() -> Vec<Script> {
     ]
 }
 
-/// Returns a service in which unknown senders share `burst` packets at once, and then one per
-/// second.
+/// Returns a script with a service in which unknown senders share `burst` packets at once, and then
+/// one per second.
 fn sharing(what: &str, burst: u64) -> Script {
     case(what).service(|service| {
         service.unproven_per_service = Rate::per_second(1, burst);
@@ -155,8 +155,8 @@ fn unknown_senders() -> Vec<Script> {
     ]
 }
 
-/// Packets of unknown senders, in services that distinguish these from known ones. None of them
-/// creates an entry for its sender.
+/// Packets of unknown senders to services that treat these differently from known senders. No
+/// packet may create an entry for its sender.
 pub(crate) fn strangers() -> Vec<Script> {
     let id = || id(1);
     let checking = |what: &str| case(what).service(|service| service.check_ids = true);
