@@ -14,7 +14,7 @@ if [ -z "$base" ]; then
 	exit 2
 fi
 if ! commit=$(git rev-parse --verify --quiet "$base^{commit}"); then
-	echo "bench-guard: unknown commit $base" >&2
+	echo "bench-guard: there is no commit $base" >&2
 	exit 2
 fi
 guard=$PWD/out/guard

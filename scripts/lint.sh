@@ -47,7 +47,7 @@ cargo clippy --release -p equic-transport -p equic-quic --no-default-features --
 # libequic_vm is left out, because its documentation is its header. Its page would also replace that
 # of the crate equic-vm, which has the same name.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --features boringssl,png --exclude libequic_vm --lib --no-deps
-# Crates that are to be published must be packable: all their dependencies need versions, and their
+# Crates for publication must be packable: all their dependencies need versions, and their
 # readme must exist.
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086

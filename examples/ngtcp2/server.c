@@ -513,7 +513,7 @@ static void received(const uint8_t *packet, size_t length, struct sockaddr_in6 *
 
 /*
  * Sends all packets that are due, and removes closed connections. Returns the milliseconds until
- * the next timer, or -1 if there is none.
+ * the next timer, or -1 without timers.
  */
 static int look_after_all(void)
 {

@@ -1,4 +1,4 @@
-//! Any bytes as a UDP payload. What parses must be the same after it is written and parsed again,
+//! Any bytes as a UDP payload. A parsed value must be the same after it is written and parsed again,
 //! and nothing may panic.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as the payload of a packet. What parses must be the same after it is written and
+//! Any bytes as the payload of a packet. A parsed value must be the same after it is written and
 //! parsed again, and nothing may panic.
 //!
 //!     cargo +nightly fuzz run wire_frames fuzz/corpus/wire_frames fuzz/seeds/wire_frames

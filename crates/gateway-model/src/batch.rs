@@ -40,7 +40,7 @@ fn stands_for(
 ) -> bool {
     let class_of = |payload| classify(payload, &rules(service)).ok();
     let (Some(class), Some(other_class)) = (class_of(first), class_of(other)) else { return false };
-    // A packet of an unknown version is always judged alone.
+    // A packet of an unknown version always gets a verdict of its own.
     if [class, other_class].contains(&Class::UnknownVersion) {
         return false;
     }

@@ -32,7 +32,7 @@ impl KnownVersion {
 }
 
 impl Version {
-    /// Not a version. This value marks a Version Negotiation packet (RFC 8999 s.6).
+    /// Marks a Version Negotiation packet (RFC 8999 s.6).
     pub const NEGOTIATION: Version = Version(0);
     /// Version 1.
     pub const V1: Version = Version(1);

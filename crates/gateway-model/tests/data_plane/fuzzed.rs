@@ -157,7 +157,7 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     let mut generator = Generator::new(seed, &seeds);
     let (mut checker, begun) = (Checker::default(), Instant::now());
     let mut said = 0;
-    // A reason may be missing by chance. In that case more frames are run, up to ten times as many.
+    // In some runs, a reason is missing. Then more frames are run, up to ten times as many.
     let wanted = |checker: &Checker| {
         let all = || frames_lead_to().all(|one| checker.met.contains(&one));
         let enough = if cases < 100_000 || all() { cases } else { 10 * cases };

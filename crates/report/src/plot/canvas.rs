@@ -215,7 +215,7 @@ fn path(runs: &[Vec<(f64, f64)>]) -> String {
 /// Rounds to hundredths of a pixel.
 fn round(value: f64) -> f64 {
     let rounded = (value * 100.0).round() / 100.0;
-    // Not "-0".
+    // Adding 0.0 avoids "-0".
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 

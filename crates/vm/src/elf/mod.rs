@@ -117,7 +117,7 @@ enum Placed {
 struct Loader<'d, 'f, F> {
     bytes: &'d [u8],
     sections: SectionTable<'d, FileHeader64<Le>>,
-    /// Content of the section name table. Empty if there is none.
+    /// Content of the section name table. Empty if the file has no such table.
     names: &'d [u8],
     symbols: SymbolTable<'d, FileHeader64<Le>>,
     placed: Vec<Placed>,
