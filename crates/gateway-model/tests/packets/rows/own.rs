@@ -61,7 +61,7 @@ pub(super) fn rows() -> Vec<Script> {
     let known = |what| answering(what).own(own());
     let through = |what| answering(what).own(Own { transit: true, ..own() });
     vec![
-        known("its own addresses are answered")
+        known("packets to the host's own addresses are answered")
             .packet(v4(full()), RetrySent)
             .packet(v6(full()), RetrySent)
             .packet(unknown(S4), VersionNegotiationSent)
@@ -92,24 +92,24 @@ pub(super) fn rows() -> Vec<Script> {
             .packet(udp("10.0.0.255:1000", S4, full()), Unproved)
             .packet(udp("10.0.0.255:1000", NAMED, full()), Expected::Of(1, Unproved))
             .packet(udp("[fd00::1]:1000", "[fd00::1]:443", full()), Unproved),
-        known("on the loopback interface a host talks to itself")
+        known("on the loopback interface, the host's own address is answered")
             .config(|config| config.on_loopback = true)
             .packet(udp("10.0.0.1:1000", S4, full()), RetrySent),
-        known("what a service names behind the host is answered")
+        known("an address behind the host that a service names is answered")
             .packet(to(NAMED), Expected::Of(1, RetrySent))
             .packet(to(NAMED).with_destination_mac(OTHER_MAC), Expected::Of(1, RetrySent))
             .packet(established(NAMED), Expected::Of(1, ResetSent))
             .packet(to(NAMED).with_destination_mac(BROADCAST_MAC), Expected::Of(1, Unproved)),
-        answering("while the addresses are not known, any is answered")
+        answering("while the host's addresses are unknown, every address is answered")
             .packet(to(ELSEWHERE), RetrySent)
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), RetrySent)
             .packet(to(ELSEWHERE).with_destination_mac(BROADCAST_MAC), Unproved)
             .packet(to(ELSEWHERE).with_source_mac(GROUP_MAC), Unproved),
-        known("what is not answered is judged, and not let through")
+        known("packets that are not answered are judged")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Unproved)
             .deny("192.0.2.1/32")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Denied),
-        through("what passes through is not judged")
+        through("packets that pass through are not judged")
             .deny("192.0.2.1/32")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)
             .packet(established(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)
