@@ -85,7 +85,7 @@ impl Bytecode {
         let ran = self.run(clock, operation, words);
         if let Err(reason) = &ran {
             let name = &self.controllers.plugin.manifest.name;
-            tracing::warn!(plugin = %name, %reason, "the plugin failed and is replaced by quinn's NewReno");
+            tracing::warn!(plugin = %name, %reason, "the plugin failed: using quinn's NewReno");
             let mtu = u16::try_from(self.path.datagram_size).unwrap_or(u16::MAX);
             self.control = Control::Quinn(new_reno(self.path.window, now, mtu));
         }

@@ -47,7 +47,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 continue;
             }
             let Some((relocations, _)) = section.rel(Le, self.bytes)? else {
-                let what = "relocations with addends are not supported, because clang does not write them for BPF";
+                let what = "relocations with addends are not supported: clang writes none for BPF";
                 return Err(ElfError::Section { section: target, what });
             };
             // Many sections can refer to the same relocation table, so the total number is limited

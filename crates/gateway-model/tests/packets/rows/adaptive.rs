@@ -38,7 +38,9 @@ pub(super) fn rows() -> Vec<Script> {
 fn calm() -> Vec<Script> {
     let old = token(C4, START_MS - 15_001);
     vec![
-        adaptive("calm: an Initial without a token passes").packet(v4(full()), New).packet(v4(full()), Underway),
+        adaptive("calm: an Initial without a token passes")
+            .packet(v4(full()), New)
+            .packet(v4(full()), Underway),
         adaptive("calm: a valid token is accepted").packet(v4(proved(1)), Proved),
         adaptive("calm: an expired token is refused").packet(v4(bringing(&old)), BadToken),
         adaptive("calm: a token of another format passes, because the server checks it")
@@ -50,7 +52,7 @@ fn calm() -> Vec<Script> {
         adaptive("calm: a fragment, and a packet to a multicast address")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment)
             .packet(udp(C4, "239.0.0.1:443", attempt(2)), New),
-        adaptive("calm: a short ID passes if the attempt was forgotten, because the server may have chosen it")
+        adaptive("calm: a short ID passes if the table has lost the attempt")
             .packet(v4(full()), New)
             .forget_handshakes()
             .packet(short_id(), New),

@@ -259,22 +259,26 @@ fn charges() -> Vec<Script> {
         )
         .packet(v4(short(30)), Established)
         .packet(v4(short(30)), RatePackets),
-        forged(asking("forged Initials are not charged to the rates of new connections").service(|service| {
-            service.new_per_source = Rate::per_second(1, 1);
-            service.new_per_service = Rate::per_second(1, 1);
-        }))
+        forged(asking("forged Initials are not charged to the rates of new connections").service(
+            |service| {
+                service.new_per_source = Rate::per_second(1, 1);
+                service.new_per_service = Rate::per_second(1, 1);
+            },
+        ))
         .packet(v4(proved(1)), Proved)
         .packet(v4(proved(2)), RateNewSource),
-        forged(asking("forged Initials take no place in the quota of their source").service(|service| {
-            (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
-        }))
+        forged(asking("forged Initials take no place in the quota of their source").service(
+            |service| {
+                (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+            },
+        ))
         .packet(v4(proved(1)), Proved)
         .packet(v4(proved(2)), QuotaUnderway),
         asking("a source with a valid token is subject to its quota")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(proved(1)), Quota),
-        asking("an Initial without a token is answered even at the quota, because its source may be forged")
+        asking("an Initial without a token is answered even at the quota")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), RetrySent),

@@ -31,7 +31,7 @@ fn packets() -> Vec<Script> {
             .wait(SECOND)
             .packet(udp(OTHER, S4, short(30)), Established)
             .packet(v4(short(30)), RatePacketsService),
-        passing("an opening that the bucket refuses is admitted, so its next packet is charged only here", 1)
+        passing("an opening that the bucket refuses is charged only here the next time", 1)
             .service(|service| service.new_per_source = Rate::per_second(1, 2))
             .packet(v4(short(30)), Established)
             .packet(v4(attempt(1)), RatePacketsService)
