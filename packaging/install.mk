@@ -48,14 +48,14 @@ is-built:
 			{ echo "$$file has assertions, as 'make test' builds it: run 'make build' first" >&2; exit 1; }; \
 	done
 
-man: is-built ## the man pages, into out/man
+man: is-built ## write the man pages to out/man
 	@install -d out/man
 	@$(built)/equic man --out out/man
 	@$(built)/equic-lab man --out out/man
 	@echo out/man
 
 # Programs are installed without their line tables, which are four fifths of them: those stay with what was built.
-install: is-built ## command, library, man pages, completions, service: into DESTDIR and PREFIX
+install: is-built ## install command, library, man pages, completions and service (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
 	install -s -m 755 $(COMMAND) $(prove) $(DESTDIR)$(BINDIR)/
@@ -78,7 +78,7 @@ install: is-built ## command, library, man pages, completions, service: into DES
 	test -e $(DESTDIR)$(SYSCONFDIR)/equic/equic.toml || \
 		install -m 644 packaging/equic.toml $(DESTDIR)$(SYSCONFDIR)/equic/
 
-install-lab: is-built ## the laboratory: equic-lab, equic-sim, man pages, completions; next to what `make install` installs
+install-lab: is-built ## install the laboratory in addition: equic-lab, equic-sim, man pages, completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -s -m 755 $(LAB_COMMAND) $(DESTDIR)$(BINDIR)/equic-lab
 	install -s -m 755 $(built)/equic-sim $(DESTDIR)$(BINDIR)/
@@ -87,7 +87,7 @@ install-lab: is-built ## the laboratory: equic-lab, equic-sim, man pages, comple
 	$(built)/equic-lab completions zsh >$(DESTDIR)$(ZSHDIR)/_equic-lab
 	$(built)/equic-lab completions fish >$(DESTDIR)$(FISHDIR)/equic-lab.fish
 
-uninstall: ## remove that again, but for the configuration
+uninstall: ## remove the files of `make install`, except the configuration
 	$(capi) uninstall
 	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic $(BINDIR)/equic-prove \
 		$(addprefix $(INCLUDEDIR)/,$(sdk)) $(UNITDIR)/equic-gateway.service \
@@ -97,10 +97,10 @@ uninstall: ## remove that again, but for the configuration
 	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
 
-uninstall-lab: ## remove the laboratory again
+uninstall-lab: ## remove the files of `make install-lab`
 	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic-lab $(BINDIR)/equic-sim $(BASHDIR)/equic-lab $(ZSHDIR)/_equic-lab \
 		$(FISHDIR)/equic-lab.fish) $(DESTDIR)$(MANDIR)/man1/equic-lab.1 $(DESTDIR)$(MANDIR)/man1/equic-lab-*.1
 
-deb: setup build prove ## Debian packages, into out/ (their commands are compiled once more, for size: minutes)
+deb: setup build prove ## build Debian packages in out/ (compiles the commands again for size, which takes minutes)
 	@$(CARGO) build --profile dist --locked --features boringssl,png -p equic-cli -p equic-lab-cli
 	@COMMAND=$(TARGET)/dist/equic LAB_COMMAND=$(TARGET)/dist/equic-lab packaging/deb.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
-# equic-vm's tests as AArch64 programs, with code that its compiler for AArch64 made, under QEMU in software emulation.
+# Runs the tests of equic-vm as AArch64 programs under QEMU, in software emulation. They run code
+# that equic-vm's compiler for AArch64 made.
 # Usage: scripts/aarch64.sh [--debug] [argument of cargo test ...]
-# They are linked by Rust's own linker against Rust's own musl: there is no cross compiler to install.
+# Rust's own linker links the tests against Rust's own musl, so no cross compiler must be installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,11 +20,11 @@ for name in qemu-aarch64 qemu-aarch64-static; do
 		break
 	fi
 done
-[ -n "$qemu" ] || { echo "aarch64: no qemu-aarch64: run 'sudo make setup' (Debian's package qemu-user)" >&2; exit 1; }
+[ -n "$qemu" ] || { echo "aarch64: qemu-aarch64 is missing: run 'sudo make setup' (Debian's package qemu-user)" >&2; exit 1; }
 
 if [ ! -d "$(rustc --print target-libdir --target "$target")" ]; then
 	command -v rustup >/dev/null 2>&1 || {
-		echo "aarch64: Rust's library for $target is missing, and so is rustup, which installs it" >&2
+		echo "aarch64: Rust's standard library for $target is missing, and so is rustup, which can install it" >&2
 		exit 1
 	}
 	rustup target add "$target"

@@ -1,7 +1,9 @@
 #!/bin/bash
-# Fails if what the suites share was compiled without overflow checks. Code with them, and nothing else, has the message that is
-# looked for; an archive has it anyway, since Rust's own library lies in it.
-# Usage: scripts/assertions.sh [FILE ...]     by default what `make build` builds
+# Fails if a program or library that the suites share was compiled without overflow checks. The
+# script looks for a message that exists only in code with these checks. Do not pass archives: they
+# always contain the message, because they contain Rust's own library.
+# Usage: scripts/assertions.sh [FILE ...]
+#   FILE  default: the programs and shared libraries that `make build` builds
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

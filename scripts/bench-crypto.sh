@@ -1,8 +1,10 @@
 #!/bin/bash
-# What `make bench-crypto` runs: this tree with BoringSSL's AES-GCM for packets, and without it (the feature `boringssl`),
-# each with itself, interleaved in one run. A verdict by pairs of rounds: ratios with intervals.
-# Usage: scripts/bench-crypto.sh [options of `equic-lab bench run`]. Exit status: 0 without BoringSSL nothing is worse, 1 something is
-# worse or could not be measured.
+# Runs `make bench-crypto`: compares this tree with and without BoringSSL's AES-GCM for packets (the
+# feature `boringssl`). Each build is measured against itself, interleaved in one run. The verdict
+# compares pairs of rounds, and has ratios with intervals.
+# Usage: scripts/bench-crypto.sh [options of `equic-lab bench run`]
+# Exit status: 0 if nothing is worse without BoringSSL, 1 if something is worse or could not be
+# measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +13,7 @@ mkdir -p "$folder"
 for features in png boringssl,png; do
 	echo "building with the features $features"
 	cargo build --quiet --release --locked --features "$features" -p equic-lab-cli
-	# A copy, because a later build replaces the file.
+	# The program is copied, because a later build replaces the file.
 	cp "${CARGO_TARGET_DIR:-target}/release/equic-lab" "$folder/equic-$features"
 done
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# What `make bench-floor` runs: the floor under a packet's cost, on loopback, and for root between two network
-# namespaces with veth interfaces too. Usage: scripts/bench-floor.sh [--rounds N] [--markdown]
+# Runs `make bench-floor`: measures the minimum cost of a packet on loopback. As root, it also
+# measures two network namespaces with veth interfaces.
+# Usage: scripts/bench-floor.sh [--rounds N] [--markdown]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +9,7 @@ floor=$(cargo bench --quiet -p equic-quic --features boringssl --bench floor --n
 	sed -n 's/.*"name":"floor".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
 "$floor" "$@"
 if [ "$(id -u)" != 0 ]; then
-	echo "the same on veth needs root" >&2
+	echo "the measurement on veth needs root: skipped" >&2
 	exit
 fi
 from=equic-floor-$$-a to=equic-floor-$$-b

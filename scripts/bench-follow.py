@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""How long an interface that is deleted and made again is open: `make bench-follow`.
+"""Measures how long an interface is unprotected after it was deleted and created again: `make bench-follow`.
 
-A denied source sends 20,000 datagrams a second to a service on one end of a veth pair, whose other end is on a bridge.
-The pair is deleted and made again, and the same address is given to it, as a container's is. What the service's socket
-gets of the denied source came while the program was not attached. The source's own socket is on another port of the
-bridge, and so is not disturbed. Everything is in two network namespaces that are made and removed here.
+A denied source sends 20,000 datagrams per second to a service at one end of a veth pair. The other end is on a bridge.
+The script deletes the pair, creates it again and gives it the same address, as happens to a container's interface. All
+datagrams of the denied source that reach the service's socket arrived while the XDP program was not attached. The source
+sends through another port of the bridge, so it is not disturbed. The script creates two network namespaces and removes
+them at the end.
 
 Usage: bench-follow.py EQUIC [ROUNDS]
 """
@@ -30,14 +31,14 @@ def run(*words):
 
 
 def enter(name):
-    """Puts this process into a network namespace."""
+    """Moves this process into a network namespace."""
     with open(f"/run/netns/{name}") as handle:
         if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0x40000000) != 0:  # CLONE_NEWNET
             sys.exit(f"bench-follow: setns: {os.strerror(ctypes.get_errno())}")
 
 
 def flood():
-    """Sends until it is killed; what cannot be delivered is not sent again."""
+    """Sends datagrams until the process is killed. A datagram that cannot be delivered is not sent again."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.bind((DENIED, 0))
     sent, begun = 0, time.monotonic()
@@ -52,7 +53,7 @@ def flood():
 
 
 def make(server, outside):
-    """The pair, as fast as tools can: it is up and has its address one process after it was made."""
+    """Creates the pair as fast as command line tools can: a second command sets it up and gives it its address."""
     peer = ["peer", "name", "eth", "address", MAC, "netns", server]
     run("ip", "-n", outside, "link", "add", "port", "master", "bridge", "up", "type", "veth", *peer)
     lines = f"link set eth up\naddress add {SERVER}/24 dev eth\n"
@@ -65,7 +66,7 @@ def attached(server):
 
 
 def sent(outside):
-    """Packets that went towards the server since the pair was made."""
+    """Returns the number of packets that were sent to the server since the pair was created."""
     out = subprocess.run(["ip", "-j", "-s", "-n", outside, "link", "show", "port"], capture_output=True, check=True).stdout
     return json.loads(out)[0]["stats64"]["tx"]["packets"]
 
@@ -74,12 +75,12 @@ def until(what, condition):
     end = time.monotonic() + 30
     while not condition():
         if time.monotonic() > end:
-            sys.exit(f"bench-follow: {what}: not within 30 s")
+            sys.exit(f"bench-follow: timed out after 30 s waiting for {what}")
         time.sleep(0.001)
 
 
 def taken(udp):
-    """Datagrams that are waiting at the socket, and the time between the first and the last of them, ms."""
+    """Receives all waiting datagrams. Returns their number, and the time between the first and the last, in ms."""
     times = []
     while True:
         try:
@@ -114,7 +115,8 @@ def measure(equic, rounds, server, outside):
         if source == 0:
             enter(outside)
             flood()
-        # Without a gateway they come in: what is counted below is not nothing for another reason.
+        # Without a gateway, the datagrams must arrive. Otherwise, a count of 0 below could have
+        # another reason.
         until("datagrams without a gateway", lambda: taken(udp)[0] > 0)
         gateway = subprocess.Popen([equic, "gateway", "run", "--config", config], stdout=subprocess.DEVNULL)
         rows = []
@@ -127,15 +129,15 @@ def measure(equic, rounds, server, outside):
                 until("an attachment", lambda: attached(server))
                 until("a flood at the new interface", lambda: sent(outside) >= PPS / 10)
                 rows.append(taken(udp))
-                print(f"round {number + 1}: {rows[-1][0]} denied datagrams came in, over {rows[-1][1]:.2f} ms")
+                print(f"round {number + 1}: {rows[-1][0]} denied datagrams arrived within {rows[-1][1]:.2f} ms")
         finally:
             os.kill(source, 9)
             os.waitpid(source, 0)
             gateway.terminate()
             gateway.wait()
     packets, spans = zip(*rows)
-    print(f"{rounds} rounds at {PPS} datagrams a second: {statistics.median(packets)} datagrams came in at the median,")
-    print(f"{max(packets)} at most; {statistics.median(spans):.2f} ms at the median, {max(spans):.2f} ms at most")
+    print(f"{rounds} rounds at {PPS} datagrams per second: median {statistics.median(packets)} datagrams arrived,")
+    print(f"maximum {max(packets)}; median time {statistics.median(spans):.2f} ms, maximum {max(spans):.2f} ms")
 
 
 def main():

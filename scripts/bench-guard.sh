@@ -1,7 +1,9 @@
 #!/bin/bash
-# What `make bench-guard` runs: this tree beside an earlier commit of it, each with itself, interleaved in one run,
-# and a verdict by pairs of rounds. Usage: scripts/bench-guard.sh COMMIT [options of `equic-lab bench run`]; with an empty COMMIT
-# it is the last tag. Exit status: 0 nothing is worse, 1 something is worse or could not be measured.
+# Runs `make bench-guard`: compares this tree with an earlier commit. Each tree is measured against
+# itself, interleaved in one run. The verdict compares pairs of rounds.
+# Usage: scripts/bench-guard.sh COMMIT [options of `equic-lab bench run`]
+#   COMMIT  if it is empty, the last tag
+# Exit status: 0 if nothing is worse, 1 if something is worse or could not be measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +21,8 @@ guard=$PWD/out/guard
 old=$guard/equic-$commit
 mkdir -p "$guard"
 
-# Options that select the features of packages. Older trees have BoringSSL and PNG by default, and no such features.
+# Prints the options that select the features of packages. Older trees enable BoringSSL and PNG by
+# default, and do not have these features.
 features() { [ ! -d lab/cli ] || echo '--features boringssl,png'; }
 
 if [ ! -x "$old" ]; then
@@ -27,7 +30,7 @@ if [ ! -x "$old" ]; then
 	tree=$guard/tree-$commit
 	trap 'git worktree remove --force "$tree" 2>/dev/null || true' EXIT
 	git worktree add --quiet --force --detach "$tree" "$commit"
-	# Older commits have one command for everything.
+	# Older commits have a single command, `equic`, for everything.
 	package=equic-lab-cli program=equic-lab
 	[ -d "$tree/lab/cli" ] || package=equic-cli program=equic
 	(cd "$tree" && CARGO_TARGET_DIR=$guard/target cargo build --quiet --release --locked $(features) -p "$package")
@@ -38,7 +41,7 @@ fi
 echo "building this tree"
 # shellcheck disable=SC2046 # words
 cargo build --quiet --release --locked $(features) -p equic-lab-cli
-# What is measured is not replaced by a build in the meantime.
+# The measured program is copied, so that a build cannot replace it meanwhile.
 cp target/release/equic-lab "$guard/equic-tree"
 
 cat >"$guard/implementations.json" <<END

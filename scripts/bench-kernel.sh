@@ -1,6 +1,7 @@
 #!/bin/bash
-# What `make bench-kernel` runs: the kernel's ways of moving datagrams side by side, on loopback, and for root on veth
-# with and without offloads. Usage: scripts/bench-kernel.sh [--rounds N | --quick] [--markdown] [--place PLACE]
+# Runs `make bench-kernel`: compares the kernel's ways of sending and receiving datagrams on
+# loopback. As root, it also compares them on veth interfaces with and without offloads.
+# Usage: scripts/bench-kernel.sh [--rounds N | --quick] [--markdown] [--place PLACE]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,11 @@
 #!/bin/bash
-# Transfers long enough for key updates: 20 GB of our client from each implementation, of its client from ours, and
-# of each from itself, on loopback. With AES-GCM keys are good for 2^23 packets, about 12 GB (RFC 9001 s.6.6). What
-# does not take it is a row that says so in the table of its run.
-# Usage: scripts/bench-keys.sh [NAME...]   usually all of tier 1 that speak QUIC; BYTES=20G is the size
+# Runs transfers that are long enough for key updates, on loopback. Each transfer is 20 GB: from
+# each implementation to our client, from our server to its client, and from each implementation to
+# itself. With AES-GCM, keys may protect 2^23 packets, which is about 12 GB (RFC 9001 s.6.6). If an
+# implementation does not support the update, its row in the table of the run says so.
+# Usage: scripts/bench-keys.sh [NAME...]
+#   NAME      default: all implementations of tier 1 that speak QUIC
+#   BYTES=20G size of a transfer
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

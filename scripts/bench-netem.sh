@@ -1,9 +1,13 @@
 #!/bin/bash
-# Goodput of QUIC implementations by congestion control over Linux' own netem, which loses and delays packets, in a virtual
-# machine with one of Debian's kernels: what `equic-lab bench run --path relay:...` has its own relay for.
-# Usage: scripts/bench-netem.sh [--rounds N] [NAME...]      default: 5 rounds of equic, quinn, quiche and s2n-quic
-# The machine's clock is this machine's and its processors are emulated: rates are low, and it does not like to be
-# disturbed. Needs `make build bench-deps`. What the machine said is in target/kernels.
+# Measures the goodput of QUIC implementations for each congestion controller over Linux's netem,
+# which drops and delays packets. The programs run in a virtual machine with one of Debian's
+# kernels. `equic-lab bench run --path relay:...` measures the same with a relay of its own instead
+# of netem.
+# Usage: scripts/bench-netem.sh [--rounds N] [NAME...]
+#   default: 5 rounds of equic, quinn, quiche and s2n-quic
+# The virtual machine's processors are emulated, but its clock is that of this machine. So rates are
+# low, and other load on this machine disturbs the results. The script needs `make build
+# bench-deps`. The output of the virtual machine is kept in target/kernels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,13 +19,13 @@ fail() {
 rounds=5
 if [ "${1:-}" = --rounds ]; then
 	rounds=${2:-}
-	[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds takes a number, not '$rounds'"
+	[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds needs a number, not '$rounds'"
 	shift 2
 fi
 [ $# -gt 0 ] || set -- equic quinn quiche s2n-quic
-# Seconds for a download, and for all of them, on a computer that has other things to do.
+# Time limits in seconds for one download and for all downloads, on a computer with other load.
 limit=90 deadline=3600
-[ "$(uname -m)" = x86_64 ] || fail "the kernels are for x86-64, and this machine is $(uname -m)"
+[ "$(uname -m)" = x86_64 ] || fail "the kernels need x86-64, but this machine is $(uname -m)"
 
 # shellcheck source=scripts/kernels/common.sh
 . scripts/kernels/common.sh
@@ -38,12 +42,14 @@ with_libraries "$(command -v tc)" "$root/sbin/tc"
 for module in "${modules[@]}"; do
 	cp "$folder/$module.ko" "$root/"
 done
-# Programs with debugging information would not fit into the machine's memory.
+# The programs are stripped, because with debugging information they would not fit into the virtual
+# machine's memory.
 bench/netem/programs.py "$root" "$@" | while read -r name program; do
 	with_libraries "$program" "$root/bin/bench-$name"
 	strip "$root/bin/bench-$name"
 done
-# Name, congestion control, bit/s, ms one way, percent lost each way, packets of queue, bytes.
+# Columns: name, congestion control, bit/s, delay one way in ms, loss each way in percent, queue in
+# packets, bytes.
 cat >"$root/points" <<-POINTS
 	newreno newreno 1000000000 20 1 1000 5000000
 	cubic cubic 1000000000 20 1 1000 5000000
@@ -62,10 +68,11 @@ timeout -s KILL "$deadline" qemu-system-x86_64 -accel tcg,thread=multi -cpu max 
 	-kernel "$folder/vmlinuz" -initrd "$cache/netem.initrd" \
 	-append 'console=ttyS0 quiet panic=-1 rdinit=/init' </dev/null &
 machine=$!
-# Each download as it ends: point, implementation, bytes, seconds or why there are none.
+# Prints each download when it ends: point, implementation, bytes, seconds or the reason for a
+# failure.
 tail -n +1 -f --pid="$machine" "$said" | sed -un 's/^@@ run /bench-netem: /p' >&2
 wait "$machine" || true
 grep -q '^@@ no-module' "$said" && fail "a module cannot be loaded ($said)"
 grep '^@@ refused' "$said" >&2 && fail "the network cannot be set up ($said)"
 bench/netem/table.py "$said"
-tr -d '\r' <"$said" | grep -q '^@@ end$' || fail "the downloads did not come to their end ($said, $console)"
+tr -d '\r' <"$said" | grep -q '^@@ end$' || fail "the downloads did not end ($said, $console)"

@@ -1,6 +1,8 @@
 #!/bin/bash
-# What `make bench-operations` runs: the same benchmark built with the table of operations and without
-# it, in turns; then what one call costs, with no hook, with one that does nothing, and with bytecode that does nothing. Usage: scripts/bench-operations.sh [--rounds N]
+# Runs `make bench-operations`: builds the same benchmark with and without the table of operations,
+# and runs both in turns. Then measures the cost of one call without a hook, with a hook that does
+# nothing, and with bytecode that does nothing.
+# Usage: scripts/bench-operations.sh [--rounds N]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What a call of bytecode costs, by engine (docs/vm.md). bench/vm is a workspace of its own.
+# Measures the cost of a call of bytecode for each engine (docs/vm.md). bench/vm is a workspace of
+# its own.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ if [ -z "${CLANG:-}" ]; then
 			break
 		fi
 	done
-	[ -n "${CLANG:-}" ] || { echo "bench-vm: no clang from 16 up: run 'make setup'" >&2; exit 1; }
+	[ -n "${CLANG:-}" ] || { echo "bench-vm: clang 16 or newer is missing: run 'make setup'" >&2; exit 1; }
 	export CLANG
 fi
 exec cargo run --release --quiet --manifest-path bench/vm/Cargo.toml -- "$@"

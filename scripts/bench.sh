@@ -1,31 +1,35 @@
 #!/bin/bash
-# The implementations that `equic-lab bench` measures (docs/bench-contract.md): ours, and the adapters in bench/
-# with the versions of its lock files. What is built lies in target/servers.
-# Usage: scripts/bench.sh build [tier1|tier2|NAME...]   tier1, which is usual, has to build; of tier2 what
-#                                                       this host cannot build is said and left out
-#        scripts/bench.sh try [NAME...]                 each against itself and against ours, on loopback
+# Builds or tries the implementations that `equic-lab bench` measures (docs/bench-contract.md): our
+# own, and the adapters in bench/ with the versions in its lock files. The programs go to
+# target/servers.
+# Usage:
+#   scripts/bench.sh build [tier1|tier2|NAME...]
+#     builds implementations, by default tier1. All of tier1 must build. If an implementation of
+#     tier2 cannot be built on this host, the script prints the reason and skips it.
+#   scripts/bench.sh try [NAME...]
+#     transfers between each implementation and itself, and between each and ours, on loopback
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=$PWD/target/servers
 tier1="equic quinn quiche s2n-quic tquic quic-go tcp sendfile"
 tier2="tcp-boringssl quinn-aws-lc noq msquic x-net-quic aioquic aiopquic pycurl bun kwik"
-# Where Go's own packages put it; sudo may not look there.
+# Go's own packages install into this folder, which may be missing from the PATH of sudo.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-# Prints why an implementation cannot be built here, if so.
+# Prints the reason why an implementation cannot be built on this host, or nothing if it can.
 missing() {
 	case $1 in
 	quic-go | x-net-quic) command -v go >/dev/null || echo "Go 1.26 or newer is not installed" ;;
 	aioquic | pycurl) python3 -c 'import venv, ensurepip' 2>/dev/null || echo "Python 3 with venv is not installed" ;;
-	aiopquic) python313 >/dev/null || echo "CPython 3.13, for which it is pinned, is not installed" ;;
+	aiopquic) python313 >/dev/null || echo "CPython 3.13 is not installed, which its pinned packages need" ;;
 	msquic) command -v cmake >/dev/null || echo "cmake is not installed" ;;
 	bun) command -v npm >/dev/null || echo "npm is not installed" ;;
 	kwik) { command -v java && command -v mvn; } >/dev/null || echo "Java 17 and Maven are not installed" ;;
 	esac
 }
 
-# The path of a CPython 3.13.
+# Prints the path of a CPython 3.13.
 python313() {
 	local python
 	for python in python3.13 "$HOME"/.pyenv/versions/3.13.*/bin/python3.13; do
@@ -37,14 +41,15 @@ python313() {
 	return 1
 }
 
-# A virtual environment with what a file lists; made again when that changes.
+# Creates a virtual environment with the packages in a requirements file. Recreates it if the file
+# has changed.
 environment() {
 	local python=$1 requirements=$2 venv=$out/$3 wanted
 	wanted=$(sha256sum <"$requirements")
 	if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
 		rm -rf "$venv"
 		"$python" -m venv "$venv"
-		# An environment without its packages must not look built.
+		# The environment is removed if a package cannot be installed. Otherwise, it would look complete.
 		"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements" || {
 			rm -rf "$venv"
 			return 1
@@ -76,7 +81,7 @@ build() {
 		mvn --quiet --batch-mode --file bench/kwik/pom.xml "-Dout=$out/bench-kwik" package
 		;;
 	*)
-		echo "bench: no implementation $1: there are $tier1 $tier2" >&2
+		echo "bench: unknown implementation $1: choose from $tier1 $tier2" >&2
 		exit 2
 		;;
 	esac
@@ -90,18 +95,19 @@ build_all() {
 		if [ -z "$why" ]; then
 			build "$name"
 		elif [[ " $tier2 " == *" $name "* ]]; then
-			echo "bench: without $name: $why" >&2
+			echo "bench: skipping $name: $why" >&2
 		else
 			echo "bench: cannot build $name: $why" >&2
 			exit 1
 		fi
 	done
-	# All at once, so that what they share is built once. Its own workspace, and its target folder by
-	# bench/.cargo/config.toml.
+	# All crates are built in one call, so that common dependencies are built once. They are in a
+	# workspace of their own, whose target folder is set in bench/.cargo/config.toml.
 	if [ ${#crates[@]} != 0 ]; then
 		(cd bench && cargo build --release --locked "${crates[@]}")
 	fi
-	# Beside the program, which looks for it there; of the last build if there were several.
+	# The program looks for the library in its own folder. If there are several builds, the last one is
+	# used.
 	if [[ " ${crates[*]} " == *" bench-msquic "* ]]; then
 		place=$(find "$out/release/build" -path '*/msquic-*/out/lib/libmsquic.so.2' -printf '%T@ %h\n' | sort -n | tail -1)
 		cp -P "${place#* }"/libmsquic.so* "$out/release/"
@@ -126,7 +132,7 @@ build)
 	;;
 try) exec python3 bench/try.py "$@" ;;
 *)
-	echo "bench: build or try, not $what" >&2
+	echo "bench: unknown command '$what': use build or try" >&2
 	exit 2
 	;;
 esac

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks the documentation, and prepares links for the book (book.toml).
 
-  book.py links     preprocessor of mdbook: links to files that are no pages become links to the repository
-  book.py pages     check links and anchors of every Markdown page of the tree
-  book.py html DIR  check links and anchors of the book that mdbook wrote into DIR
-  book.py words     count the words of the product documentation; exit status 1 above the limit
+  book.py links     is a preprocessor of mdbook: links to files that are not pages become links to the repository
+  book.py pages     checks links and anchors of every Markdown page of the tree
+  book.py html DIR  checks links and anchors of the book that mdbook wrote into DIR
+  book.py words     counts the words of the product documentation; exit status 1 above the limit
 
-What `words` counts: README.md of the tree and the pages of the book in the parts Tutorials, How-to guides, Reference
-and Explanation, as `wc -w` does, with tables and code. It leaves out decisions, and blocks between `<!-- generated`
+`words` counts README.md of the tree and the pages of the book in the parts Tutorials, How-to guides, Reference and
+Explanation, as `wc -w` does, with tables and code. It leaves out decisions, and blocks between `<!-- generated`
 and `<!-- end of generated -->` (a test compares those with the program). The parts "Specifications" (for implementers)
 and "Laboratory and internals" are not product documentation: their sums are printed, and have no limit.
 """
@@ -24,7 +24,7 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 REPOSITORY = "https://github.com/equic/equic"
-# Most words of the product documentation. Lower it when the count falls.
+# Maximum number of words of the product documentation. Lower it when the count falls.
 LIMIT = 25_000
 OTHERS = ("Specifications", "Laboratory and internals")
 
@@ -47,7 +47,7 @@ def summary():
 
 
 def outside_code(text, change):
-    """Applies `change` to what is not code."""
+    """Applies `change` to all text that is not code."""
     parts, end = [], 0
     for code in FENCE.finditer(text):
         parts += [change(text[end:code.start()]), code[0]]
@@ -56,7 +56,7 @@ def outside_code(text, change):
 
 
 def slug(heading):
-    """Returns the anchor that GitHub and mdbook give a heading."""
+    """Returns the anchor of a heading, as GitHub and mdbook generate it."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "").strip().lower()
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", text))
 
@@ -73,7 +73,7 @@ def anchors(path):
 
 
 def include(match):
-    """Returns what a comment `<!-- include: FILE ... -->` or `<!-- help: PROGRAM -->` of a page stands for."""
+    """Returns the text that replaces a comment `<!-- include: FILE ... -->` or `<!-- help: PROGRAM -->` of a page."""
     kind, file, how, what = match.groups()
     path = ROOT / file
     if kind == "help":
@@ -86,7 +86,7 @@ def include(match):
 
 
 def command_help(program, words=()):
-    """Returns the help of a command and of those below it, each with a heading."""
+    """Returns the help of a command and of its subcommands, each with a heading."""
     text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
     pages = [f"{'##' if len(words) < 2 else '###'} `{' '.join([program.name, *words])}`\n\n```text\n{text.rstrip()}\n```\n"]
     below = re.search(r"^Commands:\n(.*?)(?=^\S|\Z)", text, re.S | re.M)

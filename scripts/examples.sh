@@ -1,8 +1,11 @@
 #!/bin/bash
-# Servers on other people's QUIC stacks (docs/servers.md): builds them and the bindings, and tests them
-# against real clients. What is built lies in target/servers.
-# Usage: scripts/examples.sh [build|check|test] [PROFILE]     check: builds and lints
-#   PROFILE: of the workspace's own part, by default release
+# Builds servers with other QUIC stacks (docs/servers.md) and the bindings, and tests them with real
+# clients. The programs go to target/servers.
+# Usage: scripts/examples.sh [build|check|test] [PROFILE]
+#   build    only builds
+#   check    builds, and runs the linters
+#   test     builds, runs the linters and the tests (default)
+#   PROFILE  profile for the crates of the project's own workspace, by default release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,24 +16,27 @@ folder=$profile
 out=$PWD/target/servers
 prefix=$out/prefix
 mkdir -p "$out"
-# Where Go's own packages put it; sudo may not look there.
+# Go's own packages install into this folder, which may be missing from the PATH of sudo.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-# A workspace of its own, with the endpoints of interop/, and its target folder by examples/.cargo/config.toml. Always
-# with all targets of all members: another selection has other features, and AWS-LC would be compiled again.
+# examples/ is a workspace of its own, together with the endpoints of interop/. Its target folder is
+# set in examples/.cargo/config.toml. All targets of all members are always built, because another
+# selection would have other features, and AWS-LC would be compiled again.
 (cd examples && cargo build --locked --all-targets)
 
-# With the whole workspace's features, which the build of it has had: nothing is compiled again for these.
+# The features are those of the build of the whole workspace, so nothing is compiled again.
 cargo build --profile "$profile" --workspace --features boringssl,png --lib --example quinn
 make --no-print-directory --silent -C crates/capi install PREFIX="$prefix" lib="$PWD/target/$folder" >/dev/null
 
 export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
-# Go's cache does not look into headers: packages are compiled again when the flags are others. The first two are Go's own.
+# Go's build cache does not notice changes of headers, but it does notice changes of flags. So the
+# flags contain a hash of the headers. The first two flags are Go's defaults.
 CGO_CFLAGS="-g -O2 -DEQUIC_HEADERS=0x$(cat "$prefix"/include/equic*.h | sha256sum | cut -c 1-16)"
 export CGO_CFLAGS
 export EQUIC_LIBRARY=$prefix/lib/libequic.so
-# Not for all that follows: cargo would compile AWS-LC again, and all that is built on it, since its build script asks
-# for this variable.
+# Runs a command with the variable that lets pkg-config find libequic. The variable is not set for
+# the whole script, because AWS-LC's build script reads it: cargo would compile AWS-LC and
+# everything based on it again.
 libequic() { PKG_CONFIG_PATH=$prefix/lib/pkgconfig "$@"; }
 (cd bindings/go && libequic go vet ./...)
 (cd examples/quic-go && libequic go vet ./... && libequic go build -o "$out/serve-quic-go" .)
@@ -44,14 +50,14 @@ for api in handles paper; do
 		-o "$program" $words -Wl,-rpath,"$prefix/lib"
 done
 
-# For the servers that want a certificate.
+# Creates a certificate for the servers that need a file.
 if [ ! -e "$out/certificate.pem" ]; then
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=localhost \
 		-keyout "$out/key.pem" -out "$out/certificate.pem.new" 2>/dev/null
 	mv "$out/certificate.pem.new" "$out/certificate.pem"
 fi
 
-# Made again when what it is made of changes.
+# The virtual environment is recreated if its inputs have changed.
 venv=$out/venv
 wanted=$(cat examples/aioquic/requirements.txt bindings/python/pyproject.toml bindings/python/equic/*.py | sha256sum)
 if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
@@ -76,11 +82,11 @@ cc -std=c11 -O2 -g -Wall -Wextra -Werror examples/picoquic/server.c -o "$out/ser
 [ "$what" != build ] || exit 0
 
 unformatted=$(gofmt -l bindings/go examples/quic-go)
-[ -z "$unformatted" ] || { echo "examples: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
+[ -z "$unformatted" ] || { echo "examples: format these files with gofmt -w: $unformatted" >&2; exit 1; }
 (cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 [ "$what" = test ] || exit 0
 
-# pandas and matplotlib, for the lines of Python in docs/notebook/bench-output.md.
+# Installs pandas and matplotlib, which the Python code in docs/notebook/bench-output.md needs.
 plots=$out/plots
 if ! cmp -s examples/samples/requirements.txt "$plots/made-of"; then
 	rm -rf "$plots"
@@ -91,14 +97,15 @@ fi
 
 cargo clippy --profile "$profile" --workspace --features boringssl,png --test servers -- -D warnings
 
-# The bindings, each in a network namespace that goes with it.
+# Tests the bindings, each in its own network namespace, which ends with the test.
 echo "examples: Go binding"
 (cd bindings/go && libequic unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
 echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
-# The same bytecode as quinn's congestion controller; it needs nothing but loopback.
+# Runs the same bytecode as quinn's congestion controller. This needs only loopback.
 echo "examples: plugins in quinn"
 (cd examples && cargo test --locked --all-targets -- --quiet)
 echo "examples: servers against clients"
-# They share two cores with their clients: side by side they would only wait for each other.
+# Only two tests run at a time. The servers share two cores with their clients, so more tests would
+# only wait for each other.
 cargo test --profile "$profile" --workspace --features boringssl,png --test servers -- --quiet --test-threads 2

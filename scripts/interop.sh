@@ -1,11 +1,11 @@
 #!/bin/bash
-# The QUIC Interop Runner's test cases between implementations (docs/interop.md): builds the endpoints
-# in interop/, and runs cells of the matrix. What is built lies in target/servers.
-# Usage: scripts/interop.sh [build|quick|full] [EQUIC-LAB INTEROP'S ARGUMENTS]
-#   build  only that
-#   quick  a handful of cases against quinn, quic-go and aioquic, and several paths against noq and picoquic: what
-#          `make test` runs
-#   full   everything against everything
+# Runs the test cases of the QUIC Interop Runner between implementations (docs/interop.md): builds
+# the endpoints in interop/, and runs cells of the matrix. The programs go to target/servers.
+# Usage: scripts/interop.sh [build|quick|full] [arguments of equic-lab interop]
+#   build  only builds the endpoints
+#   quick  a few test cases against quinn, quic-go and aioquic, and multipath against noq and
+#   picoquic. `make test` runs this.
+#   full   all test cases between all implementations (default)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,19 +13,20 @@ what=${1:-full}
 [ $# = 0 ] || shift
 out=$PWD/target/servers
 mkdir -p "$out"
-# Where Go's own packages put it; sudo may not look there.
+# Go's own packages install into this folder, which may be missing from the PATH of sudo.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
 cargo build --release --workspace --features boringssl,png --bin equic-lab
 
-# A workspace of its own, shared with the servers of examples/: whoever built those has built these, since the
-# selection of targets is the same.
+# The endpoints share a workspace with the servers of examples/. The selection of targets is the
+# same as in scripts/examples.sh, so each script builds for both.
 (cd examples && cargo build --locked --all-targets)
 (cd interop/quic-go && go vet ./... && go build -o "$out/interop-quic-go" .)
 
-# Shared with scripts/examples.sh, whose requirements are the same; made again when they change.
+# The virtual environment is shared with scripts/examples.sh, which has the same requirements. It is
+# recreated if they change.
 cmp -s interop/aioquic/requirements.txt examples/aioquic/requirements.txt || {
-	echo "interop: interop/aioquic and examples/aioquic do not want the same packages" >&2
+	echo "interop: the requirements of interop/aioquic and examples/aioquic differ: they share an environment" >&2
 	exit 1
 }
 venv=$out/venv
@@ -33,7 +34,7 @@ wanted=$(sha256sum <interop/aioquic/requirements.txt)
 if [ ! -e "$venv/made-of" ] && [ "$(cat "$venv/interop-made-of" 2>/dev/null)" != "$wanted" ]; then
 	rm -rf "$venv"
 	python3 -m venv "$venv"
-	# An environment without its packages must not look built.
+	# The environment is removed if a package cannot be installed. Otherwise, it would look complete.
 	"$venv/bin/pip" install --quiet --disable-pip-version-check -r interop/aioquic/requirements.txt || {
 		rm -rf "$venv"
 		exit 1
@@ -47,7 +48,7 @@ case $what in
 build) ;;
 quick)
 	unformatted=$(gofmt -l interop/quic-go)
-	[ -z "$unformatted" ] || { echo "interop: not formatted (gofmt -w): $unformatted" >&2; exit 1; }
+	[ -z "$unformatted" ] || { echo "interop: format these files with gofmt -w: $unformatted" >&2; exit 1; }
 	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 	target/release/equic-lab interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
 		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
@@ -58,7 +59,7 @@ full)
 	target/release/equic-lab interop "$@"
 	;;
 *)
-	echo "interop: build, quick or full, not $what" >&2
+	echo "interop: unknown command '$what': use build, quick or full" >&2
 	exit 2
 	;;
 esac

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Runs the gateway's tests on Debian's kernels in QEMU, in software emulation: does the verifier
-# take the program there, and does it decide as the packet tables and the reference model say?
+# Runs the gateway's tests on Debian's kernels in QEMU, in software emulation. They check that each
+# kernel's verifier accepts the program, and that its verdicts agree with the packet tables and the
+# reference model.
 # Usage: scripts/kernels.sh [--debug] [META-PACKAGE ...]
 #   default: the kernels of Debian's cloud images, 6.1 and 6.12
-# The virtual machine's disk is an initramfs with the test binaries and what they need; nothing is
-# installed on this machine. Kernels are kept in target/kernels. What the tests said is there, too.
+# The virtual machine boots from an initramfs with the test programs and their libraries. Nothing is
+# installed on this machine. The kernels and the output of the tests are kept in target/kernels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,10 +17,11 @@ fi
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64)
 tests=(tables differential fuzzed live)
-# The program that each is in.
+# The test program that contains each group of tests.
 declare -A programs=([tables]=data_plane [differential]=data_plane [fuzzed]=data_plane [live]=live)
-# How many cases of the randomised ones, and which tests (all that have one of these in their name).
-# Every load takes the emulated verifier some seconds, so not all of them.
+# Number of cases of the randomised tests, and the tests to run (all whose names contain one of
+# these strings). Only some tests run, because the emulated verifier takes several seconds for each
+# load.
 declare -A cases=([tables]=0 [differential]=60 [fuzzed]=5000 [live]=0)
 declare -A filters=(
 	[tables]=the_program_does_what_the_tables_say
@@ -27,7 +29,8 @@ declare -A filters=(
 	[fuzzed]=mutated_inputs_lead_to_the_same_verdicts
 	[live]='attaches_natively_and_leaves quota_follows_the_ledger a_killed_gateway_leaves_nothing an_object_of child dropped_packets_are_captured'
 )
-# Seconds, on a machine that has other things to do: only what hangs reaches them.
+# Time limits in seconds, for one group of tests and for a machine. Even on a machine with other
+# load, only a test that hangs reaches them.
 limit=400
 deadline=900
 
@@ -36,7 +39,7 @@ fail() {
 	exit 1
 }
 
-[ "$(uname -m)" = x86_64 ] || fail "the kernels are for x86-64, and this machine is $(uname -m)"
+[ "$(uname -m)" = x86_64 ] || fail "the kernels need x86-64, but this machine is $(uname -m)"
 
 # shellcheck source=scripts/kernels/common.sh
 . scripts/kernels/common.sh
@@ -56,7 +59,7 @@ fi
 with_libraries "$(command -v ip)" "$root/sbin/ip"
 for program in data_plane live; do
 	binary=$(sed -En "s#.*Executable tests/$program(/main)?\.rs \((.*)\)#\2#p" <<<"$built")
-	[ -x "$binary" ] || fail "no test binary $program in: $built"
+	[ -x "$binary" ] || fail "cannot find the test program $program in: $built"
 	with_libraries "$binary" "$root/tests/$program"
 	strip "$root/tests/$program"
 done
@@ -65,10 +68,11 @@ for name in "${tests[@]}"; do
 done >"$root/tests/list"
 printf 'LIMIT=%s\nexport EQUIC_SEED=%s\n' "$limit" "${EQUIC_SEED:-$RANDOM}" >"$root/tests/environment"
 
-# Boots a kernel and judges what it said: strictly, since a machine that dies says nothing.
+# Boots a kernel and checks the output of its tests. The check is strict: each result must be
+# present, because a machine that crashes prints nothing.
 run_on() {
 	local folder=$1 said=$1/tests.log console=$1/console.log name line wrong=
-	# A second archive behind the first one: the kernel reads both.
+	# The initrd consists of two archives, one after the other. The kernel reads both.
 	{
 		(cd "$root" && find . | cpio --quiet -o -H newc)
 		(cd "$folder" && echo veth.ko | cpio --quiet -o -H newc)
@@ -80,23 +84,23 @@ run_on() {
 		-serial "file:$console" -serial "file:$said" \
 		-kernel "$folder/vmlinuz" -initrd "$folder/initrd" \
 		-append 'console=ttyS0 quiet panic=-1 rdinit=/init' </dev/null ||
-		wrong="the machine did not end by itself within $deadline s"
+		wrong="the machine did not shut down within $deadline s"
 	rm -f "$folder/initrd"
 	for name in "${tests[@]}"; do
 		line=$(sed -n "/^@@ start $name\r*$/,/^@@ ended $name /p" "$said" | tr -d '\r')
 		grep -q "^@@ ended $name 0 " <<<"$line" || wrong="${wrong:-$name failed, or never ended}"
 		grep -Eq '^test result: ok\. [1-9][0-9]* passed; 0 failed; 0 ignored' <<<"$line" ||
-			wrong="${wrong:-$name has no good result}"
-		grep -q 'SKIPPED' <<<"$line" && wrong="${wrong:-$name skipped something}"
+			wrong="${wrong:-$name has no passing result}"
+		grep -q 'SKIPPED' <<<"$line" && wrong="${wrong:-$name skipped a test}"
 	done
-	[ "$(tail -n 1 "$said" | tr -d '\r')" = '@@ end' ] || wrong="${wrong:-the tests did not come to their end}"
+	[ "$(tail -n 1 "$said" | tr -d '\r')" = '@@ end' ] || wrong="${wrong:-the tests did not end}"
 	grep -q '@@ no-module' "$said" && wrong="${wrong:-a module cannot be loaded}"
-	# A test can go well on a kernel that is not.
-	grep -Eq 'BUG:|Oops|WARNING:|Call Trace|Kernel panic' "$console" && wrong="${wrong:-the kernel complained}"
+	# A test can pass although the kernel has reported an error.
+	grep -Eq 'BUG:|Oops|WARNING:|Call Trace|Kernel panic' "$console" && wrong="${wrong:-the kernel reported an error}"
 	if [ -n "$wrong" ]; then
-		echo "--- end of what the tests said ($said)" >&2
+		echo "--- last lines of the tests' output ($said)" >&2
 		tail -n 60 "$said" >&2
-		echo "--- end of the console ($console)" >&2
+		echo "--- last lines of the console ($console)" >&2
 		tail -n 40 "$console" >&2
 		fail "Linux $(sed -n 's/^@@ begin //p' "$said" | tr -d '\r') ($folder): $wrong"
 	fi
@@ -108,7 +112,7 @@ folders=()
 for kernel in "${kernels[@]}"; do
 	folders+=("$(kernel_of "$kernel")")
 done
-# A virtual machine keeps one CPU busy: side by side.
+# Each virtual machine keeps one CPU busy, so they run in parallel.
 machines=()
 for folder in "${folders[@]}"; do
 	run_on "$folder" &
@@ -118,5 +122,5 @@ failed=
 for machine in "${machines[@]}"; do
 	wait "$machine" || failed=yes
 done
-[ -z "$failed" ] || fail "not all kernels will do"
-echo "kernels: all is well on ${#folders[@]}"
+[ -z "$failed" ] || fail "not all kernels pass"
+echo "kernels: all tests pass on ${#folders[@]} kernels"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Formatting and lints; --fix formats instead of complaining.
+# Checks formatting, lints, dependencies and prose. With --fix, the script formats the code instead.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,9 +10,9 @@ for name in clang-format-21 clang-format-20 clang-format-19 clang-format-18 clan
 		break
 	fi
 done
-[ -n "$clang_format" ] || { echo "lint: no clang-format from 16 up: run 'make setup'" >&2; exit 1; }
+[ -n "$clang_format" ] || { echo "lint: clang-format 16 or newer is missing: run 'make setup'" >&2; exit 1; }
 
-# Headers that are generated are as they are generated.
+# Generated headers keep the format of their generator.
 c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crates/*/include/*.h' ':!plugins/sdk/*.h')
 
 if [ "${1:-}" = --fix ]; then
@@ -26,9 +26,9 @@ fi
 
 RUSTUP_TOOLCHAIN=$(scripts/toolchain.sh)
 export RUSTUP_TOOLCHAIN
-# The workspaces beside this one say the same of themselves.
+# The other workspaces must have the same rust-version.
 versions=$(git ls-files '*Cargo.toml' | xargs grep -h '^rust-version = ' | sort -u)
-[ "$(echo "$versions" | wc -l)" = 1 ] || { printf 'lint: not one rust-version:\n%s\n' "$versions" >&2; exit 1; }
+[ "$(echo "$versions" | wc -l)" = 1 ] || { printf 'lint: the manifests have different values of rust-version:\n%s\n' "$versions" >&2; exit 1; }
 cargo fmt --all --check
 (cd sim && cargo fmt --all --check)
 (cd prove && cargo fmt --all --check)
@@ -36,16 +36,19 @@ cargo fmt --all --check
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --features boringssl,png --all-targets -- -D warnings
 scripts/null-crypto.sh clippy --all-targets -- -D warnings
-# Without logs and without a crypto provider, for programs that bring their own.
+# Without logs and without a crypto provider, as programs that bring their own provider use the
+# crates.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --lib -- -D warnings
-# With ring alone. `beside:ring` in scripts/test.sh runs it.
+# With the crypto provider ring only. The suite `beside:ring` in scripts/test.sh runs this build.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --features \
 	equic-transport/ring,equic-quic/ring --lib -- -D warnings
 (cd sim && cargo clippy --release --locked --features png --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
-# libequic_vm's page is its header; rustdoc's would overwrite that of the crate equic-vm, whose name it has.
+# libequic_vm is left out, because its documentation is its header. Its page would also replace that
+# of the crate equic-vm, which has the same name.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --features boringssl,png --exclude libequic_vm --lib --no-deps
-# Crates that are made to be published can be packed: all their dependencies have versions, and their readme is there.
+# Crates for publication must be packable: all their dependencies need versions, and their
+# readme must exist.
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086
 cargo package $published --no-verify --allow-dirty --locked --quiet
@@ -58,7 +61,8 @@ over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != 
 # Markers of bad style in comments, pages and messages (docs/style.md).
 (cd scripts && python3 -B -m unittest -q test_prose)
 scripts/prose.py
-# Links of all pages, and the number of words of the product documentation. `make book` builds them.
+# Checks the links of all pages, and the number of words of the product documentation. `make book`
+# builds the pages.
 scripts/book.py pages
 scripts/book.py words
 echo "lint: clean"

@@ -1,6 +1,9 @@
 #!/bin/sh
-# Models of the gateway's shared memory and threads, played by loom (crates/gateway/src/ledger/models). In a target folder
-# of their own, as they are compiled in another way. Usage: scripts/loom.sh [NAME]    LOOM_MAX_PREEMPTIONS=3
+# Runs models of the gateway's shared memory and threads under loom
+# (crates/gateway/src/ledger/models). They have a target folder of their own, because they are
+# compiled with other flags.
+# Usage: scripts/loom.sh [NAME]
+#   LOOM_MAX_PREEMPTIONS=3  environment variable of loom
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,14 +1,18 @@
 #!/bin/bash
-# Tests what is installed: the files of `make install` and `make uninstall`, a C program built against
-# them, the Debian packages, the service's unit and its restrictions. Needs a build, and root for the
-# package and the restrictions. Usage: scripts/packaging.sh   (PROFILE=dev's folder: PROFILE=debug)
+# Tests the installation: the files of `make install` and `make uninstall`, a C program built
+# against them, the Debian packages, the systemd unit and its restrictions. Needs a build, and root
+# for the packages and the restrictions.
+# Usage: scripts/packaging.sh
+#   PROFILE=debug  tests the build in target/debug instead of target/release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PROFILE=${PROFILE:-release}
-# Where files go is what is tested here, not how they are compiled: what `make test` has built for all suites will do.
+# These tests check where files go, not how they are compiled. So they may use the build with
+# assertions, which `make test` has made for all suites.
 export EQUIC_ASSERTIONS=1
 
-# How exposed the service may be, in tenths, by `systemd-analyze security`.
+# Highest exposure of the service that is allowed, in tenths, as `systemd-analyze security` computes
+# it.
 most_exposed=25
 
 work=$(mktemp -d)
@@ -28,7 +32,7 @@ fail() {
 }
 quiet_make() { make --no-print-directory --silent "$@" >"$work/make.log" 2>&1 || { cat "$work/make.log"; return 1; }; }
 
-# Packages have BoringSSL for packets on x86-64.
+# Packages for x86-64 protect packets with BoringSSL.
 is_our_version() { # PROGRAM
 	local libraries=AWS-LC
 	[ "$(uname -m)" != x86_64 ] || libraries="AWS-LC, packets: BoringSSL"
@@ -44,7 +48,7 @@ installs_what_it_says() {
 	[ "${version%%.*}" = 0 ] || so=${version%%.*}
 	local built=${CARGO_TARGET_DIR:-target}/$PROFILE plugin
 	{
-		# Where it was built.
+		# equic-prove is installed only if it was built.
 		[ ! -e "$built/equic-prove" ] || echo usr/local/bin/equic-prove
 		for plugin in plugins/*/plugin.toml; do
 			plugin=$(basename "$(dirname "$plugin")")
@@ -70,23 +74,24 @@ installs_what_it_says() {
 		usr/local/include/equic_plugin.h
 		END
 	} | LC_ALL=C sort >"$work/wanted"
-	diff "$work/wanted" "$work/files" || fail install "other files than wanted (<)"
+	diff "$work/wanted" "$work/files" || fail install "the installed files differ from the expected ones (<)"
 	for file in man/man1/equic.1 man/man1/equic-gateway-run.1 doc/equic/equic.example.toml doc/equic/guide.md; do
-		test -s "$work/tree/usr/local/share/$file" || fail install "no $file"
+		test -s "$work/tree/usr/local/share/$file" || fail install "$file is missing"
 	done
 	"$work/tree/usr/local/bin/equic" --version | is_our_version equic || fail install "--version"
 	ok install
 }
 
-# The laboratory next to the product: files of its own, and none of the product's is another one afterwards.
+# Installs the laboratory in addition to the product. It must have its own files, and must not
+# change any file of the product.
 installs_the_laboratory() {
 	local bin=$work/tree/usr/local/bin man=$work/tree/usr/local/share/man/man1 code=0
 	(cd "$work/tree" && find . ! -type d | LC_ALL=C sort) >"$work/before"
 	(cd "$work/tree" && find . -type f -exec sha256sum {} +) >"$work/sums"
 	! "$bin/equic" demo 2>"$work/moved" || fail lab "equic demo"
-	grep -q 'now `equic-lab demo`, in the Debian package equic-lab' "$work/moved" || { cat "$work/moved"; fail lab "no package named"; }
+	grep -q 'now `equic-lab demo`, in the Debian package equic-lab' "$work/moved" || { cat "$work/moved"; fail lab "the message does not name the package"; }
 	quiet_make install-lab DESTDIR="$work/tree" || fail lab "make install-lab"
-	(cd "$work/tree" && sha256sum --quiet --check "$work/sums") || fail lab "files of the product are others"
+	(cd "$work/tree" && sha256sum --quiet --check "$work/sums") || fail lab "files of the product have changed"
 	(cd "$work/tree" && find . ! -type d -printf '%P\n' | LC_ALL=C sort | comm -13 <(sed 's|^\./||' "$work/before") - |
 		grep -v '/man1/equic-lab') >"$work/files"
 	cat >"$work/wanted" <<-END
@@ -96,50 +101,51 @@ installs_the_laboratory() {
 		usr/local/share/fish/vendor_completions.d/equic-lab.fish
 		usr/local/share/zsh/site-functions/_equic-lab
 	END
-	diff "$work/wanted" "$work/files" || fail lab "other files than wanted (<)"
-	[ -s "$man/equic-lab.1" ] && [ -s "$man/equic-lab-bench-run.1" ] || fail lab "no man pages"
+	diff "$work/wanted" "$work/files" || fail lab "the installed files differ from the expected ones (<)"
+	[ -s "$man/equic-lab.1" ] && [ -s "$man/equic-lab-bench-run.1" ] || fail lab "man pages are missing"
 	"$bin/equic-lab" --version | is_our_version equic-lab || fail lab "--version"
 	"$bin/equic-lab" sim run simple --seeds 1 --json | grep -q '"equic.sim.run/1"' || fail lab "equic-lab sim"
 	"$bin/equic" demo 2>"$work/moved" || code=$?
-	[ "$code $(cat "$work/moved")" = '2 equic: this command is now `equic-lab demo`' ] || { cat "$work/moved"; fail lab "the old name"; }
+	[ "$code $(cat "$work/moved")" = '2 equic: this command is now `equic-lab demo`' ] || { cat "$work/moved"; fail lab "wrong message for the old name of the command"; }
 	quiet_make uninstall-lab DESTDIR="$work/tree" || fail lab "make uninstall-lab"
 	(cd "$work/tree" && find . ! -type d | LC_ALL=C sort) | diff "$work/before" - || fail lab "make uninstall-lab"
 	ok lab
 }
 
-# What has assertions is nobody's to install.
+# `make install` must refuse a build with assertions.
 ships_no_assertions() {
 	local built=${CARGO_TARGET_DIR:-target}/$PROFILE
 	if scripts/assertions.sh "$built/equic" 2>/dev/null; then
 		! make --no-print-directory install DESTDIR="$work/refused" EQUIC_ASSERTIONS= >"$work/make.log" 2>&1 ||
-			fail assertions "make install takes what has them"
-		grep -q "run 'make build' first" "$work/make.log" || { cat "$work/make.log"; fail assertions "the message"; }
-		[ ! -e "$work/refused" ] || fail assertions "make install has installed something"
+			fail assertions "make install accepts a build with assertions"
+		grep -q "run 'make build' first" "$work/make.log" || { cat "$work/make.log"; fail assertions "wrong error message"; }
+		[ ! -e "$work/refused" ] || fail assertions "make install has installed files of a refused build"
 	fi
 	ok assertions
 }
 
-# From the command and what is installed beside it, with clang and nothing of this tree.
+# Builds plugins with the installed command and files, and with clang. Nothing of this tree is used.
 builds_plugins() {
 	local equic=$work/tree/usr/local/bin/equic share=$work/tree/usr/local/share/equic/plugins
 	(cd / && "$equic" plugin new "$work/seldom" && "$equic" plugin build "$work/seldom" &&
 		"$equic" plugin check "$work/seldom/seldom.qplug") >"$work/plugin" 2>&1 ||
-		{ cat "$work/plugin"; fail plugins "new, build, check"; }
-	grep -q "would run as a local plugin" "$work/plugin" || { cat "$work/plugin"; fail plugins "check"; }
+		{ cat "$work/plugin"; fail plugins "plugin new, build or check"; }
+	grep -q "would run as a local plugin" "$work/plugin" || { cat "$work/plugin"; fail plugins "output of plugin check"; }
 	if [ -e "$work/tree/usr/local/bin/equic-prove" ]; then
-		grep -q 'proved to stay within its memory' "$work/plugin" || { cat "$work/plugin"; fail plugins "no proof"; }
+		grep -q 'proved to stay within its memory' "$work/plugin" || { cat "$work/plugin"; fail plugins "plugin check has no proof"; }
 	fi
 	for plugin in "$share"/*; do
 		(cd / && "$equic" plugin build "$plugin" -o "$work/one.qplug") >"$work/plugin" 2>&1 ||
 			{ cat "$work/plugin"; fail plugins "$(basename "$plugin")"; }
 	done
-	# With the header as it is installed, without the command.
+	# The installed header must be sufficient without the command.
 	"${CLANG:-$(command -v clang-19 clang | head -n 1)}" -target bpf -O2 -mcpu=v3 -I "$work/tree/usr/local/include" \
-		-c "$share/reno/reno.c" -o "$work/reno.o" || fail plugins "the header"
+		-c "$share/reno/reno.c" -o "$work/reno.o" || fail plugins "compiling with the installed header"
 	ok plugins
 }
 
-# A program that was built by pkg-config alone asks for the library by its SONAME and finds it.
+# A program that is built with the flags of pkg-config only must refer to the library by its SONAME,
+# and must find it.
 builds_a_c_program() {
 	cat >"$work/version.c" <<-'END'
 		#include <equic.h>
@@ -159,39 +165,39 @@ builds_a_c_program() {
 			-o "$work/$(basename "$source" .c)" || fail pkg-config "$source"
 	done
 	unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
-	readelf -d "$work/version" | grep -q 'NEEDED.*\[libequic\.so\.[0-9]' || fail soname "no version in what it needs"
-	[ "$(LD_LIBRARY_PATH=$tree/usr/local/lib "$work/version")" = "$version" ] || fail pkg-config "does not run"
+	readelf -d "$work/version" | grep -q 'NEEDED.*\[libequic\.so\.[0-9]' || fail soname "NEEDED has no version of the library"
+	[ "$(LD_LIBRARY_PATH=$tree/usr/local/lib "$work/version")" = "$version" ] || fail pkg-config "the program does not run"
 	ok c_program
 }
 
 uninstalls_all() {
 	echo "# mine" >>"$work/tree/etc/equic/equic.toml"
 	quiet_make install DESTDIR="$work/tree"
-	grep -qx '# mine' "$work/tree/etc/equic/equic.toml" || fail install "overwrites the configuration"
+	grep -qx '# mine' "$work/tree/etc/equic/equic.toml" || fail install "make install overwrites the configuration"
 	quiet_make install-lab DESTDIR="$work/tree"
 	quiet_make uninstall DESTDIR="$work/tree"
 	[ -x "$work/tree/usr/local/bin/equic-lab" ] && [ -s "$work/tree/usr/local/share/man/man1/equic-lab-demo.1" ] ||
-		fail uninstall "takes the laboratory with it"
+		fail uninstall "make uninstall removes the laboratory"
 	quiet_make uninstall-lab DESTDIR="$work/tree"
 	[ "$(find "$work/tree" ! -type d)" = "$work/tree/etc/equic/equic.toml" ] ||
-		fail uninstall "leaves $(find "$work/tree" ! -type d)"
+		fail uninstall "make uninstall leaves $(find "$work/tree" ! -type d)"
 	ok uninstall
 }
 
 makes_packages() {
 	EQUIC_DEB_COMPRESSION=0 packaging/deb.sh >"$work/debs" || fail deb "packaging/deb.sh"
 	{ read -r deb; read -r lab_deb; } <"$work/debs"
-	[ "$(dpkg-deb -f "$deb" Version)" = "$version" ] || fail deb "its version"
-	dpkg-deb -f "$deb" Depends | grep -q 'libelf1' || fail deb "its dependencies"
+	[ "$(dpkg-deb -f "$deb" Version)" = "$version" ] || fail deb "wrong version"
+	dpkg-deb -f "$deb" Depends | grep -q 'libelf1' || fail deb "wrong dependencies"
 	dpkg-deb -c "$deb" >"$work/contents"
-	grep -q ' root/root .* ./usr/bin/equic$' "$work/contents" || fail deb "no /usr/bin/equic of root"
-	dpkg-deb -f "$lab_deb" Depends | grep -q "^equic (= $version), " || fail deb "the laboratory's dependencies"
+	grep -q ' root/root .* ./usr/bin/equic$' "$work/contents" || fail deb "/usr/bin/equic is missing or does not belong to root"
+	dpkg-deb -f "$lab_deb" Depends | grep -q "^equic (= $version), " || fail deb "wrong dependencies of the laboratory"
 	dpkg-deb -c "$lab_deb" >"$work/lab-contents"
-	grep -q ' root/root .* ./usr/bin/equic-lab$' "$work/lab-contents" || fail deb "no /usr/bin/equic-lab of root"
-	# Both can be installed: no file is in both.
+	grep -q ' root/root .* ./usr/bin/equic-lab$' "$work/lab-contents" || fail deb "/usr/bin/equic-lab is missing or does not belong to root"
+	# Both packages can be installed together, because no file is in both.
 	local both
 	both=$(cat "$work/contents" "$work/lab-contents" | sed -n 's/^[^d].* \(\.\/[^ ]*\).*/\1/p' | LC_ALL=C sort | uniq -d)
-	[ -z "$both" ] || fail deb "in both packages: $both"
+	[ -z "$both" ] || fail deb "these files are in both packages: $both"
 	for package in "$deb" "$lab_deb"; do
 		lintian --fail-on error "$package" >"$work/lintian" 2>&1 ||
 			{ cat "$work/lintian"; fail deb "lintian $package"; }
@@ -199,8 +205,8 @@ makes_packages() {
 	ok deb
 }
 
-# Into a system of its own that has nothing else; then a change of the configuration, an upgrade,
-# removal and purge.
+# Installs the packages into an empty system of their own. Then changes the configuration, upgrades,
+# removes and purges.
 package_lives_and_goes() {
 	local root=$work/system
 	mkdir -p "$root"/var/lib/dpkg/{info,updates,triggers} "$root/etc"
@@ -220,9 +226,9 @@ package_lives_and_goes() {
 	dpkg --install "$deb"
 	dpkg --remove equic
 	grep -qx '# mine' "$root/etc/equic/equic.toml" || fail dpkg "the configuration was not kept"
-	[ ! -e "$root/usr/bin/equic" ] || fail dpkg "the command is still there"
+	[ ! -e "$root/usr/bin/equic" ] || fail dpkg "the command was not removed"
 	dpkg --purge equic
-	[ ! -e "$root/etc/equic" ] || fail dpkg "the configuration is still there"
+	[ ! -e "$root/etc/equic" ] || fail dpkg "the configuration was not purged"
 	unset -f dpkg
 	ok dpkg
 }
@@ -230,33 +236,35 @@ package_lives_and_goes() {
 unit_is_good() {
 	dpkg-deb -x "$deb" "$work/unpacked"
 	local equic=$work/unpacked/usr/bin/equic
-	# The name systemd sees is the file's.
+	# systemd takes the name of the unit from the name of the file.
 	unit=$work/equic-gateway.service
 	sed "s|^\(Exec[A-Za-z]*\)=/usr/bin/equic|\1=$equic|" "$work"/unpacked/usr/lib/systemd/system/equic-gateway.service >"$unit"
-	! grep -q '@[A-Z]*@' "$unit" || fail unit "a place that was not filled in"
+	! grep -q '@[A-Z]*@' "$unit" || fail unit "a placeholder was not replaced"
 	systemd-analyze verify --man=no "$unit" >"$work/verify" 2>&1 || true
-	# About other units of the machine it may say what it likes.
+	# Messages about other units of the machine do not matter.
 	! grep equic "$work/verify" || fail unit "systemd-analyze verify"
-	# Whoever starts or reloads it waits until the configuration is in force; and it is started again without end.
-	[ "$(setting Type)" = "notify " ] || fail unit "no Type=notify"
-	sed -n '/^\[Unit\]/,/^\[Service\]/p' "$unit" | grep -qx 'StartLimitIntervalSec=0' || fail unit "a limit on starts"
-	[ "$(setting RestartForceExitStatus)" = "SIGHUP " ] || fail unit "SIGHUP ends it for good"
+	# Starting or reloading the service must wait until the configuration is in force. There must be no
+	# limit on restarts.
+	[ "$(setting Type)" = "notify " ] || fail unit "Type is not notify"
+	sed -n '/^\[Unit\]/,/^\[Service\]/p' "$unit" | grep -qx 'StartLimitIntervalSec=0' || fail unit "the number of starts is limited"
+	[ "$(setting RestartForceExitStatus)" = "SIGHUP " ] || fail unit "the service is not restarted after SIGHUP"
 	systemd-analyze security --offline=true --no-pager --threshold="$most_exposed" "$unit" >"$work/security" 2>&1 ||
-		{ cat "$work/security"; fail unit "more exposed than $most_exposed tenths"; }
-	[ "$(setting LimitCORE)" = "0 " ] || fail unit "a core dump would have its keys"
+		{ cat "$work/security"; fail unit "the exposure is higher than $most_exposed tenths"; }
+	[ "$(setting LimitCORE)" = "0 " ] || fail unit "core dumps are enabled and would contain keys"
 	echo "ok packaging.unit ($(tail -n 1 "$work/security" | sed 's/[^ -~]*//g; s/^ *//; s/ *$//'))"
 
-	# As packaged it lacks but an interface, and says so.
+	# The packaged configuration lacks only an interface, and the error must say so.
 	local code=0
 	"$equic" gateway run --config "$work/unpacked/etc/equic/equic.toml" >"$work/run" 2>&1 || code=$?
-	[ "$code" = 2 ] && grep -q interface "$work/run" || { cat "$work/run"; fail unit "the packaged configuration"; }
+	[ "$code" = 2 ] && grep -q interface "$work/run" || { cat "$work/run"; fail unit "wrong error for the packaged configuration"; }
 	ok configuration
 }
 
-# The values of a setting of the unit, of all its lines.
+# Prints the values of a setting in all lines of the unit.
 setting() { sed -n "s/^$1=//p" "$unit" | tr '\n' ' '; }
 
-# The names of the system calls in sets and names as SystemCallFilter= takes them.
+# Prints the names of the system calls in an argument of SystemCallFilter=, which can have names and
+# sets.
 calls_of() {
 	local one
 	for one in "$@"; do
@@ -272,13 +280,13 @@ calls_of() {
 	done
 }
 
-# The service's command as systemd would start it, as far as can be without it: capabilities, no new
-# privileges and a file system to be read only are the kernel's; system calls and address families are
-# looked at afterwards, in what the process and all its threads did.
+# Runs the service's command as systemd would start it, as far as this is possible without systemd.
+# The kernel enforces the capabilities, no-new-privileges and the read-only file system. System
+# calls and address families are checked afterwards in a trace of the process and all its threads.
 works_under_its_restrictions() {
 	local equic=$work/unpacked/usr/bin/equic bounding filter refused arguments
 	bounding=$(setting CapabilityBoundingSet | tr 'A-Z' 'a-z' | sed 's/cap_/+/g; s/ \+$//; s/ /,/g')
-	# All that the packaged configuration offers, in places of its own.
+	# Enables everything that the packaged configuration offers, in folders of this test.
 	sed -e 's/^# interfaces.*/interfaces = ["packaging0"]/' -e 's/^# \(metrics\|pin\|path\|\[gateway\)/\1/' \
 		-e "s|/sys/fs/bpf/|$work/bpf/|; s|/run/equic/|$work/sockets/|" packaging/equic.toml >"$work/equic.toml"
 	mkdir "$work/bpf" "$work/sockets"
@@ -287,7 +295,7 @@ works_under_its_restrictions() {
 	ip -n "$namespace" link add packaging0 type veth peer name packaging1
 	ip -n "$namespace" link set packaging0 up
 	: >"$work/err"
-	# The pins go with this mount, and it with the process.
+	# The pins end with this mount, and the mount ends with the process.
 	local begin='mount --make-rprivate / && mount -t bpf -o mode=0700 bpf "$0/bpf" && mount -t tmpfs tmpfs "$0/sockets" &&
 		mount -o bind,remount,ro / && echo $$ >&3 && exec "$@" 3>&-'
 	# shellcheck disable=SC2086 # arguments are words
@@ -297,30 +305,30 @@ works_under_its_restrictions() {
 		"$equic" $arguments 3>"$work/pid" 4>"$work/trace" >"$work/out" 2>"$work/err" &
 	local job=$! deadline=$((SECONDS + 30))
 	until grep -q '"ready"' "$work/err"; do
-		[ "$SECONDS" -lt "$deadline" ] && kill -0 "$job" 2>/dev/null || { cat "$work/err" "$work/out"; fail restrictions "does not start"; }
+		[ "$SECONDS" -lt "$deadline" ] && kill -0 "$job" 2>/dev/null || { cat "$work/err" "$work/out"; fail restrictions "the service does not start"; }
 		sleep 0.1
 	done
-	# With `wait` it attaches after that.
+	# With `wait`, the gateway attaches only after it has reported that it is ready.
 	until nsenter --net="/run/netns/$namespace" "$equic" gateway status --json >"$work/status" &&
 		grep -q '"packaging0"' "$work/status"; do
-		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err" "$work/status"; fail restrictions "is not attached"; }
+		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err" "$work/status"; fail restrictions "the gateway is not attached"; }
 		sleep 0.1
 	done
-	grep -q "\"$work/bpf/equic\"" "$work/err" || { cat "$work/err"; fail restrictions "is not pinned"; }
-	[ -S "/proc/$(cat "$work/pid")/root$work/sockets/equic.sock" ] || fail restrictions "no socket"
+	grep -q "\"$work/bpf/equic\"" "$work/err" || { cat "$work/err"; fail restrictions "the gateway is not pinned"; }
+	[ -S "/proc/$(cat "$work/pid")/root$work/sockets/equic.sock" ] || fail restrictions "the socket is missing"
 	kill -HUP "$(cat "$work/pid")"
 	until grep -q '"reload"' "$work/err"; do
-		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err"; fail restrictions "does not reload"; }
+		[ "$SECONDS" -lt "$deadline" ] || { cat "$work/err"; fail restrictions "the service does not reload"; }
 		sleep 0.1
 	done
-	# As systemd reloads it: this waits for the result.
+	# Reloads in the same way as systemd, and waits for the result.
 	local reload
 	reload=$(setting ExecReload | sed "s|^[^ ]*|$equic|; s|[$]MAINPID|$(cat "$work/pid")|")
 	# shellcheck disable=SC2086 # a command and its arguments
 	nsenter --net="/run/netns/$namespace" $reload >"$work/reload" 2>&1 && grep -q 'is in force' "$work/reload" ||
 		{ cat "$work/reload" "$work/err"; fail restrictions "ExecReload: $reload"; }
 	kill -TERM "$(cat "$work/pid")"
-	wait "$job" || { cat "$work/err"; fail restrictions "ends with $?"; }
+	wait "$job" || { cat "$work/err"; fail restrictions "the service ends with status $?"; }
 	rm "$work/pid"
 
 	filter=$(sed -n 's/^SystemCallFilter=\([^~].*\)/\1/p' "$unit" | tr '\n' ' ')
@@ -329,15 +337,16 @@ works_under_its_restrictions() {
 	refused=$(sed -n 's/^SystemCallFilter=~//p' "$unit")
 	# shellcheck disable=SC2046,SC2086
 	calls_of $refused | sort -u >"$work/refused"
-	# From setpriv's last call on.
+	# The trace is used from the last execve of setpriv on.
 	sed -n '/execve(.*bin\/equic"/,$p' "$work/trace" >"$work/own"
 	sed -n 's/^[0-9]* \+\(<\.\.\. \)\?\([a-z0-9_]\+\)[( ].*/\2/p' "$work/own" | sort -u >"$work/used"
-	[ "$(wc -l <"$work/used")" -gt 20 ] && grep -qx bpf "$work/used" || fail restrictions "the trace is not whole"
-	# Signals wait before the first file and the first thread: a signal at the start must not end it.
+	[ "$(wc -l <"$work/used")" -gt 20 ] && grep -qx bpf "$work/used" || fail restrictions "the trace is incomplete"
+	# Signals must be blocked before the first file is opened and the first thread starts. Otherwise, a
+	# signal at the start would end the process.
 	local blocked first
 	blocked=$(grep -n 'rt_sigprocmask(SIG_BLOCK, \[HUP INT TERM\]' "$work/own" | head -n 1 | cut -d: -f1)
 	first=$(grep -n -e '/equic\.toml' -e ' clone3\?(' "$work/own" | sed -n '2p' | cut -d: -f1)
-	[ -n "$blocked" ] && [ -n "$first" ] && [ "$blocked" -lt "$first" ] || fail restrictions "signals are not blocked first"
+	[ -n "$blocked" ] && [ -n "$first" ] && [ "$blocked" -lt "$first" ] || fail restrictions "signals are not blocked at the start"
 	local outside
 	outside=$( (comm -23 "$work/used" "$work/allowed"; comm -12 "$work/used" "$work/refused") | tr '\n' ' ')
 	[ -z "$outside" ] || fail restrictions "SystemCallFilter lacks $outside"
@@ -347,7 +356,7 @@ works_under_its_restrictions() {
 		*) fail restrictions "RestrictAddressFamilies lacks $family" ;;
 		esac
 	done
-	! grep -E 'm(map|protect)\(.*PROT_WRITE\|PROT_EXEC' "$work/own" || fail restrictions "MemoryDenyWriteExecute"
+	! grep -E 'm(map|protect)\(.*PROT_WRITE\|PROT_EXEC' "$work/own" || fail restrictions "memory is writable and executable, against MemoryDenyWriteExecute"
 	ok restrictions
 }
 

@@ -1,8 +1,10 @@
 #!/bin/bash
-# picoquic, its demo program and picotls, which Debian does not have: their sources come with the Python package aiopquic, of
-# which nothing else is used, so that it does not matter which Python it is for. They are built in target/servers/picoquic, again
-# when what they are made of changes. For scripts/examples.sh and scripts/interop.sh.
-# Usage: scripts/picoquic.sh PIP     PIP: the program, of any Python
+# Builds picoquic, its demo program and picotls, which Debian does not have. Their sources are part
+# of the Python package aiopquic. Nothing else of it is used, so the Python version does not matter.
+# The script builds in target/servers/picoquic, and again if its inputs change. scripts/examples.sh
+# and scripts/interop.sh call it.
+# Usage: scripts/picoquic.sh PIP
+#   PIP  the program pip, of any Python
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,11 @@
 #!/bin/bash
-# What `make profile-transport` runs: the instructions that a packet costs the sender and the receiver of a stream, by
-# function, counted by valgrind. They do not depend on what else the machine does. Usage:
-# scripts/profile-transport.sh [FUNCTIONS [OPTION...]]; FUNCTIONS: how many of the dearest are listed (default 25), OPTION:
-# of the program, such as --max-paths 2 or --paths 2. NULL_ONLY=1 leaves out the part with packet protection.
+# Runs `make profile-transport`: counts with valgrind the instructions that a packet costs the
+# sender and the receiver of a stream, by function. The counts do not depend on other load on the
+# machine.
+# Usage: scripts/profile-transport.sh [FUNCTIONS [OPTION...]]
+#   FUNCTIONS    number of functions to list, the most expensive first (default 25)
+#   OPTION       option of the program, such as --max-paths 2 or --paths 2
+#   NULL_ONLY=1  leaves out the part with packet protection
 set -euo pipefail
 cd "$(dirname "$0")/.."
 functions=${1:-25}
@@ -13,10 +16,12 @@ mkdir -p "$out"
 cargo build --quiet --release -p equic-transport --features null-crypto --example packets
 program=target/release/examples/packets
 
-# glibc copies much at once with one instruction, which valgrind counts for each byte: loops are nearer to what it takes.
+# glibc copies large blocks with one instruction, which valgrind counts once for each byte. With
+# these settings, it copies in loops, whose count is closer to the real cost.
 export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=1000000000:glibc.cpu.x86_rep_stosb_threshold=1000000000
 
-# Counts one end's turn, and prints the instructions for each packet that the sender sent, whichever end they are of.
+# Counts the instructions of one end, and prints them for each packet that the sender sent. The
+# number of packets is the same for both ends.
 report() {
 	local name=$1 turn=$2 protection=$3
 	local file=$out/$turn.$name
@@ -24,7 +29,8 @@ report() {
 		"$program" $protection "${options[@]}" > "$file.txt"
 	local packets
 	packets=$(awk '{ print $2 }' "$file.txt")
-	# Lines of a function are of several files where others are inlined in it: they are added up.
+	# A function has lines in several files if other functions are inlined into it. These lines are
+	# added up.
 	callgrind_annotate --threshold=100 --auto=no --show-percs=no "$file" 2> "$file.warnings" | awk -v packets="$packets" '
 		/PROGRAM TOTALS/ { gsub(/,/, "", $1); print $1 / packets "\tall"; next }
 		/^ *[0-9][0-9,]*  / {

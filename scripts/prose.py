@@ -26,14 +26,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = ROOT / "scripts/prose-baseline.toml"
 KINDS = ("comments", "pages", "messages")
-# Markers per unit of size: a comment line, a word, and a message.
+# Maximum number of markers for each comment line, for each word of a page, and for each message.
 LIMITS = {"comments": 10 / 1000, "pages": 15 / 10_000, "messages": 0}
 
 # The beginning of a sentence.
 START = r"(?<![^.;:|*\n-]\s)\b"
 BE = r"(?:is|are|was|were|be|been)"
 VERB = r"(?:is|are|was|were|has|have|does|do|would|may|can|cannot|takes|needs|comes|had)"
-# Name of the marker, and its pattern. A space stands for any white space. Case matters.
+# Name of each marker, and its pattern. A space in a pattern stands for any white space. Case
+# matters.
 MARKERS = {
     "None:": r"\b[Nn]one: ",
     "False:": r"\b(?:[Ff]alse|True): ",
@@ -81,7 +82,8 @@ HASH = re.compile(
 )
 LANGUAGES = {".rs": RUST, ".c": C, ".h": C, ".go": C, ".py": HASH, ".sh": HASH, ".toml": HASH}
 TOML_FOLDERS = ("docs/", "packaging/")
-# This page and the check's own files quote the markers. The others are written by programs.
+# docs/style.md and the files of this check quote the markers. The other files are written by
+# programs.
 SKIP = re.compile(r"docs/style\.md|scripts/(test_)?prose\.py|experiments/.*|.*Cargo\.toml|.*/(?:generated|vendor)/.*")
 TESTS = re.compile(r".*(?:^|/)(?:tests?|benches|examples|fuzz)/.*|.*tests?\.rs")
 CLAP = re.compile(r"#\[derive\([^\]]*\b(?:Parser|Args|Subcommand|ValueEnum)\b.*?^\}", re.S | re.M)
@@ -97,12 +99,12 @@ class Text(NamedTuple):
 
 
 def blank(match):
-    """Keeps the line breaks of what is removed, so that lines can be counted."""
+    """Returns the line breaks of removed text, so that the numbers of later lines do not change."""
     return "\n" * match[0].count("\n")
 
 
 def prose(text):
-    """Removes code and addresses from Markdown; the number of lines stays."""
+    """Removes code and addresses from Markdown. The number of lines does not change."""
     text = re.sub(r"^ *(```|~~~).*?^ *\1[^\n]*$", blank, text, flags=re.S | re.M)
     text = re.sub(r"<!--.*?-->", blank, text, flags=re.S)
     text = re.sub(r"(?:(?<=\n\n)|\A)(?: {4,}|\t)[^\n]*(?:\n(?: {4,}|\t)[^\n]*|\n(?=\n* {4}))*", blank, text)
@@ -132,7 +134,7 @@ def strip_comment(text):
 
 
 def comment_texts(found):
-    """Joins comments on adjacent lines, because a sentence goes over several of them."""
+    """Joins comments on adjacent lines, because a sentence can extend over several lines."""
     block, start, last = [], 0, -1
     for line, text in found:
         if block and line != last + 1:
@@ -198,14 +200,14 @@ def texts(paths):
 
 
 def tracked(paths=()):
-    """Paths of all files that Git tracks or would add, or of those below `paths`."""
+    """Returns the paths of all files that Git tracks or would add, or only those below `paths`."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *paths]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [path for path in sorted(set(listed.split("\n"))) if path and (ROOT / path).is_file()]
 
 
 def markers(text):
-    """Yields the name of each marker in a text, and where it begins."""
+    """Yields the name and the position of each marker in a text."""
     for name, pattern in PATTERNS.items():
         for match in pattern.finditer(text):
             yield name, match.start()
@@ -221,7 +223,7 @@ def count(all_texts):
 
 
 def permitted(kind, size):
-    """A short page or a small crate may have one marker. A message may have none."""
+    """Returns the permitted number of markers. A short page or a small crate may have one, a message none."""
     return max(1, math.floor(LIMITS[kind] * size)) if LIMITS[kind] else 0
 
 

@@ -1,9 +1,14 @@
 #!/bin/sh
-# Installs what the build, the tests and the demo need from Debian; silent when nothing is missing.
-# Usage: scripts/setup.sh [build|all|examples|interop|fresh|book]     build: what `cargo build` needs; all: tests
-# and demo too; examples: what servers on other stacks need besides (Go is only looked for); interop: what
-# `make interop` needs besides, a browser; fresh: what `make test-fresh` needs besides, load;
-# book: mdbook at the version that builds the book, below target/tools
+# Installs the Debian packages that the build, the tests and the demo need. Prints nothing if all
+# are installed.
+# Usage: scripts/setup.sh [build|all|examples|interop|fresh|book]
+#   build     packages for `cargo build`
+#   all       in addition, packages for the tests and the demo (default)
+#   examples  in addition, packages for servers with other stacks. Go is not installed, only
+#   checked.
+#   interop   in addition, packages for `make interop`: a browser
+#   fresh     in addition, packages for `make test-fresh`: a load generator
+#   book      mdbook, in the version that builds the book, below target/tools
 set -eu
 
 what=${1:-all}
@@ -13,7 +18,7 @@ if ! command -v cargo >/dev/null 2>&1; then
 	echo "setup: cargo not found: install Rust $wanted or newer first (https://rustup.rs)" >&2
 	exit 1
 fi
-# Debian has no mdbook (docs/decisions/0068-book.md).
+# Debian has no package of mdbook (docs/decisions/0068-book.md).
 if [ "$what" = book ]; then
 	root=$(cd "$(dirname "$0")/.." && pwd)
 	wanted=0.5.4
@@ -27,7 +32,7 @@ if [ "$what" = book ]; then
 fi
 if ! command -v dpkg-query >/dev/null 2>&1; then
 	echo "setup: not a Debian system: install clang >= 16, libclang, libbpf headers, libelf, zlib," >&2
-	echo "setup: cmake, a C++ compiler, pkg-config and iproute2 by your system's means, then use cargo directly" >&2
+	echo "setup: cmake, a C++ compiler, pkg-config and iproute2 with your package manager, then use cargo directly" >&2
 	exit 1
 fi
 
@@ -39,7 +44,8 @@ available() {
 	apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
 }
 
-# The newest clang from 16 up that is installed with its parts, else that Debian has.
+# Selects the newest installed clang from version 16 on. If none is installed, selects the newest
+# that Debian has.
 clang=
 for version in 21 20 19 18 17 16; do
 	if installed "clang-$version"; then
@@ -71,26 +77,27 @@ if [ -z "$clang" ]; then
 		fi
 	done
 	if [ -z "$clang" ]; then
-		echo "setup: Debian offers no clang from 16 up: is this release older than bookworm?" >&2
+		echo "setup: Debian offers no clang 16 or newer: use Debian bookworm or newer" >&2
 		exit 1
 	fi
 fi
 
 packages="clang-$clang libclang1-$clang libbpf-dev libelf-dev zlib1g-dev pkg-config gcc make linux-libc-dev"
-# For BoringSSL (crates/boringssl).
+# BoringSSL (crates/boringssl) needs these.
 packages="$packages cmake g++"
 if [ "$what" != build ]; then
 	packages="$packages clang-format-$clang iproute2 nftables prometheus strace valgrind fonts-dejavu-core libc6-dbg bpftool"
 	packages="$packages qemu-system-x86 qemu-user busybox-static cpio xz-utils binutils linux-perf"
-	# What tests of installing need.
+	# The tests of the installation need these.
 	packages="$packages groff bash zsh fish dpkg-dev lintian systemd"
 fi
 if [ "$what" = examples ] || [ "$what" = interop ]; then
-	# For aioquic in a virtual environment. Debian's own Python has its venv apart.
+	# aioquic needs a virtual environment. Debian has the module venv of its own Python in a separate
+	# package.
 	packages="$packages python3"
 	# For examples/ngtcp2.
 	packages="$packages libngtcp2-dev libngtcp2-crypto-gnutls-dev libgnutls28-dev"
-	# For examples/picoquic, and certificates.
+	# examples/picoquic needs these, and certificates do, too.
 	packages="$packages libssl-dev openssl"
 	case "$(command -v python3 || echo /usr/bin/python3)" in
 	/usr/bin/*) packages="$packages python3-venv" ;;
@@ -110,8 +117,8 @@ if [ -n "$missing" ]; then
 	must_be_root "$missing"
 	echo "setup: installing$missing"
 	update
-	# The tests need programs of packages whose services nobody asked for (prometheus): these are not
-	# started, now or at the next boot.
+	# The tests need the programs of some packages (prometheus), but not their services. This policy
+	# prevents these from starting now or at the next boot.
 	policy=/usr/sbin/policy-rc.d
 	if [ ! -e "$policy" ]; then
 		trap 'rm -f "$policy"' EXIT
@@ -126,7 +133,8 @@ if [ -n "$missing" ]; then
 	esac
 fi
 
-# Go for examples/quic-go, which Debian has too old. From 1.21 up it fetches a newer one by itself.
+# examples/quic-go needs Go, and Debian's version is too old. From 1.21 on, Go itself downloads a
+# newer version if needed.
 if [ "$what" = examples ] || [ "$what" = interop ]; then
 	PATH=$PATH:/usr/local/go/bin
 	version=$(go env GOVERSION 2>/dev/null || true)

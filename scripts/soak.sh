@@ -1,6 +1,8 @@
 #!/bin/bash
-# What `make soak` runs: mutated packets on the real program, then a lab under churn and floods.
-# Usage: scripts/soak.sh [DURATION] [FRAMES]     of the lab, like 10m; mutated packets, 10^7 for each 10m, at most 10^8
+# Runs `make soak`: mutated packets on the real program, and then a lab with churn and floods.
+# Usage: scripts/soak.sh [DURATION] [FRAMES]
+#   DURATION  time for the lab, such as 10m
+#   FRAMES    number of mutated packets, by default 10^7 for each ten minutes, at most 10^8
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +12,7 @@ case "$duration" in
 *m) seconds=$((${duration%m} * 60)) ;;
 *s) seconds=${duration%s} ;;
 *)
-	echo "soak: a duration is a number and s, m or h, like 10m, not '$duration'" >&2
+	echo "soak: invalid duration '$duration': write a number and s, m or h, such as 10m" >&2
 	exit 2
 	;;
 esac

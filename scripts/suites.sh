@@ -1,16 +1,17 @@
 #!/bin/bash
-# Runs suites, each whatever became of those before it, and says at the end how each went and how long it took. Fails
-# if one of them failed.
-# Usage: scripts/suites.sh NAME COMMAND [NAME COMMAND ...]     COMMAND: for a shell with -euo pipefail
-#   NAME          one after the other, what it prints as it comes
-#   first:NAME    before all others
-#   beside:NAME   one after the other, but beside those without a mark: what one lane's tests wait for leaves the CPU
-#                 to the other's compilers. What it prints comes when both lanes are done.
-#   after:NAME    when both lanes are done
+# Runs suites of tests. Each suite runs whether or not earlier ones have failed. At the end, prints
+# the result and the time of each. Fails if a suite failed.
+# Usage: scripts/suites.sh NAME COMMAND [NAME COMMAND ...]
+#   COMMAND      text for a shell with -euo pipefail
+#   NAME         suites in the main lane run one after the other, and print their output at once
+#   first:NAME   runs before all others
+#   beside:NAME  runs in a second lane, in parallel with the main lane. While tests of one lane
+#   wait, the other lane can compile. The output is printed when both lanes are done.
+#   after:NAME   runs when both lanes are done
 set -uo pipefail
 
 if [ $# = 0 ] || [ $(($# % 2)) != 0 ]; then
-	echo "suites: a name and a command for each, not $# arguments" >&2
+	echo "suites: each suite needs a name and a command, but there are $# arguments" >&2
 	exit 2
 fi
 
@@ -26,25 +27,28 @@ while [ $# != 0 ]; do
 	shift 2
 done
 
-# By way of files, since a lane is a process of its own: a line for each suite that ended, the names of those that
-# failed, what the lane beside printed.
+# The lanes are separate processes, so they exchange results through files: `lines` has a line for
+# each suite that has ended, `failed` has the names of suites that failed, and `beside` has the
+# output of the second lane.
 state=$(mktemp -d)
 : >"$state/lines"
 : >"$state/failed"
 trap 'rm -rf "$state"' EXIT
 
-# How long something took, in minutes.
+# Converts seconds to text in minutes.
 minutes() { awk -v seconds="$1" 'BEGIN { printf "%5.1f min", seconds / 60 }'; }
-# CPU time in what a suite's shell has written of its children as it ended, in seconds: of a busy machine it says more than
-# how long they took. Nothing was written where the shell was killed.
+# Prints a CPU time in seconds, from the file that the shell of a suite wrote about its children
+# when it ended. On a busy machine, it says more than the elapsed time. The file is empty if the
+# shell was killed.
 cpu_seconds() {
 	[ ! -s "$1" ] || awk 'NR == 2 { split($1 " " $2, t, /[ms ]+/); print int(t[1] * 60 + t[2] + t[3] * 60 + t[4]) }' "$1"
 }
 
-# What is interrupted ends, and with it all: not one suite after the other. The lane beside has a process group of its
-# own, which no key of the terminal reaches.
+# A signal ends the running suites and all further ones. The second lane has its own process group,
+# so signals of the terminal do not reach it.
 side=
-# By the shell's own list: the number may be another process's as soon as it has ended.
+# The shell's list of jobs is used, because the process ID can belong to another process as soon as
+# the lane has ended.
 is_beside() { [ -n "$(jobs -pr)" ]; }
 interrupt() {
 	: >"$state/interrupted"
@@ -52,21 +56,23 @@ interrupt() {
 }
 trap interrupt INT TERM HUP
 
-# $1: a file that takes what is printed, or nothing. Then a name and a command for each suite.
+# lane FILE [NAME COMMAND]...: runs the suites. If FILE is not empty, their output goes to this
+# file.
 lane() {
 	local into=$1 used=$state/times.$BASHPID name command begun code took
 	shift
 	while [ $# != 0 ] && [ ! -e "$state/interrupted" ]; do
 		name=$1
-		# A shell of its own: in a function whose status is looked at, -e would mean nothing. And it knows what its
-		# children used, while this one's are also those of the other lane.
+		# Each command runs in a shell of its own. In a function whose status is tested, -e would have no
+		# effect. Also, that shell knows the CPU time of its own children, but this shell also has those
+		# of the other lane.
 		command="trap 'times >\"\$0\"' EXIT"$'\n'$2
 		shift 2
 		begun=$SECONDS
 		code=0
 		: >"$used"
 		if [ -n "$into" ]; then
-			printf '\n== %s begins, beside the others; what it prints comes after them\n' "$name"
+			printf '\n== %s begins in the second lane; its output follows at the end\n' "$name"
 			printf '\n== %s\n' "$name" >>"$into"
 			bash -euo pipefail -c "$command" "$used" >>"$into" 2>&1 || code=$?
 		else
@@ -96,7 +102,7 @@ if [ ${#beside[@]} != 0 ]; then
 	set +m
 fi
 lane '' "${plain[@]}"
-# A signal ends waiting, and not what is waited for.
+# A signal ends `wait`, but not the lane that it waits for, so it is repeated.
 while is_beside; do wait "$side"; done
 [ ! -e "$state/beside" ] || cat "$state/beside"
 lane '' "${after[@]}"

@@ -1,14 +1,15 @@
 #!/bin/bash
-# Tests that no test sees other gateways, interfaces or namespaces of the machine: runs some of every kind twice at the
-# same time, while gateways, pins, a server, labs and namespaces that belong to nobody here exist.
-# Usage: scripts/test-apart.sh     after a build; as root
+# Tests that no test depends on other gateways, interfaces or namespaces of the machine, or changes
+# them. Runs some tests of every kind twice at the same time. Meanwhile, there are foreign gateways,
+# pins, a server, labs and namespaces.
+# Usage: scripts/test-apart.sh     after a build, as root
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 equic=$PWD/target/release/equic
 lab=$PWD/target/release/equic-lab
-[ -x "$equic" ] && [ -x "$lab" ] || { echo "apart: no $equic or $lab: run 'make build' first" >&2; exit 1; }
-# What is there, its processes and namespaces, goes with this folder's name.
+[ -x "$equic" ] && [ -x "$lab" ] || { echo "apart: $equic or $lab is missing: run 'make build' first" >&2; exit 1; }
+# All files, processes and namespaces of this test are removed with this folder.
 work=$(mktemp -d)
 foreign=equic-apart-$$
 started=()
@@ -25,24 +26,26 @@ trap clean EXIT
 trap 'exit 1' INT TERM HUP
 
 fail() { echo "FAILED apart: $1" >&2; [ -z "${2:-}" ] || cat "$2" >&2; exit 1; }
-# start FILE COMMAND...: in the background and in the foreign namespace; what it prints goes to the file.
+# start FILE COMMAND...: runs the command in the background in the foreign namespace. Its output
+# goes to the file.
 start() {
 	local file=$work/$1
 	shift
 	nsenter --net="/run/netns/$foreign" "$@" >"$file" 2>&1 &
 	started+=($!)
 }
-# await FILE WORDS
+# await FILE PATTERN: waits until the file has a line that matches.
 await() {
 	local deadline=$((SECONDS + 60))
 	until grep -q -- "$2" "$work/$1"; do
-		[ "$SECONDS" -lt "$deadline" ] || fail "'$2' did not come" "$work/$1"
+		[ "$SECONDS" -lt "$deadline" ] || fail "timed out waiting for '$2'" "$work/$1"
 		sleep 0.1
 	done
 }
 
-# Interfaces with the names that tests use, gateways with the names that they would have by default, one of them pinned
-# and without a process, and a server that feeds the other one.
+# Creates interfaces with the names that tests use, and gateways with the names that those of the
+# tests would have by default. One gateway is pinned and has no process. A server reports to the
+# other one.
 ip netns add "$foreign"
 ip -n "$foreign" link set lo up
 for name in eth0 veth0; do
@@ -59,29 +62,29 @@ start gateway "$equic" gateway run -i eth0 -p 443 --max-connections 1
 await gateway 'status. shows its counters'
 start serve "$equic" serve --gateway equic --listen '[::]:443'
 await serve 'feeding'
-# A lab of a process that was killed, for whoever sweeps, and one that lives.
+# Creates a lab whose process was killed, which a test may remove, and a lab that is alive.
 for name in apart-dead apart-alive; do
 	start "$name" "$lab" net up "$name" --clients 1
 	await "$name" 'is up'
 	[ "$name" = apart-alive ] || kill -KILL "${started[-1]}"
 done
 "$equic" gateway status --all >"$work/all"
-grep -q '`equic`' "$work/all" && grep -q '`pinned`' "$work/all" || fail "the gateways are not there" "$work/all"
+grep -q '`equic`' "$work/all" && grep -q '`pinned`' "$work/all" || fail "the foreign gateways are not listed" "$work/all"
 
 program() { nsenter --net="/run/netns/$foreign" "$equic" gateway status --json --gateway equic | grep -m 1 -o '"program_id": *[0-9]*'; }
 before=$(program)
 
-# The tests are built already, or are now: before two of them need the same folder.
+# The tests are built here, before two runs need the same folder. Usually, they are built already.
 tests=(--test live --test pinned --test socket --test network --test command --test e2e)
 cargo test --release --workspace --features boringssl,png "${tests[@]}" --no-run --quiet
 only=(
-	# Gateways that are found, controlled, killed, pinned, joined.
+	# Tests that find, control, kill, pin and join gateways.
 	another_process_s_gateway_is_controlled
 	a_killed_gateway_leaves_nothing
 	another_version_is_refused_not_guessed
 	a_gateway_of_another_release_hides_no_other
 	a_server_without_privileges_counts_until_it_ends
-	# Labs that are swept and listed.
+	# Tests that list labs and remove dead ones.
 	cleanup::sweep_removes_labs_of_the_dead_only
 	cleanup::sweep_refuses_forged_records
 	topology::labs_do_not_see_each_other
@@ -94,7 +97,7 @@ only=(
 	usage::what_cannot_be_done
 	usage::what_root_cannot_do_either
 	watch::a_gateway_that_goes_is_waited_for
-	# With servers and clients.
+	# Tests with servers and clients.
 	wiring::another_program_on_the_interface_is_left_alone
 	wiring::counts_of_two_servers_add_up_until_one_dies
 )
@@ -104,11 +107,11 @@ side=$!
 status=0
 round 2 || status=$?
 wait "$side" || status=$?
-[ "$status" = 0 ] || fail "tests beside foreign gateways" "$work/round1" "$work/round2"
+[ "$status" = 0 ] || fail "tests next to foreign gateways" "$work/round1" "$work/round2"
 ran=$(sed -n 's/^test result: ok. \([0-9]*\) passed.*/\1/p' "$work/round1" | awk '{ sum += $1 } END { print sum + 0 }')
-[ "$ran" -eq ${#only[@]} ] || fail "$ran tests ran, not ${#only[@]}" "$work/round1"
+[ "$ran" -eq ${#only[@]} ] || fail "$ran tests ran instead of ${#only[@]}" "$work/round1"
 
-# Nor did they touch what is not theirs.
+# The tests must not have changed the foreign objects.
 after=$(program)
 [ "$before" = "$after" ] || fail "the foreign gateway was replaced"
 [ -e "$work/bpf/pinned/program" ] || fail "the foreign pins are gone"
@@ -116,4 +119,4 @@ for pid in "${started[@]:1:2}"; do
 	kill -0 "$pid" 2>/dev/null || fail "a foreign process was ended"
 done
 "$lab" net list | grep -q '^ *apart-alive-' || fail "the foreign lab is gone"
-echo "ok apart: $ran tests twice beside foreign gateways, pins, servers, labs and namespaces"
+echo "ok apart: $ran tests, twice, next to foreign gateways, pins, servers, labs and namespaces"

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What the server on lsquic has to show behind a gateway, against aioquic's client: `make test-lsquic`.
+"""Tests the server with lsquic behind a gateway, with aioquic's client: `make test-lsquic`.
 
-A line for each check; those behind one that fails are made all the same, each with a gateway, a server and a client of its
-own. They run in the namespaces of one lab (`equic-lab net up`), which goes when this ends.
+Prints a line for each check. Each check has a gateway, a server and a client of its own. If one fails, the others still
+run. All checks use the namespaces of one lab (`equic-lab net up`), which is removed at the end.
 
 Usage: test-lsquic.py EQUIC BUILT [CHECK ...]
-  BUILT: what scripts/test-lsquic.sh leaves in target/lsquic     CHECK: a function's name, for only these of them
+  EQUIC  path of the program equic
+  BUILT  the folder target/lsquic, where scripts/test-lsquic.sh builds
+  CHECK  names of the functions to run; default: all checks
 """
 
 import contextlib
@@ -20,9 +22,9 @@ import sys
 import threading
 import time
 
-# Time after which something has surely gone wrong. lsquic's idle timeout is 30 seconds.
+# Time in seconds after which a check fails. lsquic's idle timeout is 30 seconds.
 PATIENCE = 90
-# Time for which an attempt tries that is to be dropped, in seconds.
+# Time in seconds for an attempt that the gateway must drop.
 IN_VAIN = 1
 LIMIT = 3
 FORGED = 300
@@ -32,10 +34,10 @@ CLIENT = "crates/cli/tests/servers/client.py"
 
 
 def forge():
-    """Sends packets of connections that nobody has: short headers, and Handshake packets of version 1."""
+    """Sends packets of connections that do not exist: short headers, and Handshake packets of version 1."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for number in range(FORGED):
-        # Length and rotation are those of an ID.
+        # Length and rotation bits are those of a valid connection ID.
         made_up = bytes([(number % 7) << 5 | 11]) + random.randbytes(11)
         short = b"\x41" + made_up + random.randbytes(40)
         handshake = b"\xe0\0\0\0\1\x0c" + made_up + b"\0\x40\x28" + random.randbytes(40)
@@ -43,7 +45,7 @@ def forge():
 
 
 class Program:
-    """A program on a host of the lab, or here. It is killed at the end."""
+    """A program on a host of the lab, or in this namespace. It is killed at the end."""
 
     def __init__(self, words, namespace=None):
         enter = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
@@ -60,7 +62,7 @@ class Program:
         self.lines.put(None)
 
     def line(self, begin):
-        """The next line that begins so."""
+        """Returns the next line of the output that starts with `begin`."""
         while True:
             try:
                 line = self.lines.get(timeout=PATIENCE)
@@ -85,12 +87,12 @@ class Program:
 def eventually(what, holds):
     deadline = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"timed out waiting until {what}"
         time.sleep(0.05)
 
 
 class Clients:
-    """aioquic on a host, with many connections."""
+    """aioquic's client on a host, with many connections."""
 
     def __init__(self, stage, host, server=SERVER):
         words = [sys.executable, CLIENT, server, "443", "echo"]
@@ -122,13 +124,13 @@ class Clients:
     def ask(self, name, size=14):
         self.tell("ask", name, size)
         result = self.result(name)
-        assert result == "open", f"{size} bytes of connection {name} do not come back: {result}"
+        assert result == "open", f"{size} bytes of connection {name} are not echoed: {result}"
 
     def move(self, name, source, order="move"):
-        """Goes on from there with another ID, of a NEW_CONNECTION_ID frame."""
+        """Moves a connection to another source, with the ID of a NEW_CONNECTION_ID frame."""
         self.tell(order, name, source)
         result = self.result(name)
-        assert result == "open", f"connection {name} does not go on at {source}: {result}"
+        assert result == "open", f"connection {name} does not continue at {source}: {result}"
 
     def close(self, name):
         self.tell("close", name)
@@ -136,7 +138,7 @@ class Clients:
 
 
 class Stage:
-    """A gateway with options of its own, a server that has joined it, and the clients that a check starts."""
+    """The programs of a check: a gateway with its options, a server that has joined it, and clients."""
 
     def __init__(self, equic, built, hosts):
         self.equic, self.built, self.hosts = equic, built, hosts
@@ -175,10 +177,10 @@ class Stage:
         return self.status()["ledgers"]
 
     def await_servers(self, count):
-        eventually(f"{count} servers", lambda: len(self.ledgers()) == count)
+        eventually(f"the gateway has {count} servers", lambda: len(self.ledgers()) == count)
 
     def verdicts(self):
-        """How many packets were judged with each reason."""
+        """Returns the number of packets for each reason of a verdict."""
         return {row["reason"]: row["packets"] for row in self.status()["services"][0]["verdicts"] if row["packets"]}
 
     def verdict(self, reason):
@@ -190,13 +192,13 @@ class Stage:
         return max((row["connections"] for row in rows if row["source"] == source), default=0)
 
     def await_connections(self, source, count):
-        eventually(f"{count} connections of {source}", lambda: self.connections(source) == count)
+        eventually(f"{source} has {count} connections", lambda: self.connections(source) == count)
 
     def assert_refused(self, clients, source):
         before = self.verdict("quota")
         result = clients.attempt(source)
-        assert result == "silence", f"one connection too many: {result}"
-        assert self.verdict("quota") > before, f"not by the quota: {self.verdicts()}"
+        assert result == "silence", f"a connection over the limit was not dropped: {result}"
+        assert self.verdict("quota") > before, f"the quota has dropped nothing: {self.verdicts()}"
 
     def forge(self):
         words = ["nsenter", f"--net=/run/netns/{self.hosts['c1']}", sys.executable, __file__, "forge"]
@@ -204,7 +206,7 @@ class Stage:
 
 
 def handshakes(stage):
-    """handshakes, a stream of 8 MB and 250 streams one after the other come back, over IPv4 and IPv6"""
+    """handshakes succeed, and a stream of 8 MB and 250 consecutive streams are echoed, over IPv4 and IPv6"""
     stage.gateway()
     stage.server()
     for clients, source in [(Clients(stage, "c0"), HERE), (Clients(stage, "c0", SERVER_V6), HERE_V6)]:
@@ -215,7 +217,7 @@ def handshakes(stage):
 
 
 def counted(stage):
-    """connections are counted when they are opened, and no longer when they are closed"""
+    """a connection counts from its opening until it is closed"""
     stage.gateway()
     stage.server()
     clients = Clients(stage, "c0")
@@ -244,7 +246,7 @@ def vanished(stage):
 
 
 def quota(stage):
-    """the quota drops one connection too many in the kernel, and closing one lets one in"""
+    """the quota drops a connection over the limit in the kernel, and admits a new one after another was closed"""
     stage.gateway("--max-connections", str(LIMIT))
     stage.server()
     clients, others = Clients(stage, "c0"), Clients(stage, "c1")
@@ -262,7 +264,7 @@ def quota(stage):
 
 
 def race(stage):
-    """of three times as many handshakes side by side as may be, exactly as many stay"""
+    """if three times as many handshakes as the limit run in parallel, exactly the limit remains"""
     stage.gateway("--max-connections", str(LIMIT))
     stage.server()
     clients = Clients(stage, "c0")
@@ -279,7 +281,7 @@ def race(stage):
 
 
 def moved(stage):
-    """a client that moves is counted where it is, also one that only acknowledges and pings"""
+    """a client that moves counts at its new address, even if it only acknowledges and pings"""
     stage.gateway("--max-connections", str(LIMIT))
     stage.server()
     clients = Clients(stage, "c0")
@@ -294,7 +296,7 @@ def moved(stage):
 
 
 def gateway_again(stage):
-    """when the gateway is killed and started again, the quota holds with the connections that are open"""
+    """after the gateway is killed and restarted, the quota includes the connections that are still open"""
     options = ["--max-connections", str(LIMIT)]
     gateway = stage.gateway(*options)
     stage.server()
@@ -311,7 +313,7 @@ def gateway_again(stage):
 
 
 def server_again(stage):
-    """when the server is killed, its share is free"""
+    """when the server is killed, its connections no longer count"""
     stage.gateway("--max-connections", str(LIMIT))
     server = stage.server()
     clients = Clients(stage, "c0")
@@ -327,48 +329,48 @@ def server_again(stage):
 
 
 def ids(stage):
-    """with check_ids its IDs hold: of the handshake, and each of a NEW_CONNECTION_ID frame"""
+    """with check_ids, the gateway accepts the server's IDs: those of handshakes and of NEW_CONNECTION_ID frames"""
     stage.gateway()
     stage.server()
     stage.set("check_ids=true")
     both = [
         (Clients(stage, "c0"), HERE, "10.77.1.", "10.77.1.31"),
-        # Sources of IPv6 are networks.
+        # An IPv6 source is a network.
         (Clients(stage, "c0", SERVER_V6), HERE_V6, "fd65:7175:6963:1::", "fd65:7175:6963:1::/64"),
     ]
     for clients, first, prefix, source in both:
         name = clients.open(first)
         clients.ask(name, 1 << 20)
-        # More often than the server gives IDs at first.
+        # The client moves more often than the server issues connection IDs at first.
         for place in range(20, 32):
             clients.move(name, f"{prefix}{place}")
             clients.ask(name)
         stage.await_connections(source, 1)
     verdicts = stage.verdicts()
     assert "forged_id" not in verdicts, verdicts
-    # They were packets that are checked.
+    # The packets of the transfers were checked.
     assert verdicts["established"] > 1000, verdicts
 
 
 def forged(stage):
-    """packets to IDs that somebody made up reach it without check_ids, and are dropped as forged_id with it"""
+    """packets with forged IDs reach the server without check_ids, and are dropped as forged_id with it"""
     stage.gateway()
     stage.server()
     stage.forge()
-    eventually("they are let through", lambda: stage.verdict("established") + stage.verdict("handshake") > FORGED / 2)
+    eventually("forged packets pass", lambda: stage.verdict("established") + stage.verdict("handshake") > FORGED / 2)
     stage.set("check_ids=true")
     before = stage.verdicts()
     stage.forge()
-    eventually("they are dropped", lambda: stage.verdict("forged_id") > FORGED / 2)
+    eventually("forged packets are dropped", lambda: stage.verdict("forged_id") > FORGED / 2)
     after = stage.verdicts()
     del after["forged_id"]
-    assert after == before, f"some were let through: {before}, {after}"
+    assert after == before, f"some forged packets passed: {before}, {after}"
     clients = Clients(stage, "c0")
     clients.ask(clients.open(HERE))
 
 
 def ids_again(stage):
-    """with check_ids the next gateway, whose keys are others, takes the IDs of new connections"""
+    """with check_ids, the next gateway, which has other keys, accepts the IDs of new connections"""
     gateway = stage.gateway("--check-ids")
     stage.server()
     clients = Clients(stage, "c0")
@@ -383,8 +385,8 @@ def ids_again(stage):
 
 
 def retry(stage):
-    """it is not put behind Retry: refused, and with --force no handshake is complete until retry=never"""
-    # What a program behind a veth sends back arrives in this mode.
+    """Retry is refused for this server; with --force, no handshake completes until retry=never"""
+    # In this mode, packets that the program sends back through a veth interface arrive.
     stage.gateway("--mode", "generic")
     stage.server()
     refused = stage.ask_gateway("set", "retry=always")
@@ -394,7 +396,7 @@ def retry(stage):
     clients = Clients(stage, "c0")
     result = clients.attempt(HERE, 15)
     assert result in ("silence", "refused"), result
-    # The token came back and held; it is lsquic that makes nothing of it.
+    # The client sent the token back, and the gateway accepted it. Only lsquic does not use it.
     assert stage.verdict("retry_sent") and stage.verdict("proved"), stage.verdicts()
     assert stage.ledgers()[0]["opened"] == 0, stage.ledgers()
     stage.set("retry=never")
@@ -432,6 +434,6 @@ def main(equic, built, *names):
 if sys.argv[1:] == ["forge"]:
     forge()
 else:
-    # Whoever ends this ends what it started.
+    # SIGTERM ends this program with all programs that it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main(*sys.argv[1:]))

@@ -1,14 +1,16 @@
 #!/bin/bash
-# The server on lsquic (examples/lsquic) behind a gateway, against aioquic's client: builds lsquic and the server by the
-# commands that docs/servers.md prints, and tests what the other servers are tested for. No part of `make test`, as no package
-# has lsquic. What is built lies in target/lsquic; lsquic itself in $LSQUIC/build.
+# Tests the server with lsquic (examples/lsquic) behind a gateway, with aioquic's client. Builds
+# lsquic and the server with the commands in docs/servers.md. The checks are the same as for the
+# other servers. They are not part of `make test`, because no distribution has a package of lsquic.
+# The server goes to target/lsquic, and lsquic itself to $LSQUIC/build.
 # Usage: LSQUIC=FOLDER SSL=FOLDER scripts/test-lsquic.sh [CHECK ...]
-#   LSQUIC: lsquic's repository with its submodules     SSL: BoringSSL, with its build in build/
+#   LSQUIC  repository of lsquic with its submodules
+#   SSL     repository of BoringSSL, with its build in build/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 for name in LSQUIC SSL; do
-	[ -d "${!name:-}" ] || { echo "test-lsquic: \$$name has to be a folder: see docs/servers.md, lsquic" >&2; exit 2; }
+	[ -d "${!name:-}" ] || { echo "test-lsquic: \$$name must be a folder: see the section about lsquic in docs/servers.md" >&2; exit 2; }
 done
 LSQUIC=$(realpath "$LSQUIC")
 SSL=$(realpath "$SSL")
@@ -20,10 +22,10 @@ mkdir -p "$out"
 make --no-print-directory --silent -C crates/capi install PREFIX="$out/prefix" lib="$built" >/dev/null
 export PKG_CONFIG_PATH=$out/prefix/lib/pkgconfig
 
-# The commands of the page, in a folder where they find the example.
+# The commands of the page run in a folder where they find the example.
 ln -sfn ../../examples "$out/examples"
 awk '/^    cmake -S "\$LSQUIC"/ { found = 1 } found && !/^    / { exit } found' docs/servers.md >"$out/commands"
-[ -s "$out/commands" ] || { echo "test-lsquic: docs/servers.md has no commands that begin with cmake" >&2; exit 1; }
+[ -s "$out/commands" ] || { echo "test-lsquic: found no commands that begin with cmake in docs/servers.md" >&2; exit 1; }
 (cd "$out" && bash -eux commands) >"$out/log" 2>&1 || { tail -n 40 "$out/log" >&2; exit 1; }
 
 if [ ! -e "$out/certificate.pem" ]; then
@@ -31,7 +33,7 @@ if [ ! -e "$out/certificate.pem" ]; then
 		-keyout "$out/key.pem" -out "$out/certificate.pem.new" 2>/dev/null
 	mv "$out/certificate.pem.new" "$out/certificate.pem"
 fi
-# aioquic, made again when another version is wanted.
+# Installs aioquic, again if another version is required.
 if ! cmp -s examples/aioquic/requirements.txt "$out/venv/made-of"; then
 	rm -rf "$out/venv"
 	python3 -m venv "$out/venv"

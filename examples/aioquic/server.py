@@ -1,10 +1,10 @@
-"""An aioquic server behind a gateway that runs already. What a server of your own needs is between
-the lines marked `eQUIC`; the rest is aioquic as its own examples have it.
+"""An aioquic server that joins a running gateway. Your own server needs the lines that are marked
+`eQUIC`. The rest is written like aioquic's own examples.
 
     equic gateway run -i eth0 -p 443 --max-connections 8
     python server.py 443 eth0
 
-It answers every HTTP/3 request with a line of text.
+The server answers every HTTP/3 request with a line of text.
 """
 
 import asyncio
@@ -34,9 +34,10 @@ service: equic.Service  # eQUIC
 class Protocol(QuicConnectionProtocol):
     http: H3Connection | None = None
 
-    # -- eQUIC: counted from the end of the handshake until closed, where the client has proved to be. aioquic does
-    # not tell of a migration, so the paths are looked at whenever something happens. The first is the one that the client
-    # was last heard on, by one packet that may be forged: `get_peer_address` must not be counted by.
+    # -- eQUIC: a connection counts from the end of the handshake until it is closed, at the
+    # validated address of the client. aioquic does not report a migration, so each event checks the
+    # paths. Do not use `get_peer_address`: it returns the address of the last packet, which may be
+    # forged.
     guard: equic.Guard | None = None
 
     def count(self, event: QuicEvent) -> None:
@@ -67,8 +68,9 @@ class Protocol(QuicConnectionProtocol):
         self.transmit()
 
 
-# -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. aioquic asks for the original
-# Destination Connection ID where it would open a token of its own, and tells the client the rest itself.
+# -- eQUIC Retry: a client that sends a token has received a Retry packet from the gateway. aioquic
+# asks this class for the original Destination Connection ID, as if the token were its own. It does
+# the rest itself.
 class Tokens:
     def __init__(self, ring: equic.Ring) -> None:
         self.ring = ring
@@ -85,10 +87,10 @@ class Server(QuicServer):
 
     def datagram_received(self, data: bytes, addr) -> None:
         self._retry = None
-        with contextlib.suppress(ValueError):  # aioquic drops what it cannot read
+        with contextlib.suppress(ValueError):  # aioquic drops packets that it cannot parse
             length = self._configuration.connection_id_length
             token = pull_quic_header(Buffer(data=data), host_cid_length=length).token
-            if b"" < token[:1] < b"\x80":  # others would be of NEW_TOKEN frames, which this server sends none of
+            if b"" < token[:1] < b"\x80":  # other tokens are from NEW_TOKEN frames, which this server does not send
                 self._retry = self.tokens
         super().datagram_received(data, addr)
 
@@ -96,8 +98,9 @@ class Server(QuicServer):
 # --
 
 
-# -- eQUIC IDs: aioquic makes random ones, the first with a connection and the others in one place. They are replaced there
-# before anybody sees them, by what is made with the keys that the gateway has at that moment.
+# -- eQUIC IDs: aioquic makes random connection IDs in two places: the first ID with the connection,
+# and all others in one method. This class replaces them before they are used, with IDs made from
+# the gateway's current keys.
 class Connection(QuicConnection):
     ids: equic.ConnectionIds
 
@@ -154,7 +157,7 @@ async def main(port: int, gateway: str) -> None:
 
 
 def dual(port: int) -> socket.socket:
-    """A socket for both families."""
+    """Returns a UDP socket for IPv4 and IPv6."""
     made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     made.bind(("::", port))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A server on lsquic behind a gateway that runs already: it counts its connections there, and makes
- * their IDs with the gateway's keys, so that the gateway may check them. What a server of your own
- * needs is between the lines marked `eQUIC`; the rest echoes every stream. No package has lsquic:
- * how it is built is in docs/servers.md, and scripts/test-lsquic.sh does it.
+ * A server with lsquic that joins a running gateway. It reports its connections to the gateway, and
+ * makes connection IDs with the gateway's keys, so that the gateway can check them. Your own server
+ * needs the lines that are marked `eQUIC`. The rest echoes every stream. No distribution has a
+ * package of lsquic: docs/servers.md describes how to build it, and scripts/test-lsquic.sh does it.
  *
  *     equic gateway run -i eth0 -p 4433 --max-connections 8 --check-ids
  *     serve-lsquic 4433 eth0 certificate.pem key.pem
@@ -32,7 +32,7 @@ struct lsquic_conn_ctx {
 };
 
 struct lsquic_stream_ctx {
-	/* What came and was not sent back yet. */
+	/* Bytes that were received and not sent back yet. */
 	size_t length;
 	bool finished;
 	unsigned char bytes[STREAM_WINDOW];
@@ -47,7 +47,7 @@ static const struct sockaddr *peer_of(lsquic_conn_t *quic)
 
 #define PEER_LENGTH sizeof(struct sockaddr_in6)
 
-/* -- eQUIC: counted from the end of the handshake until closed, where the client is. */
+/* -- eQUIC: a connection counts from handshake to close, at the client's current address. */
 static equic_service *service;
 
 static void on_ready(lsquic_conn_t *quic, equic_connection **counted)
@@ -55,23 +55,25 @@ static void on_ready(lsquic_conn_t *quic, equic_connection **counted)
 	uint32_t flags = 0;
 
 	equic_opened(service, peer_of(quic), PEER_LENGTH, counted, NULL, &flags);
-	if (flags & EQUIC_OVER_LIMIT) /* it raced the ones that filled the quota */
+	if (flags & EQUIC_OVER_LIMIT) /* others filled the quota meanwhile */
 		lsquic_conn_close(quic);
 }
 
-/* lsquic does not tell of a migration: this is asked whenever it sends to the client, which it does
- * once the new address is validated. */
+/*
+ * lsquic does not report a migration. So this function is called for every packet to the client.
+ * lsquic sends to a new address only after it has validated the address.
+ */
 static void look_at(lsquic_conn_t *quic, const equic_connection *counted)
 {
 	equic_connection_moved(counted, peer_of(quic), PEER_LENGTH, NULL, NULL);
 }
 /* -- */
 
-/* -- eQUIC IDs: every one of the server's, with the keys that the gateway has at that moment. */
+/* -- eQUIC IDs: every connection ID is made with the gateway's current keys. */
 static void on_new_id(void *ids, lsquic_conn_t *quic, uint8_t *id, unsigned length)
 {
 	(void)quic;
-	/* If none can be made, an ID that proves nothing, and that the gateway drops. */
+	/* If no ID can be made, the gateway drops packets to this one. */
 	if (equic_ids_generate(ids, id, length))
 		memset(id, 0xff, length);
 }
@@ -126,7 +128,7 @@ static void on_read(lsquic_stream_t *stream, lsquic_stream_ctx_t *echo)
 	}
 	echo->length += (size_t)length;
 	echo->finished = length == 0 && echo->length < sizeof(echo->bytes);
-	/* More is read when this has been sent. */
+	/* The server reads more after these bytes have been sent. */
 	lsquic_stream_wantread(stream, 0);
 	lsquic_stream_wantwrite(stream, 1);
 }
@@ -145,8 +147,10 @@ static void on_write(lsquic_stream_t *stream, lsquic_stream_ctx_t *echo)
 		return;
 	lsquic_stream_wantwrite(stream, 0);
 	if (echo->finished) {
-		/* Both ways: what was only shut down one way stays, and counts as one of the
-		 * client's. */
+		/*
+		 * Closes both directions. If only one direction were shut down, the stream would
+		 * stay and count against the client's limit.
+		 */
 		lsquic_stream_close(stream);
 	} else {
 		lsquic_stream_flush(stream);
@@ -175,7 +179,7 @@ static int send_packets(void *context, const struct lsquic_out_spec *packets, un
 
 	for (sent = 0; sent < count; sent++) {
 		const struct lsquic_out_spec *packet = &packets[sent];
-		/* None before the handshake is complete. */
+		/* NULL before the handshake is complete. */
 		const lsquic_conn_ctx_t *connection = packet->conn_ctx;
 		struct msghdr message = {
 			.msg_name = (void *)packet->dest_sa,
@@ -223,7 +227,7 @@ static bool make_tls(const char *certificate, const char *key)
 	return true;
 }
 
-/* Both families: IPv4 as ::ffff:a.b.c.d. */
+/* Listens for IPv6 and IPv4. IPv4 addresses are seen as ::ffff:a.b.c.d. */
 static int listen_on(uint16_t port, struct sockaddr_in6 *local)
 {
 	int socket_fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), off = 0;
@@ -280,7 +284,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: serve-lsquic PORT GATEWAY CERTIFICATE KEY\n");
 		return 2;
 	}
-	/* -- eQUIC: the gateway goes on without this server. */
+	/* -- eQUIC: joins a running gateway, which outlives this server. */
 	if (equic_gateway_join_checking(argv[2], "lsquic", EQUIC_TOKEN_KEYS_IDS_ONLY, &gateway) ||
 	    equic_gateway_ids(gateway, 0, &ids) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-lsquic: %s\n", equic_last_error_message());
@@ -302,14 +306,14 @@ int main(int argc, char **argv)
 	api.ea_packets_out = send_packets;
 	api.ea_packets_out_ctx = &socket_fd;
 	api.ea_get_ssl_ctx = tls_of;
-	/* -- eQUIC IDs: as long as a gateway checks. */
+	/* -- eQUIC IDs: the length that the gateway requires. */
 	settings.es_scid_len = EQUIC_ID_LENGTH;
 	api.ea_generate_scid = on_new_id;
 	api.ea_gen_scid_ctx = ids;
 	/* -- */
 	engine = lsquic_engine_new(LSENG_SERVER, &api);
 	if (!engine) {
-		fprintf(stderr, "serve-lsquic: lsquic does not take its settings\n");
+		fprintf(stderr, "serve-lsquic: lsquic rejects its settings\n");
 		return 1;
 	}
 	puts("listening");

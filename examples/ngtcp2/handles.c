@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A server in C behind a gateway that runs already, by the handles of equic.h. What a server of
- * your own needs is between the lines marked `eQUIC`; server.c is ngtcp2 as everybody uses it.
+ * A server in C that joins a running gateway, with the handles of equic.h. Your own server needs
+ * the lines that are marked `eQUIC`. server.c uses ngtcp2 in the usual way.
  *
  *     equic gateway run -i eth0 -p 4433 --max-connections 8
  *     serve-ngtcp2 4433 eth0
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- eQUIC: counted from the end of the handshake until closed, where the client proved to be. */
+/* -- eQUIC: a connection counts from handshake to close, at the client's validated address. */
 static equic_service *service;
 
 static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **context)
@@ -21,7 +21,7 @@ static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **con
 
 	equic_opened(service, peer, length, &counted, NULL, &flags);
 	*context = counted;
-	return flags & EQUIC_OVER_LIMIT; /* it raced the ones that filled the quota */
+	return flags & EQUIC_OVER_LIMIT; /* others filled the quota meanwhile */
 }
 
 static int on_conn_moved(void *context, const struct sockaddr *peer, socklen_t length)
@@ -29,7 +29,7 @@ static int on_conn_moved(void *context, const struct sockaddr *peer, socklen_t l
 	uint32_t flags = 0;
 
 	equic_connection_moved(context, peer, length, NULL, &flags);
-	return flags & EQUIC_OVER_LIMIT; /* the new address is at its quota */
+	return flags & EQUIC_OVER_LIMIT; /* the new address has reached its quota */
 }
 
 static void on_conn_closed(void *context)
@@ -38,7 +38,7 @@ static void on_conn_closed(void *context)
 }
 /* -- */
 
-/* -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. */
+/* -- eQUIC Retry: a client with a token has received a Retry packet from the gateway. */
 static equic_ring *ring;
 
 static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
@@ -51,7 +51,7 @@ static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
 	case EQUIC_OK:
 		memcpy(original, proof.original_dcid, proof.original_dcid_len);
 		return proof.original_dcid_len;
-	case EQUIC_ERROR_NEW_TOKEN: /* this server sends none */
+	case EQUIC_ERROR_NEW_TOKEN: /* this server sends no such tokens */
 		return 0;
 	default:
 		return -1;
@@ -59,7 +59,7 @@ static ssize_t on_token(const struct sockaddr *peer, socklen_t length,
 }
 /* -- */
 
-/* -- eQUIC IDs: every one of the server's, with the keys that the gateway has at that moment. */
+/* -- eQUIC IDs: every connection ID is made with the gateway's current keys. */
 static equic_ids *ids;
 
 static int on_new_id(uint8_t *id, size_t length)
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: serve-ngtcp2 PORT GATEWAY\n");
 		return 2;
 	}
-	/* -- eQUIC: the gateway goes on without this server. */
+	/* -- eQUIC: joins a running gateway, which outlives this server. */
 	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS,
 					&gateway) ||
 	    equic_gateway_ring(gateway, &ring) || equic_gateway_ids(gateway, 0, &ids) ||

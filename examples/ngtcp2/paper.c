@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The same server by the API of the paper "eQUIC Gateway": it puts a gateway on its interface, and
- * ends if it cannot. EQUIC_LIMIT connections per source, by default 5, to EQUIC_PORT, by default
- * 443.
+ * The same server with the API of the paper "eQUIC Gateway". It loads a gateway on its interface,
+ * and exits if that fails. A source may hold EQUIC_LIMIT connections (5 by default) to the port
+ * EQUIC_PORT (443 by default).
  *
  *     serve-ngtcp2-paper 443 eth0
  */
@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- eQUIC: counted where the connection was opened, also when the client has moved since. */
+/* -- eQUIC: a connection counts at its first address, even after the client has moved. */
 static equic_t equic;
 
 static int on_new_conn(const struct sockaddr *peer, socklen_t length, void **context)
 {
 	*context = malloc(length);
 	if (!*context)
-		return 1; /* closed, as who is not counted is not limited */
+		return 1; /* an uncounted connection would not be limited */
 	equic_inc_counter(&equic, memcpy(*context, peer, length));
 	return 0;
 }
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: serve-ngtcp2-paper PORT INTERFACE\n");
 		return 2;
 	}
-	/* -- eQUIC: the paper's listing. */
+	/* -- eQUIC: these calls are the paper's listing. */
 	equic_get_interface(&equic, argv[2]);
 	equic_read_object(&equic, "equic_kern.o");
 	signal(SIGINT, equic_sigint_callback);

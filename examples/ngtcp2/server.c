@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The loop that users of ngtcp2 write: one UDP socket, a list of connections, GnuTLS. It echoes
- * every stream, under flow control: no more is taken from a client than it has acknowledged of the
- * echo.
+ * The main loop as users of ngtcp2 write it: one UDP socket, a list of connections, GnuTLS. It
+ * echoes every stream under flow control: a client gets credit for new bytes only after it has
+ * acknowledged the echo of earlier ones.
  */
 #define _GNU_SOURCE
 #include "server.h"
@@ -31,7 +31,7 @@
 #define STREAM_WINDOW (64 << 10)
 #define IDLE_TIMEOUT  (60 * NGTCP2_SECONDS)
 
-/* What is called otherwise, or takes less, before ngtcp2 1.0. */
+/* Functions that have other names or fewer parameters before ngtcp2 1.0. */
 #if NGTCP2_VERSION_NUM < 0x010000
 #define FALLBACK_PATH
 #define TOKEN(of)	 (of)->token.base
@@ -45,7 +45,7 @@ typedef ngtcp2_connection_close_error ngtcp2_ccerr;
 #define TOKEN_LENGTH(of) (of)->tokenlen
 #endif
 
-/* Bytes that came on a stream and are not acknowledged as echoed. */
+/* Bytes of a stream that were received and whose echo is not acknowledged yet. */
 struct chunk {
 	struct chunk *next;
 	size_t length;
@@ -146,7 +146,7 @@ static int on_stream_data(ngtcp2_conn *quic, uint32_t flags, int64_t id, uint64_
 	return 0;
 }
 
-/* The client has bytes back: there is room for as many. */
+/* The client has acknowledged echoed bytes, so it gets credit for the same number of new bytes. */
 static int on_stream_acked(ngtcp2_conn *quic, int64_t id, uint64_t offset, uint64_t length,
 			   void *user, void *stream_user)
 {
@@ -206,7 +206,10 @@ static int on_path_validation(ngtcp2_conn *quic, uint32_t flags, const ngtcp2_pa
 	struct connection *connection = user;
 
 	(void)flags;
-	/* The path in use may be another one, of which nothing is known but that a packet came. */
+	/*
+	 * The current path may be another one. All that is known of it is that a packet arrived
+	 * there.
+	 */
 	if (result == NGTCP2_PATH_VALIDATION_RESULT_SUCCESS && connection->told &&
 	    server.callbacks->on_conn_moved &&
 	    ngtcp2_path_eq(validated, ngtcp2_conn_get_path(quic)))
@@ -215,7 +218,7 @@ static int on_path_validation(ngtcp2_conn *quic, uint32_t flags, const ngtcp2_pa
 	return 0;
 }
 
-/* -- eQUIC IDs: the application's, if it makes them. */
+/* -- eQUIC IDs: the application makes the connection IDs if it has a callback for them. */
 static int make_id(uint8_t *id, size_t length)
 {
 	if (server.callbacks->on_new_id)
@@ -225,7 +228,7 @@ static int make_id(uint8_t *id, size_t length)
 }
 /* -- */
 
-/* Room is there: ngtcp2 offers a client no more than active_connection_id_limit of them. */
+/* There is always room, because ngtcp2 gives a client at most active_connection_id_limit IDs. */
 static int add_id(struct connection *connection, const ngtcp2_cid *id)
 {
 	if (connection->id_count == MAX_IDS)
@@ -294,7 +297,7 @@ static void end(struct connection *connection)
 	free(connection);
 }
 
-/* -- eQUIC Retry: what a client compares with what it was sent (RFC 9000 s.7.3). */
+/* -- eQUIC Retry: IDs that the client compares with the Retry packet (RFC 9000 s.7.3). */
 static int retried(const ngtcp2_pkt_hd *header, const ngtcp2_path *path, ngtcp2_settings *settings,
 		   ngtcp2_transport_params *parameters)
 {
@@ -371,7 +374,7 @@ static struct connection *begin(const ngtcp2_pkt_hd *header, const ngtcp2_path *
 		free(connection);
 		return NULL;
 	}
-	/* The client uses the ID that it made up until it knows ours. */
+	/* Until it knows the server's ID, the client uses the ID that it chose itself. */
 	if (begin_tls(connection) || add_id(connection, &id) || add_id(connection, &header->dcid)) {
 		end(connection);
 		return NULL;
@@ -381,17 +384,17 @@ static struct connection *begin(const ngtcp2_pkt_hd *header, const ngtcp2_path *
 	return connection;
 }
 
-/* In and out. */
+/* Sending and receiving. */
 
 static void send_to(const ngtcp2_path *path, const uint8_t *bytes, ngtcp2_ssize length)
 {
-	/* What the system does not take is lost, as on the way. */
+	/* If the system does not accept the packet, it counts as lost in the network. */
 	if (length > 0)
 		(void)!sendto(server.socket, bytes, (size_t)length, 0, path->remote.addr,
 			      path->remote.addrlen);
 }
 
-/* Tells the client, once; the connection is over. */
+/* Ends the connection, and sends one packet that tells the client. */
 static void close_with(struct connection *connection, int error)
 {
 	uint8_t packet[1200];
@@ -490,7 +493,7 @@ static void received(const uint8_t *packet, size_t length, struct sockaddr_in6 *
 	ngtcp2_pkt_hd header;
 	int error;
 
-	/* Who sends nonsense, or speaks another version, gets no answer. */
+	/* The server does not answer malformed packets, nor packets of other versions. */
 	if (ngtcp2_pkt_decode_version_cid(&ids, packet, length, ID_LENGTH) != 0)
 		return;
 	connection = whose(ids.dcid, ids.dcidlen);
@@ -508,7 +511,10 @@ static void received(const uint8_t *packet, size_t length, struct sockaddr_in6 *
 		close_with(connection, error);
 }
 
-/* Sends what is due, forgets who is gone, and says how many milliseconds there is nothing to do. */
+/*
+ * Sends all packets that are due, and removes closed connections. Returns the milliseconds until
+ * the next timer, or -1 without timers.
+ */
 static int look_after_all(void)
 {
 	ngtcp2_tstamp next = UINT64_MAX, time;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A QUIC server in C that tells its application who comes and goes, as those on lsquic, picoquic or
- * ngtcp2 do: by a structure of callbacks. It echoes every stream.
+ * A QUIC server in C that notifies its application about connections through a structure of
+ * callbacks, as servers with lsquic, picoquic or ngtcp2 do. It echoes every stream.
  */
 #ifndef SERVER_H
 #define SERVER_H
@@ -17,30 +17,34 @@ struct initial_token {
 
 struct server_callbacks {
 	/*
-	 * The handshake with a client is complete. What is left in *context is given to the other
-	 * two. Not 0: the connection is closed at once, and on_conn_closed called.
+	 * Called when the handshake with a client is complete. The value that the callback stores
+	 * in *context is passed to on_conn_moved and on_conn_closed. If the callback returns
+	 * non-zero, the connection is closed at once, and on_conn_closed is called.
 	 */
 	int (*on_new_conn)(const struct sockaddr *peer, socklen_t length, void **context);
 	/*
-	 * The client has another address, where it has proved that it receives. Not 0: the
-	 * connection is closed. NULL: nothing is to be done.
+	 * Called when the client has moved to another address, which is validated. If the callback
+	 * returns non-zero, the connection is closed. May be NULL.
 	 */
 	int (*on_conn_moved)(void *context, const struct sockaddr *peer, socklen_t length);
-	/* The connection is closed, by either side or because nothing came for too long. */
+	/* Called when the connection is closed, by either side or by the idle timeout. */
 	void (*on_conn_closed)(void *context);
 	/*
-	 * A client's Initial packet has a token. If the client was sent a Retry packet, the
-	 * Destination Connection ID of its first packet is written to `original`, where there is
-	 * room for 20 bytes, and its length returned. 0: the token is to be ignored; -1: the packet
-	 * is. NULL: all tokens are ignored.
+	 * Called if a client's Initial packet has a token. If the client has received a Retry
+	 * packet, the callback writes the Destination Connection ID of the client's first packet to
+	 * `original`, which has room for 20 bytes, and returns its length. It returns 0 to ignore
+	 * the token, and -1 to drop the packet. If it is NULL, all tokens are ignored.
 	 */
 	ssize_t (*on_token)(const struct sockaddr *peer, socklen_t length,
 			    const struct initial_token *token, uint8_t *original);
-	/* Makes a connection ID of 12 bytes. Not 0: it cannot. NULL: they are random. */
+	/*
+	 * Makes a connection ID of 12 bytes. Returns non-zero if it cannot. If it is NULL, IDs are
+	 * random.
+	 */
 	int (*on_new_id)(uint8_t *id, size_t length);
 };
 
-/* Listens on a UDP port of all addresses. Returns only if it cannot. */
+/* Listens on a UDP port of all addresses. Returns only if that fails. */
 int serve(const char *port, const struct server_callbacks *callbacks);
 
 #endif

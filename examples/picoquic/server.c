@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A server on picoquic behind a gateway that runs already: it counts its connections there, and
- * makes their IDs with the gateway's keys, so that the gateway may check them. What a server of
- * your own needs is between the lines marked `eQUIC`; the rest echoes every stream, under flow
- * control: a client is granted more only when it has been sent what it has written.
+ * A server with picoquic that joins a running gateway. It reports its connections to the gateway,
+ * and makes connection IDs with the gateway's keys, so that the gateway can check them. Your own
+ * server needs the lines that are marked `eQUIC`. The rest echoes every stream under flow control:
+ * a client gets more credit only after the server has sent back what the client has written.
  *
  *     equic gateway run -i eth0 -p 4433 --max-connections 8 --check-ids
  *     serve-picoquic 4433 eth0 certificate.pem key.pem
@@ -25,7 +25,7 @@
 struct stream {
 	struct stream *next;
 	uint64_t id;
-	/* What came and was not sent back yet. */
+	/* Bytes that were received and not sent back yet. */
 	size_t length;
 	bool finished;
 	uint8_t bytes[STREAM_WINDOW];
@@ -46,7 +46,7 @@ static const struct sockaddr *peer_of(picoquic_cnx_t *quic)
 
 #define PEER_LENGTH sizeof(struct sockaddr_storage)
 
-/* -- eQUIC: counted from the end of the handshake until closed, where the client proved to be. */
+/* -- eQUIC: a connection counts from handshake to close, at the client's validated address. */
 static equic_service *service;
 
 static void on_ready(picoquic_cnx_t *quic, equic_connection **counted)
@@ -54,26 +54,28 @@ static void on_ready(picoquic_cnx_t *quic, equic_connection **counted)
 	uint32_t flags = 0;
 
 	equic_opened(service, peer_of(quic), PEER_LENGTH, counted, NULL, &flags);
-	if (flags & EQUIC_OVER_LIMIT) /* it raced the ones that filled the quota */
+	if (flags & EQUIC_OVER_LIMIT) /* others filled the quota meanwhile */
 		picoquic_close(quic, 1);
 }
 
-/* picoquic takes another address for the peer's only once it is validated. */
+/* picoquic changes the peer's address only after it has validated the new one. */
 static void on_moved(picoquic_cnx_t *quic, const equic_connection *counted)
 {
 	uint32_t flags = 0;
 
 	equic_connection_moved(counted, peer_of(quic), PEER_LENGTH, NULL, &flags);
-	if (flags & EQUIC_OVER_LIMIT) /* the new address is at its quota */
+	if (flags & EQUIC_OVER_LIMIT) /* the new address has reached its quota */
 		picoquic_close(quic, 1);
 }
 /* -- */
 
-/* -- eQUIC IDs: every one of the server's, with the keys that the gateway has at that moment. */
+/* -- eQUIC IDs: every connection ID is made with the gateway's current keys. */
 static equic_ids *ids;
 
-/* picoquic has filled the ID with random bytes: if none can be made, these stay, which prove
- * nothing. */
+/*
+ * picoquic has already filled the ID with random bytes. If no ID can be made, these bytes stay, and
+ * the gateway cannot verify the ID.
+ */
 static void on_new_id(picoquic_quic_t *server, picoquic_connection_id_t random,
 		      picoquic_connection_id_t of_client, void *context,
 		      picoquic_connection_id_t *id)
@@ -115,7 +117,7 @@ static int on_data(picoquic_cnx_t *quic, struct connection *connection, struct s
 {
 	if (!stream)
 		stream = stream_of(quic, connection, id);
-	/* No client has been granted as much as does not fit. */
+	/* A client that keeps to its credit never sends more than fits. */
 	if (!stream || length > sizeof(stream->bytes) - stream->length)
 		return picoquic_close(quic, 2);
 	if (length > 0)
@@ -125,7 +127,7 @@ static int on_data(picoquic_cnx_t *quic, struct connection *connection, struct s
 	return picoquic_mark_active_stream(quic, id, 1, stream);
 }
 
-/* There is room for at most `length` bytes in a packet, of which `packet` knows. */
+/* Fills a packet, in which `packet` has room for at most `length` bytes of the stream. */
 static int on_room(picoquic_cnx_t *quic, struct stream *stream, uint8_t *packet, size_t length)
 {
 	size_t sent = stream->length < length ? stream->length : length;
@@ -215,7 +217,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: serve-picoquic PORT GATEWAY CERTIFICATE KEY\n");
 		return 2;
 	}
-	/* -- eQUIC: the gateway goes on without this server. */
+	/* -- eQUIC: joins a running gateway, which outlives this server. */
 	if (equic_gateway_join_checking(argv[2], "picoquic", EQUIC_TOKEN_KEYS_IDS_ONLY, &gateway) ||
 	    equic_gateway_ids(gateway, 0, &ids) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-picoquic: %s\n", equic_last_error_message());
@@ -229,7 +231,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "serve-picoquic: cannot use %s and %s\n", argv[3], argv[4]);
 		return 1;
 	}
-	/* -- eQUIC IDs: as long as a gateway checks; replaced before their key is gone. */
+	/* -- eQUIC IDs: the required length, and a lifetime within that of the keys. */
 	picoquic_set_default_connection_id_length(server, EQUIC_ID_LENGTH);
 	picoquic_set_default_connection_id_ttl(server, 12 * 3600 * 1000000ULL);
 	/* -- */

@@ -1,10 +1,10 @@
-// A quic-go server behind a gateway that runs already. What a server of your own needs is between the
-// lines marked `eQUIC`; the rest is quic-go as its own examples have it.
+// A quic-go server that joins a running gateway. Your own server needs the lines that are marked
+// `eQUIC`. The rest is written like quic-go's own examples.
 //
 //	equic gateway run -i eth0 -p 4433 --max-connections 8
 //	go build -o serve-quic-go . && ./serve-quic-go 4433 eth0
 //
-// It answers every HTTP/3 request with a line of text.
+// The server answers every HTTP/3 request with a line of text.
 package main
 
 import (
@@ -39,7 +39,8 @@ func main() {
 }
 
 func serve(port, selector string) error {
-	// -- eQUIC: join the gateway, which may check connection IDs; who is at the limit is refused before a handshake.
+	// -- eQUIC: joins the gateway, which can check connection IDs. A source at its limit is refused
+	// before the handshake.
 	gateway, err := equic.JoinChecking(selector, "quic-go", equic.TokenKeysIDsOnly, nil)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func serve(port, selector string) error {
 		return ctx, nil
 	}
 	// --
-	// -- eQUIC IDs: made with the keys that the gateway has at that moment.
+	// -- eQUIC IDs: every connection ID is made with the gateway's current keys.
 	ids, err := gateway.ConnectionIDs(0)
 	if err != nil {
 		return err
@@ -97,16 +98,17 @@ func serve(port, selector string) error {
 	}
 }
 
-// -- eQUIC: counted from the end of the handshake until closed, and before it is served: what is over the
-// limit gets no answer. quic-go does not tell of a migration, so the address is looked at. It changes only when
-// the new one is validated.
+// -- eQUIC: a connection counts from the end of the handshake until it is closed. It counts before
+// it is served, so that a connection over the limit gets no answer. quic-go does not report a
+// migration, so this function polls the address, which changes only after the new address is
+// validated.
 func watch(service *equic.Service, connection *quic.Conn, serve func()) {
 	guard, err := service.Opened(connection.RemoteAddr())
 	context.AfterFunc(connection.Context(), func() { guard.Close() })
 	if err == nil && !guard.OverLimit() {
 		go serve()
 	}
-	for ; err == nil && !guard.OverLimit(); err = guard.Moved(connection.RemoteAddr()) { // until it is closed
+	for ; err == nil && !guard.OverLimit(); err = guard.Moved(connection.RemoteAddr()) { // until the connection is closed
 		time.Sleep(time.Second)
 	}
 	connection.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
@@ -114,7 +116,7 @@ func watch(service *equic.Service, connection *quic.Conn, serve func()) {
 
 // --
 
-// -- eQUIC IDs: quic-go asks it for every connection ID of the server.
+// -- eQUIC IDs: quic-go calls this type for every connection ID of the server.
 type generator struct{ ids *equic.ConnectionIDs }
 
 func (g generator) GenerateConnectionID() (quic.ConnectionID, error) {

@@ -1,7 +1,11 @@
-//! AES-GCM of BoringSSL as packets are protected with it, beside that of AWS-LC: both seal a message alike, and both open it or neither does,
-//! in place and to other memory.
+//! AES-GCM of BoringSSL, as it protects packets, compared with AES-GCM of AWS-LC. Both must seal a
+//! message to the same bytes. Both must open a message, or both must refuse it. Messages are opened
+//! in place and into other memory.
 //!
-//! BoringSSL has a table twice, which AddressSanitizer takes for a fault: ASAN_OPTIONS=detect_odr_violation=0 cargo +nightly fuzz run aes_gcm
+//! BoringSSL contains one table twice, which AddressSanitizer reports as an error. Disable this
+//! check:
+//!
+//!     ASAN_OPTIONS=detect_odr_violation=0 cargo +nightly fuzz run aes_gcm
 #![no_main]
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -31,7 +35,8 @@ fuzz_target!(|input: &[u8]| {
     assert!(ours.open_in_place(nonce, header, &mut sealed, &tag));
     assert_eq!(sealed, message);
 
-    // What the input says is sealed: both open it, or neither.
+    // The input is taken as a sealed message. Both implementations must open it, or both must
+    // refuse it.
     if let Some((data, tag)) = message.split_last_chunk::<TAG_LEN>() {
         let (mut here, mut there) = (data.to_vec(), data.to_vec());
         let mut elsewhere = vec![0; data.len()];

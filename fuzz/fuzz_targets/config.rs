@@ -1,4 +1,5 @@
-//! Configuration files, list files, rates, durations and prefixes: wrong text is an error, never a panic.
+//! Configuration files, list files, rates, durations and prefixes. Invalid text must give an error,
+//! never a panic.
 #![no_main]
 
 use equic_gateway::{
@@ -24,7 +25,7 @@ fuzz_target!(|text: &str| {
     let _ = parse_prefix(text);
 });
 
-/// Tables of autonomous systems and countries: the same text in both places.
+/// Parses tables of autonomous systems and countries. The same text is used for both kinds.
 fn tables(text: &str) {
     let list =
         ListFile { asn: vec![0, 64_500], country: vec!["DE".to_owned()], ..ListFile::default() };
@@ -35,7 +36,7 @@ fn tables(text: &str) {
     }
 }
 
-/// Every problem stands somewhere in the text.
+/// Checks that the position of every problem is inside the text.
 fn places_are_in(text: &str, error: &ConfigError) {
     let ConfigError::Problems { problems, .. } = error else { panic!("{error:?}") };
     assert!(!problems.is_empty());

@@ -1,6 +1,7 @@
-//! A connection without protection, and a peer that needs no keys: packets that open, of any content and
-//! in any order, from the first on. Deeper than `hostile_peer` in the handshake, without its hooks, and
-//! faster. Its driver, which says what an input is and what must hold, is the transport's own test:
+//! An unprotected connection and a peer that needs no keys. The peer sends packets that always
+//! open, with any content and in any order, from the first packet on. This target gets deeper into
+//! the handshake than `hostile_peer` and is faster, but it has no hooks. The driver is a test of
+//! the transport. It describes the format of the input and the properties that must hold:
 //!
 //!     cargo +nightly fuzz run connection fuzz/corpus/connection fuzz/seeds/connection
 #![no_main]

@@ -1,6 +1,7 @@
-//! A connection and a peer that has the real keys and does what the input says: datagrams of any bytes,
-//! frames of any bytes in packets that open, changed handshakes, replays, other addresses, time. Its
-//! driver, which says what an input is and what must hold, is the transport's own test:
+//! A connection, and a peer that has the real keys and does what the input says. The peer sends
+//! datagrams of any bytes, frames of any bytes in packets that open, changed handshakes, and
+//! replays. It also changes addresses, and lets time pass. The driver is a test of the transport.
+//! It describes the format of the input and the properties that must hold:
 //!
 //!     cargo +nightly fuzz run hostile_peer fuzz/corpus/hostile_peer fuzz/seeds/hostile_peer
 #![no_main]

@@ -1,4 +1,5 @@
-//! The model on any sequence of frames: no panic, and a drop always has a reason that drops.
+//! The reference model on any sequence of frames. It must not panic, and the reason of every drop
+//! must be one that drops.
 #![no_main]
 
 use equic_gateway_model::{
@@ -23,7 +24,7 @@ fn model() -> Model {
     })
 }
 
-/// Two bytes of length before each frame.
+/// Splits the input into frames. Two bytes with the length precede each frame.
 fn frames(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (head, rest) = data.split_first_chunk::<2>()?;

@@ -1,7 +1,9 @@
-//! Bundles, manifests, policies, entries and heads of logs from strangers: nothing panics, and what is accepted is what it says.
+//! Untrusted bundles, manifests, policies, log entries and tree heads. Nothing may panic, and
+//! accepted input must have the declared content.
 //!
-//! The first byte says what the rest is: a bundle, a manifest that is packed with a little object, a policy, an entry of a
-//! log, a log's head, or a proof that is put behind a signed bundle.
+//! The first byte selects how the rest is used: as a bundle, a manifest that is packed with a small
+//! object, a policy, an entry of a log, the tree head of a log, or a proof that is appended to a
+//! signed bundle.
 #![no_main]
 
 use equic_plugin::transparency::{Entry, TreeHead, root_by};
@@ -65,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A proof that nobody signed proves nothing, whatever its lengths and hashes.
+/// Checks that a proof without a signature is not accepted, whatever its lengths and hashes are.
 fn stapled(proof: &[u8]) {
     let key = SigningKey::from_seed(&[7; 32]).unwrap();
     let manifest = "name = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1

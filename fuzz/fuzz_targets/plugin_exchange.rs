@@ -1,8 +1,10 @@
-//! A peer that says anything in the exchange of plugins: nothing panics, and what it can have kept is bounded.
+//! A peer that sends anything in the plugin exchange. Nothing may panic, and the memory that the
+//! peer can make this end use is bounded.
 //!
-//! The input is a sequence of frames, each with two bytes of length before it. The bits of the first byte say whether the
-//! peer speaks the exchange, which side it is, whether this end has a cache, and with how much of its manifest a sound plugin
-//! is offered before. All of it, taken as transport parameter, is read as well.
+//! The input is a sequence of frames, each preceded by its length in two bytes. The first byte has
+//! flags: whether the peer supports the exchange, which side it is, and whether this end has a
+//! cache. They also say whether a valid plugin is offered first, and how much of its manifest the
+//! offer carries. The whole input is also parsed as a transport parameter.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -32,7 +34,7 @@ fn bundle() -> &'static [u8] {
     BUNDLE.get_or_init(|| pack(MANIFEST, b"code", None).expect("it is a plugin"))
 }
 
-/// The configuration of an end, with a cache or without.
+/// Returns the configuration of this end, with or without a cache.
 fn config(cached: bool) -> Arc<ExchangeConfig> {
     static CONFIGS: OnceLock<[Arc<ExchangeConfig>; 2]> = OnceLock::new();
     let configs = CONFIGS.get_or_init(|| {
@@ -47,7 +49,8 @@ fn config(cached: bool) -> Arc<ExchangeConfig> {
     configs[usize::from(cached)].clone()
 }
 
-/// An offer of the known bundle, as plugin 0, that carries so much of its preamble.
+/// Returns an offer of the known bundle as plugin 0. The offer carries the first `carried` bytes of
+/// the bundle's preamble.
 fn offer(carried: usize) -> Vec<u8> {
     let push = Push::new(bundle()).expect("it is a bundle");
     let preamble = bundle().len() - b"code".len();
@@ -65,7 +68,7 @@ fn offer(carried: usize) -> Vec<u8> {
     room[..length].to_vec()
 }
 
-/// The parameters of a peer that takes plugins.
+/// Returns the transport parameters of a peer that accepts plugins.
 fn parameters(config: &ExchangeConfig) -> Vec<u8> {
     let (id, value) = config.parameter();
     let mut bytes = (id | 0x8000_0000).to_be_bytes()[4..].to_vec();
@@ -75,7 +78,7 @@ fn parameters(config: &ExchangeConfig) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(parameter) = Parameter::read(data) {
-        // Classes that a peer's plugin never gets are not written.
+        // Classes that a peer's plugin can never get are not written.
         let again = Parameter::read(&parameter.write(None)).expect("what is written is read");
         assert_eq!((again.abi, again.budgets), (parameter.abi, parameter.budgets));
         assert_eq!(again.carried, parameter.carried);
@@ -90,7 +93,7 @@ fuzz_target!(|data: &[u8]| {
         end.handle_parameters(&parameters(&config)).expect("they are ours");
         end.handle_confirmed();
         if first & 8 != 0 {
-            // To an end with a cache it may carry nothing.
+            // An offer to an end with a cache may carry nothing.
             let carried = if first & 4 != 0 { 0 } else { usize::from(first >> 4) * 40 };
             end.handle_frame(&offer(carried)).expect("it is a sound offer");
         }
@@ -122,7 +125,8 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
         }
-        // What the application and the clock do in between is the length's to say, too.
+        // The length of the frame also selects what the application or the clock does before the
+        // next frame.
         match length % 5 {
             0 => _ = end.detach(PluginId { by: Origin::Peer, number: length as u64 % 16 }),
             1 => _ = end.detach(PluginId { by: Origin::Own, number: 0 }),

@@ -1,18 +1,19 @@
 //! The real XDP program, through BPF_PROG_TEST_RUN, and the reference model on any sequence of
-//! frames: the same verdict on each, and the same counts in the end. Needs root. `packets/fuzz.rs`
-//! says what an input is, `fuzz/seeds/program` has some:
+//! frames. Both must give the same verdict on each frame, and the same counts at the end. The
+//! target needs root. `packets/fuzz.rs` describes the format of the input, and `fuzz/seeds/program`
+//! has examples:
 //!
 //!     cargo +nightly fuzz run program fuzz/corpus/program fuzz/seeds/program
 #![no_main]
 
-// The machinery of the gateway's own tests.
+// The helpers of the gateway's own tests.
 #[path = "../../crates/gateway-model/tests/packets/mod.rs"]
 mod packets;
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::{LazyLock, Mutex};
 
-// Loading takes a second: once will do.
+// The program is loaded only once, because loading takes a second.
 static CHECKER: LazyLock<Mutex<packets::fuzz::Checker>> = LazyLock::new(Mutex::default);
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,5 @@
-//! Whatever segments a peer of the simulator's TCP sends, an end neither panics nor sends without end.
+//! Segments of any content from a peer of the simulator's TCP. The receiving end must not panic,
+//! and must not send without end.
 #![no_main]
 
 #[path = "../../crates/tcp/tests/support/hostile.rs"]

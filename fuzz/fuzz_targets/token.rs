@@ -1,11 +1,12 @@
-//! Retry tokens, connection IDs and key rings from strangers: nothing panics, nothing that was not made
-//! with the key is taken, and what is made and then changed is refused.
+//! Untrusted Retry tokens, connection IDs and key rings. Nothing may panic. A token or ID that was
+//! not made with the key must be refused, and so must one that was changed after it was made.
 #![no_main]
 
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use libfuzzer_sys::fuzz_target;
 
-// The first bytes say with what it is sealed and how it is changed, the rest is what a stranger sends.
+// The first bytes select the values that are sealed and the change to the result. The rest is what
+// an attacker sends.
 fuzz_target!(|data: &[u8]| {
     let Some((head, rest)) = data.split_at_checked(8) else { return };
     let epoch = Epoch::new(head[0] % 7).expect("under 7");
@@ -13,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let remote = ([192, 0, 2, head[1]], 443).into();
     let dcid = rest.get(..usize::from(head[2] % 24)).unwrap_or(rest);
     let now = u64::from(head[3]) << 32;
-    // A stranger who guesses 64 bits of SipHash within a fuzzer's run has broken it.
+    // An attacker must not be able to guess 64 bits of SipHash while the fuzzer runs.
     assert!(RetryToken::open(&ring, now, remote, dcid, rest).is_err());
     if let Ok(ring) = KeyRing::from_bytes(rest) {
         assert_eq!(ring.to_bytes()[..16], rest[..16]);
@@ -26,7 +27,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(format.open(&ring, &bytes).is_ok());
         let at = usize::from(head[6]) % bytes.len();
         bytes[at] ^= head[7].max(1);
-        // Of 2^32 changes to what is checked one has the same check; none to the check itself has.
+        // Of 2^32 changes to the authenticated bytes, one results in the same check value. No
+        // change to the check value itself is accepted.
         assert!(format.open(&ring, &bytes).is_err() || at < bytes.len() - 4);
     }
     let (Ok(original), Ok(retry)) =

@@ -1,4 +1,5 @@
-//! A trace in Mahimahi's format: it is one or an error, and what leaves by it leaves in order.
+//! A trace in Mahimahi's format. It must parse or give an error, and packets that leave by the
+//! trace must stay in order.
 #![no_main]
 
 #[path = "../../crates/net/tests/support/laws.rs"]

@@ -1,4 +1,5 @@
-//! Bytes as an object file: nothing panics, and what loads runs within its cage.
+//! Any bytes as an object file. Nothing may panic, and a program that loads must stay inside its
+//! sandbox.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Bytes as a program on both engines of equic-vm: both do the same, within the budget and the sandbox.
+//! Any bytes as a program on both engines of equic-vm. Both must have the same effect, within the
+//! budget and the sandbox.
 #![no_main]
 
 use std::sync::Mutex;

@@ -1,4 +1,5 @@
-//! A UDP payload: what parses is the same when it is written and parsed again, and nothing panics.
+//! Any bytes as a UDP payload. A parsed value must be the same after it is written and parsed
+//! again, and nothing may panic.
 #![no_main]
 
 #[allow(dead_code, reason = "each target holds one of the laws")]

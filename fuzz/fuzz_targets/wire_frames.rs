@@ -1,4 +1,5 @@
-//! The payload of a packet: what parses is the same when it is written and parsed again, and nothing panics.
+//! Any bytes as the payload of a packet. A parsed value must be the same after it is written and
+//! parsed again, and nothing may panic.
 //!
 //!     cargo +nightly fuzz run wire_frames fuzz/corpus/wire_frames fuzz/seeds/wire_frames
 #![no_main]

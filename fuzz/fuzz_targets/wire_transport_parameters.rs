@@ -1,4 +1,5 @@
-//! Transport parameters: what parses is the same when it is written and parsed again, and nothing panics.
+//! Any bytes as transport parameters. A parsed value must be the same after it is written and
+//! parsed again, and nothing may panic.
 //!
 //!     cargo +nightly fuzz run wire_transport_parameters fuzz/corpus/wire_transport_parameters fuzz/seeds/wire_transport_parameters
 #![no_main]

@@ -1,20 +1,23 @@
-# Debian's kernels, for what runs in virtual machines: sourced by scripts/kernels.sh and sim/oracle/linux.sh, from the
-# tree's root. `fail` and `root`, the folder that becomes the initramfs, are theirs. Kernels are kept in target/kernels.
+# Functions for Debian's kernels in virtual machines. scripts/kernels.sh, scripts/bench-netem.sh and
+# sim/oracle/linux.sh source this file in the top folder of the tree. The caller must define `fail`
+# and `root`, the folder that becomes the initramfs. Kernels are kept in target/kernels.
 cache=target/kernels
-# Modules that are kept of each kernel.
+# Modules of each kernel that are kept.
 modules=(veth sch_netem sch_tbf tcp_bbr)
 
-# The package with the image, as the meta-package says today: prints its name and version.
+# Prints the name and version of the package with the kernel image that a meta-package currently
+# depends on.
 image_of() {
 	local image depends="apt-cache depends --important $1"
-	# On a machine that has all packages nobody may have asked what Debian has.
+	# The package lists may be missing on a machine that already has all packages, so they may have to
+	# be updated.
 	$depends >/dev/null 2>&1 || apt-get update -qq >&2
 	image=$($depends | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
 	[ -n "$image" ] || fail "Debian has no package $1: run 'apt-get update'"
 	echo "$image"
 }
 
-# Downloads and unpacks a kernel once: prints the folder with vmlinuz and the modules.
+# Downloads and unpacks a kernel, once. Prints the folder with vmlinuz and the modules.
 kernel_of() {
 	local image folder unpacked module path
 	image=$(image_of "$1")
@@ -28,7 +31,7 @@ kernel_of() {
 		cp "$unpacked"/boot/vmlinuz-* "$folder/vmlinuz"
 		for module in "${modules[@]}"; do
 			path=$(find "$unpacked/lib/modules" -name "$module.ko*")
-			# From 6.6 on Debian's modules are compressed.
+			# Debian compresses modules from Linux 6.6 on.
 			case "$path" in
 			*.ko) cp "$path" "$folder/$module.ko" ;;
 			*.ko.xz) xz -dc "$path" >"$folder/$module.ko" ;;
@@ -41,7 +44,7 @@ kernel_of() {
 	echo "$folder"
 }
 
-# Copies a program and the libraries it is linked to into the initramfs.
+# Copies a program and the libraries that it is linked with into the initramfs.
 with_libraries() {
 	local library
 	install -D -m 755 "$1" "$2"

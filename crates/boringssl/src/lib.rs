@@ -1,5 +1,6 @@
-//! A safe interface to BoringSSL's AES-GCM (NIST SP 800-38D, RFC 5116). It has only what QUIC packets (RFC 9001 s.5.3)
-//! and TLS 1.3 records (RFC 8446 s.5.2) need: nonces of 12 bytes and tags of 16 bytes.
+//! A safe interface to BoringSSL's AES-GCM (NIST SP 800-38D, RFC 5116). It has only what QUIC
+//! packets (RFC 9001 s.5.3) and TLS 1.3 records (RFC 8446 s.5.2) need: nonces of 12 bytes and tags
+//! of 16 bytes.
 //!
 //! ```
 //! use equic_boringssl::AesGcm;
@@ -12,10 +13,11 @@
 //! assert_eq!(&opened, b"message");
 //! ```
 //!
-//! The crate is empty without its feature `boringssl`, and on other CPUs than x86-64, where nothing was measured.
+//! The crate is empty without its feature `boringssl`. It is also empty on CPUs other than x86-64,
+//! because nothing was measured there.
 //!
-//! The caller must never use the same nonce twice with one key: two such messages reveal each other and the
-//! authentication key. This crate does not check it.
+//! The caller must never use the same nonce twice with one key. Two such messages reveal each other
+//! and the authentication key. This crate does not check it.
 
 #![cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 
@@ -24,12 +26,12 @@ use std::ptr::{self, NonNull};
 
 use boring_sys as ffi;
 
-/// Bytes of a nonce.
+/// Length of a nonce in bytes.
 pub const NONCE_LEN: usize = 12;
-/// Bytes of a tag.
+/// Length of a tag in bytes.
 pub const TAG_LEN: usize = 16;
 
-/// A key of AES-128-GCM or AES-256-GCM. BoringSSL overwrites it with zeros when it is dropped.
+/// A key of AES-128-GCM or AES-256-GCM. When it is dropped, BoringSSL overwrites it with zeros.
 pub struct AesGcm(NonNull<ffi::EVP_AEAD_CTX>);
 
 // SAFETY: this value owns the context, and BoringSSL does not bind it to a thread.
@@ -42,7 +44,7 @@ impl AesGcm {
     /// Creates a key of 16 bytes for AES-128, or of 32 bytes for AES-256. Returns `None` for any other length, or if
     /// memory cannot be allocated.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
-        // SAFETY: both take nothing and return the address of a static.
+        // SAFETY: both functions take no argument and return the address of a static.
         let algorithm = unsafe {
             match key.len() {
                 16 => ffi::EVP_aead_aes_128_gcm(),
@@ -55,8 +57,9 @@ impl AesGcm {
         NonNull::new(context).map(AesGcm)
     }
 
-    /// Encrypts `data` in place and returns the tag, which also authenticates `header`. Returns `None` if BoringSSL
-    /// refuses, for example for 64 GiB of data. The content of `data` is then unspecified.
+    /// Encrypts `data` in place, and returns the tag. The tag also authenticates `header`. Returns
+    /// `None` if BoringSSL refuses, for example for 64 GiB of data. The content of `data` is then
+    /// unspecified.
     #[inline]
     pub fn seal_in_place(
         &self,
@@ -67,9 +70,9 @@ impl AesGcm {
         let mut tag = [0; TAG_LEN];
         let mut tag_len = 0;
         let place = data.as_mut_ptr();
-        // SAFETY: the context is initialised and not freed. Each pointer is passed with the length of its buffer. `out`
-        // and `in` are the same memory, which BoringSSL allows, from one pointer that may write it. `extra_in` is null
-        // with length 0.
+        // SAFETY: the context is initialised and not freed. Each pointer is passed with the length
+        // of its buffer. `out` and `in` are the same memory, which BoringSSL allows, and the same
+        // pointer, which may write to it. `extra_in` is null with length 0.
         let sealed = unsafe {
             ffi::EVP_AEAD_CTX_seal_scatter(
                 self.0.as_ptr(),
@@ -90,8 +93,8 @@ impl AesGcm {
         (sealed == 1 && tag_len == TAG_LEN).then_some(tag)
     }
 
-    /// Decrypts `data` in place. Returns whether `data` and `header` are authentic. If not, the content of `data` is
-    /// unspecified.
+    /// Decrypts `data` in place. Returns `true` if `data` and `header` are authentic. Otherwise,
+    /// the content of `data` is unspecified.
     #[inline]
     pub fn open_in_place(
         &self,
@@ -105,8 +108,8 @@ impl AesGcm {
         unsafe { self.open(nonce, header, place, data.len(), tag, place) }
     }
 
-    /// Decrypts `data` into `to`. Returns whether `data` and `header` are authentic and `to` is as long as `data`. If
-    /// not, the content of `to` is unspecified.
+    /// Decrypts `data` into `to`. Returns `true` if `data` and `header` are authentic and `to` is
+    /// as long as `data`. Otherwise, the content of `to` is unspecified.
     #[inline]
     pub fn open_to(
         &self,
@@ -119,13 +122,16 @@ impl AesGcm {
         if data.len() != to.len() {
             return false;
         }
-        // SAFETY: both have `data.len()` bytes and `to` may be written. They do not overlap, because `to` is borrowed
-        // mutably.
+        // SAFETY: both buffers have `data.len()` bytes, and `to` may be written. They do not
+        // overlap, because `to` is borrowed mutably.
         unsafe { self.open(nonce, header, data.as_ptr(), data.len(), tag, to.as_mut_ptr()) }
     }
 
+    /// Decrypts `data` into `to`. Returns `true` if `data` and `header` are authentic.
+    ///
     /// # Safety
-    /// `data` and `to` have `length` bytes each, `to` may be written, and they are the same memory or do not overlap.
+    /// `data` and `to` must have `length` bytes each, and `to` must be writable. They must be the
+    /// same memory, or must not overlap.
     #[inline]
     unsafe fn open(
         &self,
@@ -136,8 +142,8 @@ impl AesGcm {
         tag: &[u8; TAG_LEN],
         to: *mut u8,
     ) -> bool {
-        // SAFETY: the context is initialised and not freed. The caller guarantees `data` and `to`. The other pointers
-        // are passed with the lengths of their buffers.
+        // SAFETY: the context is initialised and not freed. The caller guarantees that `data` and
+        // `to` are valid. The other pointers are passed with the lengths of their buffers.
         let opened = unsafe {
             ffi::EVP_AEAD_CTX_open_gather(
                 self.0.as_ptr(),
@@ -214,7 +220,8 @@ mod tests {
         }
     }
 
-    /// Seals the same bytes as AWS-LC for all lengths of packets and for two long ones, and opens them.
+    /// Seals the same bytes as AWS-LC, for all lengths of packets and for two long messages, and
+    /// opens them.
     #[test]
     fn messages_are_those_of_aws_lc() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
@@ -279,7 +286,7 @@ mod tests {
             if length > 0 {
                 assert!(!opens(&nonce, &header, &data[1..], &tag));
             }
-            // As long as what is opened, no more and no less.
+            // The buffer must be exactly as long as the decrypted data.
             assert!(!key.open_to(&nonce, &header, &data, &tag, &mut vec![0; length + 1]));
             if length > 0 {
                 assert!(!key.open_to(&nonce, &header, &data, &tag, &mut vec![0; length - 1]));
@@ -295,7 +302,7 @@ mod tests {
         assert_eq!(format!("{:?}", AesGcm::new(&[1; 16]).unwrap()), "AesGcm { .. }");
     }
 
-    /// Threads share one key, as connections of several threads do.
+    /// Several threads share one key, as QUIC connections in several threads do.
     #[test]
     fn threads_share_a_key() {
         let key = AesGcm::new(&[7; 32]).unwrap();

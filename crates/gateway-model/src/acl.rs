@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Number of expired entries that are skipped before the search ends.
+/// Number of expired entries that a search skips before it ends.
 const MAX_GIVES_WAY: usize = 4;
 
 /// Treatment of a source by the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclAction {
-    /// Drop all its packets.
+    /// Drop all packets of the source.
     Deny,
-    /// Exempt it from quotas and rates.
+    /// Exempt the source from quotas and rates.
     Allow,
 }
 
@@ -20,7 +20,7 @@ pub enum AclAction {
 pub struct AclEntry {
     /// Treatment of sources under the prefix.
     pub action: AclAction,
-    /// The first nanosecond at which the entry has expired. 0: it never expires.
+    /// Time in nanoseconds from which the entry has expired. 0 means that it never expires.
     pub expires_ns: u64,
 }
 
@@ -30,8 +30,8 @@ impl AclEntry {
     }
 }
 
-/// The deny and allow lists: one set of prefixes per family. The longest prefix of an address
-/// applies.
+/// The deny and allow lists: one set of prefixes per address family. The longest prefix that
+/// contains an address applies.
 #[derive(Clone, Debug, Default)]
 pub struct Acl {
     v4: BTreeMap<(u8, u32), AclEntry>,
@@ -54,7 +54,7 @@ impl Acl {
         }
     }
 
-    /// Removes the entry of exactly this prefix. Returns true if there was one.
+    /// Removes the entry of exactly this prefix. Returns `true` if the entry existed.
     pub fn remove(&mut self, addr: IpAddr, prefix_len: u8) -> bool {
         match addr {
             IpAddr::V4(addr) => {

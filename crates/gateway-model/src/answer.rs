@@ -1,5 +1,5 @@
-//! Answers in the server's name (policy.md sections 8, 9 and 14), computed byte by byte in the
-//! simplest way, without tables. The program has to send exactly these.
+//! Answers in the server's name (policy.md sections 8, 9 and 14). They are computed byte by byte in
+//! the simplest way, without tables. The XDP program must send exactly these bytes.
 
 use super::address_bytes;
 use super::config::TakenVersions;
@@ -78,14 +78,15 @@ pub(super) fn version_negotiation(
     Some(answer(frame, datagram, &packet))
 }
 
-/// Returns the ID that the client has to use: a hash of its packet under the ring's key.
+/// Returns the connection ID that a Retry packet gives to the client. It is a hash of the client's
+/// packet under the ring's key.
 fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<ConnectionId> {
     let epoch = usize::from(ring.epoch().number());
     let bytes = ring.to_bytes();
     let mut hasher = SipHasher24::new_with_key(bytes.get(16 + epoch * 16..)?.first_chunk()?);
     hasher.write(&ID_LABEL.to_le_bytes());
     hasher.write(&address_bytes(client.ip()));
-    // The port in network byte order, as in the packet.
+    // The port is in network byte order, as in the packet.
     let family = if client.is_ipv4() { 4 } else { 6 };
     let [high, low] = client.port().to_be_bytes();
     hasher.write(&[high, low, family, 0, 0, 0, 0, 0]);
@@ -98,8 +99,8 @@ fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<Co
     ConnectionId::new(&hasher.finish().to_le_bytes()[..ID_LEN]).ok()
 }
 
-/// RFC 9001 s.5.8: AES-128-GCM of an empty plaintext, with the original connection ID and the
-/// packet as associated data.
+/// Returns the Retry Integrity Tag (RFC 9001 s.5.8). It is AES-128-GCM of an empty plaintext, with
+/// the original connection ID and the packet as associated data.
 fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 16] {
     let [h, mask] = if version == KnownVersion::V2 { GCM_V2 } else { GCM_V1 };
     let pseudo = [&[original.len() as u8], original, packet].concat();
@@ -113,7 +114,8 @@ fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 
     (product(sum ^ lengths, h) ^ mask).to_be_bytes()
 }
 
-/// NIST SP 800-38D s.6.3, algorithm 1: the highest bit is x^0.
+/// Returns the product in the field of GCM (NIST SP 800-38D s.6.3, algorithm 1). The highest bit is
+/// x^0.
 fn product(x: u128, y: u128) -> u128 {
     let (mut z, mut v) = (0, y);
     for bit in (0..128).rev() {
@@ -169,7 +171,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
         return [fixed, octets(from), octets(to)].concat();
     }
     let [high, low] = (20 + length as u16).to_be_bytes();
-    // The flag Don't Fragment.
+    // 0x40 is the flag Don't Fragment.
     let fixed = vec![0x45, 0, high, low, 0, 0, 0x40, 0, TTL, UDP, 0, 0];
     let mut header = [fixed, octets(from), octets(to)].concat();
     let sum = checksum(&header);
@@ -177,7 +179,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
     header
 }
 
-/// The checksum of RFC 1071.
+/// Returns the checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -191,7 +193,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// RFC 9001 A.4 and RFC 9369 A.4.
+    /// Compares with the examples of RFC 9001 A.4 and RFC 9369 A.4.
     #[test]
     fn tags_of_the_rfcs() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];

@@ -1,17 +1,20 @@
-//! Admitted attempts to open a connection: the table of handshakes (policy.md section 2, step 16).
+//! Attempts to open a connection that the gateway has admitted: the table of handshakes (policy.md
+//! section 2, step 16).
 
 use super::config::{RetryPolicy, Service};
 use super::frame::Datagram;
 use super::quic::{ConnectionId, Opening};
 use std::net::SocketAddr;
 
-/// Destination Connection IDs of an attempt: the client's choice and the server's, and one more
-/// with a Retry in between (RFC 9000 s.7.2).
+/// Number of Destination Connection IDs of an attempt: the client's choice and the server's. With a
+/// Retry, there is one more (RFC 9000 s.7.2).
 const IDS: usize = 2;
 const IDS_WITH_TOKEN: usize = 3;
-/// Most datagrams with an Initial of one attempt, and most with 0-RTT.
+/// Maximum number of datagrams with an Initial in one attempt, and maximum number of datagrams with
+/// 0-RTT.
 const PACKETS: u32 = 64;
-/// Most datagrams with an Initial of an attempt without a proved address, with adaptive Retry.
+/// With adaptive Retry, the maximum number of datagrams with an Initial in an attempt whose address
+/// is not validated.
 const PACKETS_UNPROVED: u32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,11 +35,11 @@ impl HandshakeKey {
 #[derive(Clone, Debug)]
 pub(super) struct Handshake {
     started_ns: u64,
-    /// Datagrams with an Initial.
+    /// Number of datagrams with an Initial so far.
     packets: u32,
-    /// Datagrams of 0-RTT.
+    /// Number of datagrams with 0-RTT so far.
     early: u32,
-    /// True if it was admitted because its token was valid.
+    /// True if the attempt was admitted because its token was valid.
     proved: bool,
     dcids: Vec<ConnectionId>,
 }
@@ -51,7 +54,7 @@ impl Handshake {
         now.saturating_sub(self.started_ns) <= service.handshake_ns
     }
 
-    /// Returns how many datagrams with an Initial it may send.
+    /// Returns the number of datagrams with an Initial that the attempt may send.
     fn may_carry(&self, service: &Service, exempt: bool) -> u32 {
         match service.retry {
             _ if self.proved || exempt => PACKETS,
@@ -61,8 +64,8 @@ impl Handshake {
         }
     }
 
-    /// Returns true if it can still be in progress, and the packet's Destination Connection ID is
-    /// one of its own or there is room for it.
+    /// Returns `true` if the attempt can still be in progress, and the packet's Destination
+    /// Connection ID belongs to it or can be added to it.
     pub(super) fn has_place(
         &self,
         opening: &Opening,
@@ -78,8 +81,8 @@ impl Handshake {
         self.dcids.contains(&opening.dcid) || self.dcids.len() < room
     }
 
-    /// Returns true if an Initial belongs to it. Stores the Destination Connection ID if there is
-    /// room.
+    /// Returns `true` if an Initial belongs to the attempt. Stores the Destination Connection ID if
+    /// there is room for it.
     pub(super) fn takes(
         &mut self,
         opening: &Opening,
@@ -98,7 +101,7 @@ impl Handshake {
         true
     }
 
-    /// Returns true if a datagram of 0-RTT belongs to it.
+    /// Returns `true` if a datagram of 0-RTT belongs to the attempt.
     pub(super) fn takes_early(&mut self, packets: u64, service: &Service, now: u64) -> bool {
         let takes = self.is_fresh(service, now)
             && self.may_carry(service, false) > 0

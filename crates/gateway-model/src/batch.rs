@@ -1,4 +1,4 @@
-//! Several datagrams that arrive as one packet (policy.md section 1, "Batches").
+//! Batches: several datagrams that arrive as one packet (policy.md section 1, "Batches").
 
 use super::config::Service;
 use super::frame::Datagram;
@@ -9,11 +9,12 @@ use equic_token::KeyRing;
 use equic_wire::Version;
 use equic_wire::packet::LongInvariant;
 
-/// The largest number of datagrams in a batch.
+/// Maximum number of datagrams in a batch.
 const MOST: usize = 128;
 
-/// Returns the first datagram of a batch, to be judged for all of them. Returns `None` if they are
-/// too many, or if the verdict on the first one cannot stand for another one.
+/// Returns the first datagram of a batch. The gateway judges it in place of all others. Returns
+/// `None` if the batch has too many datagrams, or if the verdict on the first one does not hold for
+/// another one.
 pub(super) fn take_apart<'a>(
     datagram: &Datagram<'a>,
     segment: usize,
@@ -30,7 +31,7 @@ pub(super) fn take_apart<'a>(
     fits.then_some(taken)
 }
 
-/// Returns true if the verdict on a well-formed datagram can stand for another one.
+/// Returns `true` if the verdict on a well-formed datagram also holds for another one.
 fn stands_for(
     first: Payload<'_>,
     other: Payload<'_>,
@@ -39,7 +40,7 @@ fn stands_for(
 ) -> bool {
     let class_of = |payload| classify(payload, &rules(service)).ok();
     let (Some(class), Some(other_class)) = (class_of(first), class_of(other)) else { return false };
-    // The verdict on a packet of an unknown version cannot stand for others.
+    // A packet of an unknown version always gets a verdict of its own.
     if [class, other_class].contains(&Class::UnknownVersion) {
         return false;
     }
@@ -61,7 +62,7 @@ fn stands_for(
     }
 }
 
-/// Returns version and both connection IDs of the packet by which a datagram is judged.
+/// Returns the version and both connection IDs of the packet by which a datagram is judged.
 fn attempt(payload: Payload<'_>, class: &Class) -> Option<(Version, ConnectionId, ConnectionId)> {
     if let Class::Opening(opening) = class {
         return Some((opening.version, opening.dcid, opening.scid));

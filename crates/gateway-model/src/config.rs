@@ -4,27 +4,27 @@ use super::prefix::PrefixRates;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Treatment of a source at its connection limit.
+/// Treatment of a source that has reached its connection limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaPolicy {
     /// At the limit, drop packets that open a connection.
     #[default]
     New,
-    /// Over the limit, drop every packet (the paper's Algorithm 1).
+    /// Over the limit, drop every packet (Algorithm 1 of the paper).
     Strict,
-    /// As [`QuotaPolicy::New`], and handshakes in progress count, too.
+    /// Like [`QuotaPolicy::New`], but handshakes in progress also count.
     Underway,
 }
 
-/// Which Initials of versions 1 and 2 need a token that proves their address.
+/// Which Initials of versions 1 and 2 need a token that validates the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// None.
     #[default]
     Never,
-    /// All. An Initial without a token is answered with a Retry packet.
+    /// All Initials. An Initial without a token is answered with a Retry packet.
     Always,
-    /// All, while they arrive faster than `retry_above`; otherwise none.
+    /// All Initials while they arrive faster than `retry_above`; otherwise none.
     Adaptive,
 }
 
@@ -40,32 +40,33 @@ pub enum TakenVersions {
     V2,
 }
 
-/// Treatment of fragments of datagrams to a service.
+/// Treatment of the fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
-    /// The first one is judged, and later ones pass.
+    /// The first fragment is judged, and later fragments pass.
     #[default]
     Pass,
-    /// The first one is judged, and later ones get the same verdict.
+    /// The first fragment is judged, and later fragments get the same verdict.
     Follow,
-    /// All are dropped.
+    /// All fragments are dropped.
     Drop,
 }
 
-/// Limits of a service for the sources in a prefix. A limit that is `None` is the service's.
+/// Limits of a service for the sources in a prefix. If a limit is `None`, the limit of the service
+/// applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {
     /// An address of the prefix.
     pub addr: IpAddr,
     /// Length of the prefix in bits.
     pub prefix_len: u8,
-    /// Connections that a source may hold. 0: no limit.
+    /// Maximum number of connections of a source. 0 means no limit.
     pub max_connections: Option<u32>,
-    /// New connections from one source.
+    /// Rate of new connections from one source.
     pub new_per_source: Option<Rate>,
-    /// Packets from one source.
+    /// Rate of packets from one source.
     pub packets_per_source: Option<Rate>,
-    /// Bytes of UDP payload from one source.
+    /// Rate of bytes of UDP payload from one source.
     pub bytes_per_source: Option<Rate>,
 }
 
@@ -83,73 +84,75 @@ impl Override {
 /// One protected service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name, at most 31 bytes.
+    /// Name of the service, of at most 31 bytes.
     pub name: &'static str,
-    /// Whether packets to the service are judged. If not, they pass.
+    /// Whether packets to the service are judged. If `false`, all of them pass.
     pub enabled: bool,
-    /// Judge and count, but drop nothing.
+    /// If `true`, packets are judged and counted, but never dropped.
     pub dry_run: bool,
-    /// Drop packets with a zero Fixed Bit. Off for clients that grease it (RFC 9287).
+    /// Drop packets with a zero Fixed Bit. Must be `false` for clients that grease this bit (RFC
+    /// 9287).
     pub require_fixed_bit: bool,
     /// Versions that the service accepts.
     pub versions: TakenVersions,
-    /// Drop packets of other versions.
+    /// Drop packets of versions that the service does not accept.
     pub refuse_unknown_versions: bool,
-    /// Answer packets of other versions with Version Negotiation.
+    /// Answer packets of versions that the service does not accept with Version Negotiation.
     pub version_negotiation: bool,
-    /// The port also opens connections, so Retry and Version Negotiation packets to it are
-    /// legitimate.
+    /// Accept Retry and Version Negotiation packets, because the port also opens connections as a
+    /// client.
     pub also_client: bool,
     /// Drop packets whose connection ID is not valid.
     pub check_ids: bool,
     /// Answer packets of connections whose server is dead with stateless resets.
     pub stateless_reset: bool,
-    /// Quota group: services of one group count a source's connections together.
+    /// Quota group. A source's connections to all services of the group count together.
     pub group: u32,
-    /// Connections that a source may hold. 0: no limit.
+    /// Maximum number of connections of a source. 0 means no limit.
     pub max_connections: u32,
-    /// Treatment of a source at the limit.
+    /// Treatment of a source that has reached its connection limit.
     pub policy: QuotaPolicy,
-    /// Treatment of fragments.
+    /// Treatment of the fragments of datagrams.
     pub fragments: FragmentPolicy,
     /// Which Initials need a token.
     pub retry: RetryPolicy,
-    /// Rate of answers in the server's name, for each kind.
+    /// Rate of answers in the server's name. Each kind of answer has this rate.
     pub answers_per_service: Rate,
-    /// Rate of openings without a token, above which adaptive Retry asks for tokens.
+    /// Rate of openings without a token. If it is exceeded, adaptive Retry asks for tokens.
     pub retry_above: Rate,
-    /// Nanoseconds for which it asks after the rate was last exceeded.
+    /// Time in nanoseconds for which adaptive Retry asks for tokens after the rate was last
+    /// exceeded.
     pub retry_hold_ns: u64,
-    /// New connections from one source.
+    /// Rate of new connections from one source.
     pub new_per_source: Rate,
-    /// New connections from the prefixes that a source is in.
+    /// Rates of new connections from the prefixes of a source.
     pub new_per_prefix: PrefixRates,
-    /// New connections from all sources together.
+    /// Rate of new connections from all sources together.
     pub new_per_service: Rate,
-    /// Packets from one source.
+    /// Rate of packets from one source.
     pub packets_per_source: Rate,
-    /// Bytes of UDP payload from one source.
+    /// Rate of bytes of UDP payload from one source.
     pub bytes_per_source: Rate,
-    /// Packets that pass, from all sources together.
+    /// Rate of packets that pass, from all sources together.
     pub packets_per_service: Rate,
-    /// Packets that open nothing, from all sources together that hold no connection and have no
-    /// handshake in progress.
+    /// Rate of packets that do not open a connection, for all sources together that have neither a
+    /// connection nor a handshake in progress.
     pub unproven_per_service: Rate,
-    /// Nanoseconds that an admitted handshake may take.
+    /// Time in nanoseconds that an admitted handshake may take.
     pub handshake_ns: u64,
-    /// Limits for the sources in some prefixes.
+    /// Other limits for the sources in some prefixes.
     pub overrides: Vec<Override>,
 }
 
 impl Service {
-    /// Returns true if it treats known and unknown sources differently, and stores nothing about
-    /// unknown ones (section 11).
+    /// Returns `true` if the service treats known and unknown sources differently. It then stores
+    /// nothing about unknown sources (section 11).
     pub(super) fn knows_sources(&self) -> bool {
         self.check_ids || self.retry != RetryPolicy::Never || self.unproven_per_service != Rate::OFF
     }
 
-    /// Returns the service with the limits for this source address: those of its longest matching
-    /// prefix (section 13).
+    /// Returns the service with the limits that apply to this source address, which are those of
+    /// its longest matching prefix (section 13).
     pub(super) fn for_source(&self, src: IpAddr) -> Service {
         let mut service = self.clone();
         let covering = self.overrides.iter().filter(|own| own.covers(src));
@@ -164,7 +167,8 @@ impl Service {
 }
 
 impl Default for Service {
-    /// Enabled, no limits, fragments pass, a handshake may take 10 seconds.
+    /// Returns an enabled service without limits. Fragments pass, and a handshake may take 10
+    /// seconds.
     fn default() -> Self {
         Service {
             name: "",
@@ -198,8 +202,8 @@ impl Default for Service {
     }
 }
 
-/// A destination address and port. An unspecified address stands for every address of its family.
-/// An exact listener takes precedence.
+/// A destination address and port. An unspecified address stands for every address of its family. A
+/// listener with an exact address takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Listener {
     /// Destination address.
@@ -224,7 +228,7 @@ impl Listener {
 pub struct Config {
     /// The services, by index.
     pub services: Vec<Service>,
-    /// The listeners, each with its service's index. A service that does not exist counts as
+    /// The listeners, each with the index of its service. A service that does not exist counts as
     /// disabled.
     pub listeners: Vec<(Listener, usize)>,
     /// Number of leading bits of an IPv4 address that identify a source, at most 32.
@@ -233,19 +237,19 @@ pub struct Config {
     pub v6_prefix_len: u8,
     /// Drop packets with headers that the host may parse and the gateway cannot.
     pub drop_deep_headers: bool,
-    /// Packets arrive on the loopback interface, where loopback addresses are legitimate sources.
+    /// Accept loopback addresses as sources, because packets arrive on the loopback interface.
     pub on_loopback: bool,
-    /// Dry run of the gateway: nothing is dropped, for any service.
+    /// Dry run of the gateway. If `true`, nothing is dropped, for any service.
     pub dry_run: bool,
-    /// A ledger without a heartbeat for this many nanoseconds is ignored.
+    /// Lease of a ledger, in nanoseconds. A ledger without a heartbeat for this time is ignored.
     pub lease_ns: u64,
     /// Time in nanoseconds until which connections may be older than the key ring.
     pub older_ids_until_ns: u64,
 }
 
 impl Default for Config {
-    /// No service. Sources are IPv4 /32 and IPv6 /64, the lease is a second, and connections may be
-    /// older than the ring at any time.
+    /// Returns a configuration without services. Sources are IPv4 /32 and IPv6 /64, the lease is
+    /// one second, and connections may be older than the ring at any time.
     fn default() -> Self {
         Config {
             services: Vec::new(),

@@ -1,9 +1,9 @@
-//! From an Ethernet frame to a UDP datagram (policy.md section 1).
+//! Finds the UDP datagram in an Ethernet frame (policy.md section 1).
 
 use super::quic::Payload;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most IPv6 extension headers that are parsed.
+/// Maximum number of IPv6 extension headers that are parsed.
 pub const MAX_EXTENSION_HEADERS: usize = 16;
 
 const MAX_VLAN_TAGS: usize = 2;
@@ -20,25 +20,26 @@ const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const UDP_PORTS: usize = 4;
 
-/// Identifies the fragments of one datagram.
+/// Identifies the datagram that a fragment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// Source address.
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// The Identification field, 16 bits in IPv4, 32 in IPv6.
+    /// The Identification field. It has 16 bits in IPv4, and 32 bits in IPv6.
     pub identification: u32,
-    /// IPv4 Protocol. `None` for IPv6, where reassembly does not depend on it.
+    /// The Protocol field of IPv4. `None` for IPv6, where reassembly does not depend on the
+    /// protocol.
     pub protocol: Option<u8>,
 }
 
 /// A fragment whose offset is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterFragment {
-    /// The datagram that it belongs to.
+    /// Identifies the datagram that the fragment belongs to.
     pub key: FragmentKey,
-    /// Bytes of the datagram in it, by the IP length.
+    /// Number of bytes of the datagram in the fragment, according to the IP length.
     pub length: usize,
 }
 
@@ -53,13 +54,13 @@ pub struct Datagram<'a> {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Set for a first fragment (offset 0, more fragments to come).
+    /// Set if this is a first fragment: its offset is 0, and more fragments follow.
     pub first_fragment: Option<FragmentKey>,
-    /// Bytes that the IP length leaves for UDP, including its header.
+    /// Number of bytes that the IP length leaves for UDP, including the UDP header.
     pub ip_payload_len: usize,
-    /// Number of datagrams that it stands for: more than one for the first datagram of a batch.
+    /// Number of datagrams that this one stands for. More than 1 for the first datagram of a batch.
     pub datagrams: u64,
-    /// Bytes of the payloads of all of these.
+    /// Total number of payload bytes of these datagrams.
     pub whole: usize,
     /// The UDP payload, or `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
@@ -70,16 +71,16 @@ pub struct Datagram<'a> {
 pub enum Frame<'a> {
     /// Not a packet that the gateway judges.
     Foreign,
-    /// The host may parse a UDP header that is not found here: after too many VLAN tags or IPv6
-    /// extension headers, in an IPv6 jumbogram, or after reassembly of a first fragment.
+    /// The host may parse a UDP header where the gateway cannot: after too many VLAN tags or IPv6
+    /// extension headers, in an IPv6 jumbogram, or after the reassembly of a first fragment.
     DeepHeaders,
-    /// A fragment without ports.
+    /// A fragment after the first one, which has no ports.
     LaterFragment(LaterFragment),
     /// A UDP datagram.
     Datagram(Datagram<'a>),
 }
 
-/// Parses a frame that starts with its Ethernet header. Accepts any bytes.
+/// Parses a frame that starts with its Ethernet header. Any bytes are valid input.
 pub fn parse(frame: &[u8]) -> Frame<'_> {
     parse_ethernet(frame).unwrap_or(Frame::Foreign)
 }
@@ -103,7 +104,7 @@ fn parse_ethernet(frame: &[u8]) -> Option<Frame<'_>> {
     }
 }
 
-/// RFC 791 s.3.1. `rest` starts with the header and may end with padding.
+/// Parses an IPv4 packet (RFC 791 s.3.1). `rest` starts with the header and may end with padding.
 fn parse_ipv4(rest: &[u8]) -> Option<Frame<'_>> {
     let header = rest.get(..IPV4_MIN_HEADER)?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
@@ -128,7 +129,8 @@ fn parse_ipv4(rest: &[u8]) -> Option<Frame<'_>> {
     parse_udp(body, src, dst, more_fragments.then_some(key))
 }
 
-/// RFC 8200 s.3 and s.4. `rest` starts with the header and may end with padding.
+/// Parses an IPv6 packet (RFC 8200 s.3 and s.4). `rest` starts with the header and may end with
+/// padding.
 fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
     let header = rest.get(..IPV6_HEADER)?;
     if header[0] >> 4 != 6 {
@@ -157,13 +159,13 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
 
 /// Result of parsing a chain of IPv6 extension headers.
 enum Chain<'a> {
-    /// Another header, and the bytes from there on.
+    /// The chain ends with another header. `body` has the bytes from that header on.
     Ends { next_header: u8, body: &'a [u8], first_fragment: Option<FragmentKey> },
     /// A later fragment, which has no further headers.
     LaterFragment(LaterFragment),
-    /// A header ends after the packet, which no receiver accepts.
+    /// A header extends beyond the packet, which no receiver accepts.
     Broken,
-    /// There are headers that are not parsed, or that are in a later fragment.
+    /// There are more headers, but they are not parsed, or they are in a later fragment.
     Hidden,
 }
 
@@ -181,12 +183,12 @@ fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAdd
             let offset_and_more = u16::from_be_bytes([extension[2], extension[3]]);
             let identification =
                 u32::from_be_bytes([extension[4], extension[5], extension[6], extension[7]]);
-            // RFC 8200 s.4.5: the Next Header of later fragments is ignored.
+            // RFC 8200 s.4.5: receivers ignore the Next Header of later fragments.
             let key = FragmentKey { src, dst, identification, protocol: None };
             if offset_and_more >> 3 != 0 {
                 return Chain::LaterFragment(LaterFragment { key, length: body.len() });
             }
-            // Without more fragments it is a whole packet (an atomic fragment, RFC 6946).
+            // If no fragments follow, this is a whole packet (an atomic fragment, RFC 6946).
             if offset_and_more & 1 != 0 {
                 first_fragment = Some(key);
             }
@@ -200,8 +202,8 @@ fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAdd
     }
 }
 
-/// Returns one extension header, of at least 8 bytes, and the rest. Returns `None` if it ends after
-/// the packet.
+/// Returns one extension header, of at least 8 bytes, and the bytes after it. Returns `None` if the
+/// header extends beyond the packet.
 fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
     let units = usize::from(*body.get(1)?);
     let length = match number {
@@ -212,12 +214,13 @@ fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
     body.split_at_checked(length)
 }
 
-/// Hop-by-Hop, Routing, Fragment, AH, Destination Options, Mobility.
+/// Returns `true` for Hop-by-Hop Options, Routing, Fragment, AH, Destination Options and Mobility.
 fn is_extension_header(next_header: u8) -> bool {
     matches!(next_header, HOP_BY_HOP | 43 | FRAGMENT | AUTHENTICATION | 60 | 135)
 }
 
-/// RFC 768. `body` is what the IP length leaves. With a key, it is a first fragment.
+/// Parses a UDP header (RFC 768). `body` has the bytes that the IP length leaves for UDP.
+/// `first_fragment` is set if the packet is a first fragment.
 fn parse_udp(
     body: &[u8],
     src: IpAddr,

@@ -2,25 +2,25 @@
 
 use equic_token::{ConnectionId, IdError, IdFormat, KeyRing};
 
-/// Length of a verifiable ID in bytes, and of the server ID in it.
+/// Length of a verifiable connection ID in bytes. `SERVER_ID_LEN` of them are the server ID.
 const ID_LEN: usize = 12;
 const SERVER_ID_LEN: usize = 2;
 
-/// The config rotation that means "no configuration" in QUIC-LB: no server makes IDs with it.
+/// The config rotation that means "no configuration" in QUIC-LB. No server makes IDs with it.
 const NO_CONFIGURATION: u8 = 7;
 
-/// Result of checking who made an ID.
+/// Result of verifying a connection ID.
 pub(super) enum Proof {
-    /// A server of the service made it, with a key of the ring.
+    /// A server of the service made the ID, with a key of the ring.
     Made,
-    /// Its rotation is valid, but the ring has no key for it.
+    /// The ID's rotation is valid, but the ring has no key for it.
     Before,
-    /// No server made it.
+    /// No server of the service made the ID.
     None,
 }
 
-/// Returns the ID of a short header, or `None` if the datagram, or its part in the frame, is too
-/// short.
+/// Returns the connection ID of a short header, or `None` if the datagram, or its part in the
+/// frame, is too short.
 pub(super) fn of_short(data: &[u8]) -> Option<ConnectionId> {
     data.get(1..=ID_LEN).map(ConnectionId::cut)
 }

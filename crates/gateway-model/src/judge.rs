@@ -1,4 +1,4 @@
-//! The steps of policy.md section 2, in order, and the state they keep.
+//! Takes the steps of policy.md section 2 in order, and keeps their state.
 
 use super::acl::{Acl, AclAction};
 use super::attempts::{Handshake, HandshakeKey};
@@ -14,39 +14,40 @@ use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// RFC 9000 s.7.2.
+/// Minimum length in bytes of the Destination Connection ID of an opening (RFC 9000 s.7.2).
 const MIN_OPENING_DCID: usize = 8;
 
-/// A source: an address cut to its prefix, in a quota group (in a ledger) or in a service (in the
-/// table of sources).
+/// A source: an address prefix in a scope. The scope is a quota group (in a ledger) or a service
+/// (in the table of sources).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
-    /// The prefix, IPv4 as `::ffff:a.b.c.d`.
+    /// The address prefix. IPv4 is written as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
-    /// The quota group, or the service's index.
+    /// The quota group, or the index of the service.
     pub scope: u32,
 }
 
 /// State of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceState {
-    /// Packets to a service, whatever the verdict.
+    /// Number of packets to the service, whatever the verdict.
     pub packets: u64,
-    /// Their bytes of UDP payload.
+    /// Total UDP payload of these packets, in bytes.
     pub bytes: u64,
-    /// Packets whose reason is a drop, dry run included.
+    /// Number of packets whose reason is a drop. Packets of a dry run count, too.
     pub drops: u64,
-    /// Time of the first packet.
+    /// Time of the first packet, in nanoseconds.
     pub first_ns: u64,
-    /// Time of the last packet.
+    /// Time of the last packet, in nanoseconds.
     pub last_ns: u64,
-    /// Verdict on the last packet.
+    /// Reason of the verdict on the last packet.
     pub last_reason: Reason,
     new_tat: u64,
     packets_tat: u64,
     bytes_tat: u64,
     attempts: Attempts,
-    /// Time at which an attempt was last admitted.
+    /// Time in nanoseconds at which an attempt of the source was last admitted. `None` if no
+    /// attempt was.
     let_in_ns: Option<u64>,
 }
 
@@ -55,62 +56,63 @@ pub struct SourceState {
 pub struct Counter {
     /// Packets.
     pub packets: u64,
-    /// Bytes of UDP payload.
+    /// UDP payload of the packets, in bytes.
     pub bytes: u64,
-    /// Packets that were dropped.
+    /// Number of packets that were dropped.
     pub dropped: u64,
 }
 
 /// Counts of events other than verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
-    /// Entries added to the table of sources.
+    /// Number of entries added to the table of sources.
     pub sources_created: u64,
-    /// Entries added to the table of handshakes, not counting renewed ones.
+    /// Number of entries added to the table of handshakes. Renewed entries do not count.
     pub handshakes_created: u64,
-    /// Packets with headers that the host may parse and the gateway cannot.
+    /// Number of packets with headers that the host may parse and the gateway cannot.
     pub deep_headers: u64,
-    /// Entries added to the table of prefixes.
+    /// Number of entries added to the table of prefixes.
     pub prefixes_created: u64,
 }
 
-/// One server process's connection counts.
+/// The connection counts that one server process reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Time of the owner's last heartbeat, in nanoseconds.
+    /// Time of the server's last heartbeat, in nanoseconds.
     pub heartbeat_ns: u64,
-    /// Connections of each source.
+    /// Number of open connections of each source.
     pub connections: HashMap<SourceKey, u32>,
-    /// Connections ever opened, by the key of the source's cell ([`Model::cell`]).
+    /// Number of connections that were ever opened, by the key of the source's cell
+    /// ([`Model::cell`]).
     pub opened: HashMap<SourceKey, u32>,
-    /// Bit i: its counts for quota group i are ignored.
+    /// Bit set of quota groups. If bit i is set, the ledger's counts for quota group i are ignored.
     pub barred: u64,
-    /// It was removed from its slot, and is ignored.
+    /// True if the server was removed from its slot. The ledger is then ignored.
     pub taken_out: bool,
 }
 
 impl Ledger {
-    /// Returns true if its counts of a quota group are valid.
+    /// Returns `true` if the ledger's counts for a quota group are valid.
     fn is_of(&self, group: u32) -> bool {
         !self.taken_out && self.barred >> (group & 63) & 1 == 0
     }
 }
 
-/// Admitted handshakes of a source that are not known to be complete (section 7).
+/// Number of admitted handshakes of a source that are not known to be complete (section 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Attempts {
-    /// The period of `recent`, modulo 2^16.
+    /// The current period, modulo 2^16. `recent` counts the handshakes of this period.
     period: u64,
-    /// Those of the period before.
+    /// Handshakes of the previous period.
     earlier: u64,
     recent: u64,
-    /// Number of opened connections when it was last read.
+    /// Number of opened connections when that number was last read.
     opened_seen: u32,
 }
 
 impl Attempts {
-    /// Removes expired handshakes and those that have become connections. Returns the number that
-    /// is left.
+    /// Removes expired handshakes, and handshakes that have become connections. Returns the number
+    /// that is left.
     fn look(&mut self, opened: u32, handshake_ns: u64, now: u64) -> u64 {
         let period = now / handshake_ns.max(1) % (1 << 16);
         if period != self.period {
@@ -132,7 +134,7 @@ impl Attempts {
 /// State of a service with adaptive Retry (section 8).
 #[derive(Clone, Copy, Debug, Default)]
 struct Adaptive {
-    /// Bucket of openings without a token.
+    /// Bucket that openings without a token are charged to.
     tat: u64,
     asking_until_ns: u64,
     began: u64,
@@ -146,10 +148,10 @@ struct Stranger {
     versions_tat: u64,
 }
 
-/// What is known of a packet's source.
+/// Knowledge about the source of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It is on the allow list.
+    /// The source is on the allow list.
     Exempt,
     /// The packet has a valid token.
     Proved,
@@ -162,7 +164,7 @@ struct Fragmented {
     dropped: bool,
 }
 
-/// The gateway in plain Rust: configuration, state, and [`Model::judge`].
+/// The gateway in plain Rust, with its configuration and its state. See [`Model::judge`].
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// The configuration. It may change between packets.
@@ -171,19 +173,20 @@ pub struct Model {
     pub acl: Acl,
     /// The ledgers of the gateway's servers.
     pub ledgers: Vec<Ledger>,
-    /// By slot. Bit i: a server of quota group i had the slot, and every server that ever had it is
-    /// known to be dead.
+    /// Bit set of quota groups for each slot. If bit i is set, a server of quota group i had the
+    /// slot, and every server that ever had the slot is known to be dead.
     pub dead: [u64; 16],
-    /// Seed of the hash that assigns receivers of stateless resets to shares.
+    /// Seed of the hash that assigns the receivers of stateless resets to shares.
     pub seed: u64,
-    /// The host's addresses. `None` while they are unknown.
+    /// The host's addresses, or `None` while they are unknown.
     pub own: Option<Own>,
-    /// The keys of Retry tokens. Without them, no token is valid.
+    /// The keys of Retry tokens. If it is `None`, no token is valid.
     pub ring: Option<KeyRing>,
-    /// Maps all sources that share a cell of the ledgers to one of them (section 7). `None`: none
-    /// do.
+    /// Maps all sources that share a cell of the ledgers to one of them (section 7). If it is
+    /// `None`, no sources share a cell.
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
-    /// Maps all unknown sources that share buckets to one of them (section 11). `None`: none do.
+    /// Maps all unknown sources that share buckets to one of them (section 11). If it is `None`, no
+    /// sources share buckets.
     pub stranger: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     strangers: HashMap<SourceKey, Stranger>,
@@ -194,7 +197,7 @@ pub struct Model {
     // Each kind of answer has its own bucket, with the rate answers_per_service.
     retries_per_service: HashMap<usize, u64>,
     negotiations_per_service: HashMap<usize, u64>,
-    // With the rate new_per_service.
+    // This bucket has the rate new_per_service.
     versions_per_service: HashMap<usize, u64>,
     resets_per_service: HashMap<usize, u64>,
     resets_by_share: HashMap<(usize, u64), u64>,
@@ -203,7 +206,7 @@ pub struct Model {
     adaptive: HashMap<usize, Adaptive>,
     /// True if the packet being judged begins with its IP header.
     no_ethernet: bool,
-    /// The frame that answers the last packet.
+    /// The frame that answers the last packet, or `None` if the last packet was not answered.
     answer: Option<Vec<u8>>,
     counters: HashMap<(usize, Reason), Counter>,
     tallies: Tallies,
@@ -215,12 +218,14 @@ impl Model {
         Model { config, ..Model::default() }
     }
 
-    /// Judges a frame that arrives at `now` (nanoseconds; never earlier than the frame before).
+    /// Judges a frame that arrives at `now`, in nanoseconds. `now` must not be earlier than for the
+    /// previous frame.
     pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
         self.judge_as(frame, Arrival::default(), now)
     }
 
-    /// Judges a packet that arrives in this form.
+    /// Judges a packet that arrives in the form `arrival`, which may be a batch or have no Ethernet
+    /// header.
     pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
         self.answer = None;
         self.no_ethernet = arrival.no_ethernet;
@@ -251,7 +256,8 @@ impl Model {
         }
     }
 
-    /// Returns the frame that answers the last packet, if it was answered.
+    /// Returns the frame that answers the last packet, or `None` if the last packet was not
+    /// answered.
     pub fn answer(&self) -> Option<&[u8]> {
         self.answer.as_deref()
     }
@@ -261,8 +267,8 @@ impl Model {
         &self.sources
     }
 
-    /// For a service with adaptive Retry, returns how often it has begun to ask for tokens, and the
-    /// time in nanoseconds until which it asks.
+    /// Returns the state of adaptive Retry for a service: how often it has begun to ask for tokens,
+    /// and the time in nanoseconds until which it asks.
     pub fn asking(&self, service: usize) -> (u64, u64) {
         self.adaptive.get(&service).map_or((0, 0), |state| (state.began, state.asking_until_ns))
     }
@@ -277,7 +283,7 @@ impl Model {
         self.tallies
     }
 
-    /// Returns the number of handshakes in the table, including those that took too long.
+    /// Returns the number of handshakes in the table. Handshakes that took too long count, too.
     pub fn handshakes(&self) -> usize {
         self.handshakes.len()
     }
@@ -287,7 +293,8 @@ impl Model {
         self.handshakes.clear();
     }
 
-    /// Returns the source that `addr` belongs to, in a quota group or a service.
+    /// Returns the source that `addr` belongs to. `scope` is a quota group or the index of a
+    /// service.
     pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
             IpAddr::V4(_) => 96 + u32::from(self.config.v4_prefix_len.min(32)),
@@ -310,8 +317,8 @@ impl Model {
         self.ledgers.iter().filter(counts)
     }
 
-    /// Returns the connections of a source, over all ledgers whose heartbeat is younger than the
-    /// lease. The result is at most 2^32 - 1.
+    /// Returns the number of connections of a source, over all ledgers whose heartbeat is younger
+    /// than the lease. The result is at most 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
         self.live_ledgers(source.scope, now)
             .filter_map(|ledger| ledger.connections.get(source))
@@ -319,7 +326,8 @@ impl Model {
             .into()
     }
 
-    /// Returns the connections ever opened in the source's cell, over the same ledgers.
+    /// Returns the number of connections that were ever opened in the source's cell, over all
+    /// ledgers whose heartbeat is younger than the lease.
     fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
         let cell = self.cell.map_or(*source, |cell| cell(source));
         self.live_ledgers(source.scope, now)
@@ -331,7 +339,8 @@ impl Model {
         self.config.services.get(number).filter(|service| service.enabled).cloned()
     }
 
-    /// Returns true if a service names the destination address. Wildcards do not.
+    /// Returns `true` if a service has a listener with exactly this destination address. Wildcards
+    /// do not count.
     fn names(&self, d: &Datagram<'_>) -> bool {
         let named = Listener { addr: d.dst, port: d.dport };
         !d.dst.is_unspecified()
@@ -418,8 +427,8 @@ impl Model {
         let (reason, unproved) = first.map_or((Reason::Batch, false), |first| {
             self.decide(number, &service, frame, &first, now)
         });
-        // If the UDP length is invalid, the IP length counts. Bytes that did not arrive do not
-        // count.
+        // If the UDP length is invalid, the IP length counts instead. Bytes that did not arrive do
+        // not count.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.data.len()) as u64;
         let packets = if is_batch { bytes.div_ceil(segment as u64) } else { 1 };
         if !unproved {
@@ -437,8 +446,8 @@ impl Model {
         Outcome::Service(verdict)
     }
 
-    /// Updates the source's statistics. A packet that was dropped before its source mattered
-    /// creates no entry, and neither do its later fragments.
+    /// Updates the statistics of the source. No entry is created for a packet that was dropped
+    /// before its source mattered, nor for the later fragments of such a packet.
     fn record(&mut self, key: SourceKey, reason: Reason, (packets, bytes): (u64, u64), now: u64) {
         use Reason::{BadSource, BadUdp, Batch, Denied, Fragment, LaterFragment};
         let makes_no_entry =
@@ -475,8 +484,8 @@ impl Model {
         })
     }
 
-    /// Returns the reason, and whether the packet is charged to no source, because its address may
-    /// be forged.
+    /// Returns the reason of the verdict. The second value is `true` if the packet is charged to no
+    /// source, because its address may be forged.
     fn decide(
         &mut self,
         number: usize,
@@ -546,8 +555,8 @@ impl Model {
         (reason, unknown)
     }
 
-    /// Connection IDs, unknown sources, and proof of addresses: returns whether the packet has a
-    /// valid token, or the reason of its verdict.
+    /// Checks connection IDs, unknown sources, and address validation. Returns whether the packet
+    /// has a valid token, or the reason for which the gateway drops or answers it.
     fn ask_for_more(
         &mut self,
         number: usize,
@@ -571,7 +580,7 @@ impl Model {
         }
     }
 
-    /// Section 9: judges a packet of a version that the service does not accept.
+    /// Judges a packet of a version that the service does not accept (section 9).
     fn judge_unknown_version(
         &mut self,
         number: usize,
@@ -609,7 +618,7 @@ impl Model {
         Reason::NewVersion
     }
 
-    /// Answers a packet of a version that the service does not accept.
+    /// Answers a packet of a version that the service does not accept with Version Negotiation.
     fn negotiate(
         &mut self,
         number: usize,
@@ -629,8 +638,8 @@ impl Model {
         Reason::VersionNegotiationSent
     }
 
-    /// Section 10: returns true if no server of the service can have made the packet's ID, or if it
-    /// is 0-RTT without an attempt in progress.
+    /// Returns `true` if no server of the service can have made the packet's connection ID, or if
+    /// the packet is 0-RTT without an attempt in progress (section 10).
     fn is_forged_id(
         &mut self,
         number: usize,
@@ -660,14 +669,15 @@ impl Model {
         }
     }
 
-    /// Section 11: charges a packet that would pass to its service.
+    /// Charges a packet that would pass to its service (section 11). Returns `false` if the rate of
+    /// the service is exceeded.
     fn has_room(&mut self, number: usize, service: &Service, packets: u64, now: u64) -> bool {
         let tat = self.packets_per_service.entry(number).or_insert(0);
         service.packets_per_service.charge(tat, packets, now)
     }
 
-    /// Section 11: returns true if the packet opens nothing, its source is unknown, and the bucket
-    /// of such packets is empty.
+    /// Returns `true` if the packet does not open a connection, its source is unknown, and the
+    /// bucket for such packets is empty (section 11).
     fn is_unproven(
         &mut self,
         number: usize,
@@ -698,8 +708,8 @@ impl Model {
         self.strangers.entry(shared).or_default()
     }
 
-    /// Section 14: judges a packet of an established connection to a service that answers for dead
-    /// servers.
+    /// Judges a packet of an established connection to a service that answers for dead servers
+    /// (section 14).
     fn reset_for_the_dead(
         &mut self,
         number: usize,
@@ -728,16 +738,16 @@ impl Model {
         Reason::ResetSent
     }
 
-    /// Section 14: returns true if every server that had a slot is dead, and one of them served the
-    /// quota group.
+    /// Returns `true` if every server that had a slot is dead, and one of them served the quota
+    /// group (section 14).
     fn is_dead(&self, place: u8, group: u32) -> bool {
         let place = usize::from(place);
         let dead = self.dead.get(place).is_some_and(|groups| groups >> (group & 63) & 1 == 1);
         dead && self.ledgers.get(place).is_none_or(|ledger| ledger.taken_out)
     }
 
-    /// Section 8: returns whether an Initial has a valid token, or the reason of its verdict. An
-    /// Initial of an admitted attempt needs none.
+    /// Returns whether an Initial has a valid token, or the reason for which the gateway drops or
+    /// answers it (section 8). An Initial of an admitted attempt needs no token.
     fn ask_for_proof(
         &mut self,
         number: usize,
@@ -778,7 +788,8 @@ impl Model {
         Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
     }
 
-    /// Returns true if adaptive Retry asks for tokens, after one more opening without a token.
+    /// Charges one more opening without a token. Returns `true` if adaptive Retry asks for tokens
+    /// now.
     fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
         let state = self.adaptive.entry(number).or_default();
         let asked = now < state.asking_until_ns;
@@ -804,7 +815,7 @@ impl Model {
         RetryToken::open(ring, now_ms, client, opening.dcid.as_bytes(), token)
     }
 
-    /// Steps 10 to 12: the strict quota, and the rates of packets and bytes.
+    /// Applies steps 10 to 12: the strict quota, and the rates of packets and bytes.
     fn refuse_source(
         &mut self,
         number: usize,
@@ -837,7 +848,7 @@ impl Model {
         None
     }
 
-    /// Steps 13 to 22.
+    /// Applies steps 13 to 22.
     fn decide_quic(
         &mut self,
         number: usize,
@@ -883,7 +894,7 @@ impl Model {
         if proved { Reason::Proved } else { Reason::New }
     }
 
-    /// Steps 18 to 21: the quota, and the rates of new connections.
+    /// Applies steps 18 to 21: the quota, and the rates of new connections.
     fn refuse_opening(
         &mut self,
         number: usize,
@@ -924,7 +935,7 @@ impl Model {
 }
 
 impl Model {
-    /// Section 12: charges an opening to the prefixes that its source is in.
+    /// Charges an opening to the prefixes of its source (section 12).
     fn has_room_in_prefixes(
         &mut self,
         number: usize,
@@ -953,7 +964,8 @@ pub(super) fn rules(service: &Service) -> Rules {
     }
 }
 
-/// Returns true if the address may belong to many hosts, so that none of them can answer.
+/// Returns `true` if the address may belong to many hosts. Then no host can answer from this
+/// address.
 pub(super) fn is_group(dst: IpAddr) -> bool {
     match dst {
         IpAddr::V4(addr) => addr.octets()[0] >= 224,
@@ -961,7 +973,7 @@ pub(super) fn is_group(dst: IpAddr) -> bool {
     }
 }
 
-/// Returns true if no host on a network has this address (RFC 6890).
+/// Returns `true` if no host on a network has this address (RFC 6890).
 fn is_nobody(src: IpAddr, on_loopback: bool) -> bool {
     match src {
         IpAddr::V4(addr) if addr.is_loopback() => !on_loopback,

@@ -1,17 +1,25 @@
 //! The data plane's reference model: `docs/policy.md` in plain Rust.
 //!
 //! It has no I/O, no clock and no BPF. A [`Model`] takes a frame and the time, and returns what the
-//! XDP program has to do with the frame. It was written from the specification, and parses QUIC's
-//! headers with `equic_wire`. So the tests in `tests/` and the fuzz targets compare the program
-//! with code that does not share its mistakes. A running gateway does not use it.
+//! XDP program must do with the frame. The model was written from the specification, and it parses
+//! QUIC headers with `equic_wire`. So the tests in `tests/` and the fuzz targets compare the
+//! program with code that does not share its mistakes. A running gateway does not use the model.
 //!
-//! Start at [`Model::judge`]. `frame` finds the UDP datagram in a frame (policy.md section 1),
-//! `quic` classifies its payload (section 3), `judge` takes the steps of section 2 in order, `rate`
-//! is the token bucket (section 4), `acl` has the lists, `answer` the answers (sections 8 and 9),
-//! `ids` connection IDs (section 10), `prefix` the prefixes of a source (section 12), `reset`
-//! stateless resets (section 14), `own` the addresses of the host (sections 1 and 8), and `config`
-//! the operator's settings. The tables of the model are unbounded: nothing is ever evicted from
-//! them.
+//! Start at [`Model::judge`]. The modules are:
+//!
+//! * `frame` finds the UDP datagram in a frame (policy.md section 1).
+//! * `quic` classifies the payload (section 3).
+//! * `judge` takes the steps of section 2 in order.
+//! * `rate` is the token bucket (section 4).
+//! * `acl` has the deny and allow lists.
+//! * `answer` makes the answers (sections 8 and 9).
+//! * `ids` verifies connection IDs (section 10).
+//! * `prefix` has the rates of prefixes (section 12).
+//! * `reset` makes stateless resets (section 14).
+//! * `own` has the addresses of the host (sections 1 and 8).
+//! * `config` has the operator's settings.
+//!
+//! The tables of the model are unbounded: nothing is ever evicted from them.
 //!
 //! A token bucket of 10 packets per second that lets 2 through at once:
 //!
@@ -62,7 +70,7 @@ pub use rate::Rate;
 
 use std::net::IpAddr;
 
-/// Returns the 16 bytes of an address in the tables: IPv4 as `::ffff:a.b.c.d`.
+/// Returns the 16 bytes of an address in the tables. IPv4 is written as `::ffff:a.b.c.d`.
 pub fn address_bytes(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,11 +1,11 @@
-//! How a packet arrives, and the decision about it.
+//! The form in which a packet arrives, and the decision about it.
 
 use equic_gateway::Reason;
 
-/// Form of a packet that is not one Ethernet frame with one datagram.
+/// The form of a packet. The default is one Ethernet frame with one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// The packet begins with its IP header.
+    /// True if the packet begins with its IP header.
     pub no_ethernet: bool,
     /// Length in bytes of each datagram of a batch except the last. 0 if the packet is not a batch.
     pub segment: usize,
@@ -18,23 +18,23 @@ pub struct Verdict {
     pub service: usize,
     /// Reason for the verdict.
     pub reason: Reason,
-    /// True if the packet does not reach the server, because it was dropped or answered. Always
-    /// false in a dry run.
+    /// True if the packet does not reach the server, because the gateway drops or answers it.
+    /// Always `false` in a dry run.
     pub dropped: bool,
 }
 
 /// Result of judging a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not to a service: passes and is not counted.
+    /// The frame is not for a service. It passes and is not counted.
     Foreign,
-    /// Headers that the host may parse and the gateway cannot: counted, and dropped if the
-    /// configuration says so.
+    /// The frame has headers that the host may parse and the gateway cannot. It is counted, and
+    /// dropped if the configuration says so.
     DeepHeaders {
         /// True if the packet is dropped.
         dropped: bool,
     },
-    /// To a service.
+    /// The frame is for a service, with this verdict.
     Service(Verdict),
 }
 
@@ -48,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the decision, if the packet was to a service.
+    /// Returns the decision, or `None` if the packet was not for a service.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
             Outcome::Service(verdict) => Some(*verdict),

@@ -12,9 +12,9 @@ pub struct Own {
     pub addrs: Vec<IpAddr>,
     /// Broadcast addresses of its networks.
     pub broadcasts: Vec<IpAddr>,
-    /// Link-layer addresses of frames to it.
+    /// Link-layer addresses that the host receives frames at.
     pub macs: Vec<[u8; 6]>,
-    /// The host may forward packets to other hosts. Its routes are not modelled.
+    /// True if the host may forward packets to other hosts. Its routes are not modelled.
     pub transit: bool,
 }
 
@@ -26,7 +26,8 @@ pub(super) struct Macs {
 }
 
 impl Macs {
-    /// Reads those of an Ethernet frame. Returns `None` if it is too short.
+    /// Reads the link-layer addresses of an Ethernet frame. Returns `None` if the frame is too
+    /// short.
     pub(super) fn of(frame: &[u8]) -> Option<Macs> {
         Some(Macs { to: *frame.first_chunk()?, from: *frame.get(6..)?.first_chunk()? })
     }
@@ -37,8 +38,9 @@ fn is_group_mac(mac: [u8; 6]) -> bool {
 }
 
 impl Own {
-    /// Returns true if a frame is for another host. `named` means that a service names its
-    /// destination address. `macs` is `None` if the packet has no Ethernet header.
+    /// Returns `true` if a frame is for another host. `named` means that a service has a listener
+    /// with exactly this destination address. `macs` is `None` if the packet has no Ethernet
+    /// header.
     pub(super) fn passes_through(&self, macs: Option<Macs>, dst: IpAddr, named: bool) -> bool {
         let foreign =
             macs.is_some_and(|macs| !is_group_mac(macs.to) && !self.macs.contains(&macs.to));
@@ -58,8 +60,9 @@ impl Own {
     }
 }
 
-/// Returns true if the sender of a datagram can be answered. `own` has the host's addresses, if
-/// they are known. `macs` is `None` if the packet has no Ethernet header.
+/// Returns `true` if the gateway can answer the sender of a datagram. `own` has the host's
+/// addresses, or is `None` while they are unknown. `macs` is `None` if the packet has no Ethernet
+/// header.
 pub(super) fn can_answer(
     own: Option<&Own>,
     on_loopback: bool,

@@ -1,23 +1,23 @@
-//! Rates of new connections by prefixes of their source (policy.md section 12).
+//! Rates of new connections for the prefixes of a source (policy.md section 12).
 
 use super::address_bytes;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Rates of new connections, each for every prefix of one length.
+/// Rates of new connections. Each applies to every prefix of one length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixRates {
-    /// From one IPv4 address.
+    /// Rate for one IPv4 address.
     pub v4_32: Rate,
-    /// From one IPv4 /24.
+    /// Rate for one IPv4 /24.
     pub v4_24: Rate,
-    /// From one IPv6 /64.
+    /// Rate for one IPv6 /64.
     pub v6_64: Rate,
-    /// From one IPv6 /56.
+    /// Rate for one IPv6 /56.
     pub v6_56: Rate,
-    /// From one IPv6 /48.
+    /// Rate for one IPv6 /48.
     pub v6_48: Rate,
-    /// From one IPv6 /32.
+    /// Rate for one IPv6 /32.
     pub v6_32: Rate,
 }
 
@@ -26,7 +26,7 @@ pub struct PrefixRates {
 pub(super) enum Span {
     /// Its prefix.
     Prefix,
-    /// The IPv4 address at its end, because the address is in NAT64's well-known prefix.
+    /// The IPv4 address at the end of the IPv6 address, because it has NAT64's well-known prefix.
     Ipv4,
     /// The whole address.
     Whole,
@@ -42,11 +42,12 @@ impl Span {
     }
 }
 
-/// A prefix in a service: the service's index, the prefix length of 128 bits, and the prefix.
+/// A prefix in a service: the index of the service, the length of the prefix within 128 bits, and
+/// the prefix.
 pub(super) type PrefixKey = (usize, u32, u128);
 
 impl PrefixRates {
-    /// Returns the prefixes of an address for which the service has a rate, longest first.
+    /// Returns the prefixes of an address for which the service has a rate, the longest first.
     pub(super) fn buckets(&self, service: usize, addr: IpAddr) -> Vec<(PrefixKey, Rate)> {
         let span = match addr {
             IpAddr::V4(_) => Span::Ipv4,

@@ -20,7 +20,7 @@ const MAX_FURTHER_PACKETS: usize = 3;
 pub struct Payload<'a> {
     /// The available bytes, at most `length`.
     pub data: &'a [u8],
-    /// The length by the UDP header, in bytes.
+    /// The length in bytes, according to the UDP header.
     pub length: usize,
 }
 
@@ -30,30 +30,30 @@ impl<'a> Payload<'a> {
         Payload { data, length: data.len() }
     }
 
-    /// Returns the payload after its first `n` bytes, or `None` if it is shorter.
+    /// Returns the payload after its first `n` bytes, or `None` if it has fewer.
     fn behind(self, n: usize) -> Option<Payload<'a>> {
         let length = self.length.checked_sub(n)?;
         Some(Payload { data: self.data.get(n..).unwrap_or(&[]), length })
     }
 }
 
-/// Settings of a service for the parser.
+/// The settings of a service that the parser needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// A zero Fixed Bit is malformed.
+    /// If `true`, a packet with a zero Fixed Bit is malformed.
     pub require_fixed_bit: bool,
     /// Versions that the service accepts.
     pub versions: TakenVersions,
-    /// Any other version is malformed, unless it is answered.
+    /// If `true`, a packet of any other version is malformed, unless such packets are answered.
     pub refuse_unknown_versions: bool,
-    /// Other versions are answered.
+    /// If `true`, packets of other versions are answered.
     pub version_negotiation: bool,
-    /// Retry and Version Negotiation packets are well-formed.
+    /// If `true`, Retry and Version Negotiation packets are well-formed.
     pub also_client: bool,
 }
 
 impl Rules {
-    /// Returns the version, if the service accepts it.
+    /// Returns the version, or `None` if the service does not accept it.
     fn taken(&self, version: Version) -> Option<KnownVersion> {
         version.known().filter(|version| match self.versions {
             TakenVersions::Both => true,
@@ -66,15 +66,15 @@ impl Rules {
 /// An Initial, which may open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The version field.
+    /// The version field of the header.
     pub version: Version,
     /// Destination Connection ID.
     pub dcid: ConnectionId,
     /// Source Connection ID.
     pub scid: ConnectionId,
-    /// Offset of its token in the payload.
+    /// Offset of the Initial's token in the payload, in bytes.
     pub token_at: usize,
-    /// Length of that token in bytes. 0: no token.
+    /// Length of the token in bytes, or 0 without a token.
     pub token_len: usize,
 }
 
@@ -95,10 +95,10 @@ pub enum Class {
     UnknownVersion,
 }
 
-/// Classifies a UDP payload by its first packet, and by those coalesced with it.
+/// Classifies a UDP payload by its first packet, and by the packets coalesced with it.
 ///
 /// # Errors
-/// The reason for which a malformed datagram is dropped.
+/// Returns the reason for which a malformed datagram is dropped.
 pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
     if payload.length == 0 {
         return Err(Reason::Empty);
@@ -153,8 +153,11 @@ fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
     matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
 }
 
-/// Searches for an Initial after a 0-RTT or Handshake packet (RFC 9000 s.12.2). Fails if no client
-/// coalesces such packets: too many, or one of an unknown version.
+/// Searches for an Initial after a 0-RTT or Handshake packet (RFC 9000 s.12.2).
+///
+/// # Errors
+/// Fails if no client coalesces such packets, because there are too many of them or one has an
+/// unknown version.
 fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Opening>, Reason> {
     if datagram_len < MIN_INITIAL_DATAGRAM {
         return Ok(None);
@@ -192,7 +195,8 @@ enum Kind {
     Retry,
 }
 
-/// Position of a token: its length, and the number of bytes from its first one to the end.
+/// Position of a token: its length, and the number of bytes from its first byte to the end of the
+/// datagram.
 #[derive(Clone, Copy)]
 struct Token {
     length: usize,
@@ -200,7 +204,7 @@ struct Token {
 }
 
 impl Token {
-    /// Returns offset and length in a datagram of this length.
+    /// Returns the token's offset and length in a datagram of this length.
     fn in_a(self, datagram_len: usize) -> (usize, usize) {
         (datagram_len - self.and_behind, self.length)
     }
@@ -209,13 +213,13 @@ impl Token {
 /// A long-header packet of version 1 or 2, and the rest of the datagram.
 struct Packet<'a> {
     kind: Kind,
-    /// The Length field. `None` for a Retry, which has none.
+    /// The Length field, or `None` for a Retry packet, which has none.
     length: Option<usize>,
     behind: Payload<'a>,
 }
 
-/// Returns the version-independent header and the payload after it, or `None` if the header is cut
-/// off.
+/// Returns the version-independent header and the payload after it, or `None` if the header is
+/// truncated.
 fn long_header(payload: Payload<'_>) -> Option<(LongInvariant<'_>, Payload<'_>)> {
     let header = LongInvariant::parse(payload.data).ok()?;
     let behind = payload.behind(payload.data.len() - header.rest.len())?;
@@ -232,8 +236,8 @@ fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) ->
     }
 }
 
-/// Rules 5 to 9 of policy.md section 3, without the check of a minimum Length. The caller refuses a
-/// Retry.
+/// Applies rules 5 to 9 of policy.md section 3, except for the check of a minimum Length. The
+/// caller refuses a Retry.
 fn parse_known<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
@@ -250,7 +254,7 @@ fn parse_known<'a>(
     parse_lengths(version, header, behind)
 }
 
-/// Parses Token and Length.
+/// Parses the Token and Length fields.
 fn parse_lengths<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
@@ -271,7 +275,8 @@ fn parse_lengths<'a>(
     Ok(Packet { kind, length: Some(length), behind })
 }
 
-/// Returns a length (RFC 9000 s.16) and the payload after it, or `None` if the frame ends before.
+/// Returns a length (RFC 9000 s.16) and the payload after it, or `None` if the frame ends inside
+/// it.
 fn varint(payload: Payload<'_>) -> Option<(usize, Payload<'_>)> {
     let mut reader = Reader::new(payload.data);
     let length = reader.varint().ok()?.as_len();

@@ -1,15 +1,15 @@
-//! Token buckets in one word: the generic cell rate algorithm (policy.md section 4).
+//! Token buckets, each in one word: the generic cell rate algorithm (policy.md section 4).
 
-/// Fraction bits of [`Rate::cost_ns`].
+/// Number of fraction bits of [`Rate::cost_ns`].
 const RATE_SHIFT: u32 = 20;
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The rate and burst of one token bucket. `cost_ns` 0 disables it.
+/// The rate and burst of one token bucket. If `cost_ns` is 0, the rate is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Nanoseconds that one unit costs, fixed point with 20 fraction bits.
+    /// Cost of one unit in nanoseconds, as a fixed-point number with 20 fraction bits.
     pub cost_ns: u64,
-    /// Nanoseconds that the theoretical arrival time may be ahead of now.
+    /// Time in nanoseconds by which the theoretical arrival time may be ahead of the current time.
     pub burst_ns: u64,
 }
 
@@ -28,14 +28,15 @@ impl Rate {
         Rate { cost_ns: saturate(cost), burst_ns: saturate(burst) }
     }
 
-    /// Charges `units` at `now` (nanoseconds) to the bucket with the theoretical arrival time
-    /// `tat`. Returns false if the bucket had no room. Then `tat` moves only if a slower rate had
-    /// left it further ahead than this rate's burst.
+    /// Charges `units` at `now` (in nanoseconds) to the bucket with the theoretical arrival time
+    /// `tat`. Returns `false` if the bucket has no room. In that case, `tat` changes only if a
+    /// slower rate had left it further ahead than this rate's burst.
     pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         self.charge_ns(tat, self.cost_of(units), now)
     }
 
-    /// As [`Rate::charge`], but an empty bucket has room for it, however small its burst is.
+    /// Charges like [`Rate::charge`]. However, an idle bucket always has room, even if `units`
+    /// exceed the burst.
     pub(super) fn charge_at_most_all(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         self.charge_ns(tat, self.cost_of(units).min(self.burst_ns), now)
     }

@@ -6,13 +6,14 @@ use equic_token::KeyRing;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
-/// RFC 9000 s.10.3: five unpredictable bytes and the token.
+/// Length in bytes of the shortest reset: five unpredictable bytes and the token (RFC 9000 s.10.3).
 const SHORTEST: usize = 21;
 const LONGEST: usize = 64;
 const TOKEN: usize = 16;
-/// Words of the unpredictable bytes.
+/// Number of words of unpredictable bytes.
 const WORDS: u8 = 6;
-/// Each share of the receivers has this fraction of the rate.
+/// Divisor of the rate for each share of the receivers: a share has one eighth of the service's
+/// rate.
 pub(super) const SHARE_PART: u64 = 8;
 const SHARES: u64 = 64;
 
@@ -22,12 +23,13 @@ pub(super) struct Question<'a> {
     id: ConnectionId,
     behind: [u8; 8],
     length: usize,
-    /// Slot of the server that made the ID.
+    /// Slot of the server that made the connection ID.
     pub place: u8,
 }
 
 impl<'a> Question<'a> {
-    /// Reads a packet. Returns `None` if it is too short, or its ID was not made with the ring.
+    /// Reads a packet. Returns `None` if the packet is too short, or if its connection ID was not
+    /// made with the ring.
     pub(super) fn read(ring: &'a KeyRing, payload: Payload<'_>) -> Option<Question<'a>> {
         if payload.length <= SHORTEST {
             return None;
@@ -38,7 +40,7 @@ impl<'a> Question<'a> {
         Some(Question { ring, id, behind, length: payload.length, place })
     }
 
-    /// Returns the reset for a connection to a service at this time.
+    /// Returns the stateless reset for a connection to a service at this time.
     pub(super) fn answer(&self, service: &str, now: u64) -> Option<Vec<u8>> {
         let token = ids::format()?.reset_token(self.ring, service, self.id.as_bytes()).ok()?;
         let key = key_of(self.ring, self.id.as_bytes()[0] >> 5)?;
@@ -73,7 +75,7 @@ fn key_of(ring: &KeyRing, epoch: u8) -> Option<[u8; 16]> {
     ring.to_bytes().get(at..)?.first_chunk().copied()
 }
 
-/// Returns the share of resets that a receiver belongs to, by its source's address.
+/// Returns the share of resets that a receiver belongs to, based on the address of its source.
 pub(super) fn share(seed: u64, source: &[u8; 16]) -> u64 {
     fn mix(mut x: u64) -> u64 {
         x ^= x >> 33;

@@ -1,4 +1,4 @@
-//! What the tables in `tests/` cannot express: arithmetic, and arbitrary bytes.
+//! Tests that the tables in `tests/` cannot express: arithmetic, and arbitrary bytes.
 
 use super::*;
 use equic_gateway::Reason;
@@ -13,8 +13,8 @@ fn a_bucket_passes_its_burst_whatever_the_rate() {
             let bucket = Rate::per_second(rate, burst);
             let mut tat = 0;
             let passed = (0..burst + 1).filter(|_| bucket.charge(&mut tat, 1, SECOND)).count();
-            // Costs are truncated to whole nanoseconds: at 10 ns per unit that is a few of a
-            // thousand.
+            // Costs are truncated to whole nanoseconds. If a unit costs about 10 ns, this lets a
+            // few more units in a thousand pass.
             let exact = rate < SECOND / 1_000;
             assert!(passed as u64 >= burst, "rate {rate} burst {burst}: {passed}");
             assert!(!exact || passed as u64 == burst, "rate {rate} burst {burst}: {passed}");
@@ -27,7 +27,7 @@ fn a_bucket_keeps_its_rate() {
     let bucket = Rate::per_second(7, 3);
     let mut tat = 0;
     let passed = (0..70_000).filter(|ms| bucket.charge(&mut tat, 1, SECOND + ms * 1_000_000));
-    // 70 seconds at 7 per second, plus the burst at the beginning.
+    // The bucket passes 7 packets per second for 70 seconds, plus the burst at the beginning.
     let passed = passed.count();
     assert!((490..=493).contains(&passed), "{passed}");
 }
@@ -100,13 +100,13 @@ fn model() -> Model {
     let any4 = Listener { addr: Ipv4Addr::UNSPECIFIED.into(), port: 443 };
     Model::new(Config {
         services: vec![Service::default()],
-        // The second one belongs to a service that does not exist.
+        // The second listener belongs to a service that does not exist.
         listeners: vec![(any4, 0), (Listener { port: 444, ..any4 }, 7)],
         ..Config::default()
     })
 }
 
-/// Returns IPv4, UDP, and the first bytes of a version 1 Initial's header.
+/// Returns IPv4 and UDP headers, and the first bytes of the header of a version 1 Initial.
 fn frame(port: u16, udp_len: u16) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0x04, 0xcc, 0, 0, 0, 0, 64, 17, 0, 0]);

@@ -8,10 +8,10 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Returns the CPUs that this process may use, by their numbers in `/proc/cpuinfo`. In a container,
-/// these may be any of the machine's.
+/// these may be any CPUs of the machine.
 ///
 /// # Errors
-/// The system's error if it cannot be found out.
+/// Fails with the system's error if the CPUs cannot be determined.
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0)).map_err(|error| {
         let error = io::Error::from(error);
@@ -20,10 +20,10 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// Runs `work` and returns the CPU time of this thread that it took, in seconds.
+/// Runs `work`. Returns the CPU time that this thread used for it, in seconds.
 ///
 /// # Errors
-/// Those of `work`, and the system's error if the time cannot be read.
+/// Returns the error of `work`, or the system's error if the time cannot be read.
 pub fn cpu_seconds<E: From<io::Error>>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let time = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let begun = time().map_err(io::Error::from)?;

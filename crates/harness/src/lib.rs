@@ -1,6 +1,6 @@
-//! Starts the programs of an experiment: sets their network namespace and CPUs, ends them, and
-//! makes sure that nothing is left of them. The benchmark, the interoperability tests, the demo and
-//! the papers' experiments use it.
+//! Starts the programs of an experiment, with their network namespace and CPUs. Ends them, and
+//! makes sure that no process is left. The benchmark, the interoperability tests, the demo and the
+//! papers' experiments use this crate.
 //!
 //! * [`Program`]: one program, in a process group that ends with it. [`ProcessPlacement`] has its
 //!   namespace, CPUs, environment and priority.

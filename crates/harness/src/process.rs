@@ -1,4 +1,5 @@
-//! A program on its own CPUs, in a process group that is killed completely at its end.
+//! A program on its own CPUs, in its own process group. At the program's end, the whole group is
+//! killed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,21 +17,22 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// Interval of the checks whether the program has ended.
+/// Interval between two checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// Nice value of a program that yields to all others (setpriority(2)).
 const NICEST: libc::c_int = 19;
 
-/// Where a program runs, and its environment.
+/// The environment of a program: its namespace, CPUs, variables, folder and priority.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessPlacement<'a> {
-    /// Network namespace of the program. `None`: this process's.
+    /// Network namespace of the program. `None` means the namespace of this process.
     pub namespace: Option<&'a Namespace>,
-    /// The CPUs that it may use. Empty: those of this process.
+    /// The CPUs that the program may use. If it is empty, the program may use the CPUs of this
+    /// process.
     pub cpus: &'a [usize],
-    /// Variables that are added to this process's environment.
+    /// Variables that are added to the environment of this process.
     pub environment: BTreeMap<String, String>,
-    /// Working folder of the program. `None`: this process's.
+    /// Working folder of the program. `None` means the folder of this process.
     pub folder: Option<&'a Path>,
     /// True if the program runs with the lowest priority.
     pub nice: bool,
@@ -39,16 +41,16 @@ pub struct ProcessPlacement<'a> {
 /// A program's standard streams.
 #[derive(Debug)]
 pub struct Streams {
-    /// Its standard input.
+    /// Standard input of the program.
     pub stdin: Stdio,
-    /// Its standard output.
+    /// Standard output of the program.
     pub stdout: Stdio,
-    /// Its standard error.
+    /// Standard error of the program.
     pub stderr: Stdio,
 }
 
 impl Streams {
-    /// Returns null devices for all three.
+    /// Returns streams that are all `/dev/null`.
     pub fn null() -> Streams {
         Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
     }
@@ -61,13 +63,13 @@ pub struct Ended {
     pub status: ExitStatus,
     /// User and system time of the program and of the children that it waited for, in seconds.
     pub cpu_seconds: f64,
-    /// Its peak memory in bytes, when it was last read.
+    /// Peak memory of the program in bytes, when it was last read.
     pub peak_rss: u64,
 }
 
-/// A running program, in its own process group: Ctrl-C in the terminal ends only this process,
-/// which ends its programs in order. Dropping this kills the group; the end of this process kills
-/// the program, too.
+/// A running program in its own process group. Ctrl-C in the terminal ends only this process, which
+/// then ends its programs in order. Dropping this value kills the group. If this process ends, the
+/// kernel kills the program.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -79,11 +81,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts a program, given its name and arguments.
+    /// Starts a program, given its name and its arguments.
     ///
     /// # Errors
-    /// `InvalidInput` without a name, or if a CPU does not exist; otherwise those of
-    /// [`Command::spawn`].
+    /// Fails with `InvalidInput` if the name is missing or a CPU does not exist. Otherwise fails as
+    /// [`Command::spawn`] does.
     pub fn start(
         words: &[String],
         placement: &ProcessPlacement<'_>,
@@ -95,8 +97,8 @@ impl Program {
             Some(namespace) => namespace.command(program),
             None => {
                 let mut command = Command::new(program);
-                // SAFETY: the closure runs between fork and exec and makes one system call on an
-                // integer: no allocation, no lock.
+                // SAFETY: the closure runs between fork and exec. It makes one system call on an
+                // integer, and does not allocate or take a lock.
                 unsafe {
                     command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
                 }
@@ -112,7 +114,8 @@ impl Program {
             pin_command(&mut command, placement.cpus)?;
         }
         if placement.nice {
-            // SAFETY: the closure runs between fork and exec and makes one system call on integers.
+            // SAFETY: the closure runs between fork and exec, and makes one system call on
+            // integers.
             unsafe {
                 command.pre_exec(|| match libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) {
                     0 => Ok(()),
@@ -120,8 +123,8 @@ impl Program {
                 });
             }
         }
-        // From a permanent thread, because the kernel kills the child when the thread that started
-        // it ends.
+        // A permanent thread starts the child, because the kernel kills the child when the thread
+        // that started it ends.
         let child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());
         let yields = AtomicBool::new(placement.nice);
@@ -133,41 +136,43 @@ impl Program {
         self.child.id()
     }
 
-    /// Describes what each thread is doing or waiting for, and the CPU time used so far: for the
-    /// message if the program hangs.
+    /// Describes what each thread is doing or waiting for, and the CPU time used so far. Use it in
+    /// the message for a program that hangs.
     pub fn standing(&self) -> String {
         crate::standing::standing(self.pid())
     }
 
-    /// Takes its standard input, if that is a pipe and was not taken before.
+    /// Takes the program's standard input, if it is a pipe and was not taken before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Takes its standard output, if that is a pipe and was not taken before.
+    /// Takes the program's standard output, if it is a pipe and was not taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Takes its standard error, if that is a pipe and was not taken before.
+    /// Takes the program's standard error, if it is a pipe and was not taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
 
-    /// Returns true if the program has ended. Does not reap it, so its id is not reused.
+    /// Returns `true` if the program has ended. The program is not reaped, so its process ID is not
+    /// reused.
     pub fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()
             || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// Returns the program's result once [`Program::stop`] or [`Program::join`] has returned.
+    /// Returns the program's result if [`Program::stop`] or [`Program::join`] has returned before,
+    /// otherwise `None`.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Waits until it has ended, `until` returns true, or the deadline passes. Returns true if it
-    /// has ended.
+    /// Waits until the program has ended, `until` returns `true`, or the deadline has passed.
+    /// Returns `true` if the program has ended.
     pub fn wait(&self, deadline: Instant, until: impl Fn() -> bool) -> bool {
         while !self.has_ended() {
             if Instant::now() >= deadline || until() {
@@ -178,7 +183,8 @@ impl Program {
         true
     }
 
-    /// Reads its peak memory. ru_maxrss would start with this process's memory at the fork.
+    /// Reads the program's peak memory. The alternative, ru_maxrss, would start with the memory
+    /// that this process had at the fork.
     pub fn peak_memory(&mut self) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let peak = status.ok().and_then(|status| {
@@ -191,7 +197,7 @@ impl Program {
     /// Gives the program the lowest priority.
     ///
     /// # Errors
-    /// The system's error if it refuses.
+    /// Fails with the system's error if the system refuses.
     pub fn yield_cpu(&self) -> io::Result<()> {
         self.set_nice(NICEST)?;
         self.yields.store(true, Ordering::Relaxed);
@@ -199,27 +205,28 @@ impl Program {
     }
 
     fn set_nice(&self, nice: libc::c_int) -> io::Result<()> {
-        // For the whole group, because otherwise only one thread is changed. SAFETY: a system call
-        // on integers. The group is the program's own, which has not been reaped.
+        // The priority is set for the whole group, because otherwise only one thread would change.
+        // SAFETY: this is a system call on integers. The group belongs to the program, which has
+        // not been reaped.
         match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), nice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Sends SIGTERM and does not wait.
+    /// Sends SIGTERM, and does not wait.
     pub fn terminate(&self) {
-        // After it was reaped, its id may belong to another program.
+        // After the program was reaped, its process ID may belong to another program.
         if self.ended.is_none() {
             self.signal(Signal::SIGTERM);
         }
     }
 
-    /// Sends SIGTERM unless it has ended, and SIGKILL after `grace`. Then kills the rest of its
-    /// group.
+    /// Sends SIGTERM unless the program has ended, and SIGKILL after `grace`. Then kills the rest
+    /// of the process group.
     ///
     /// # Errors
-    /// The system's error if the program cannot be waited for.
+    /// Fails with the system's error if the program cannot be waited for.
     pub fn stop(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -229,7 +236,8 @@ impl Program {
             self.signal(Signal::SIGTERM);
             self.wait(Instant::now() + grace, || false);
         }
-        // Before it is reaped: until then its id cannot belong to another process.
+        // The signal is sent before the program is reaped. Until then, its process ID cannot belong
+        // to another process.
         self.signal(Signal::SIGKILL);
         let (status, cpu_seconds) = wait4(self.group)?;
         let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
@@ -237,28 +245,29 @@ impl Program {
         Ok(ended)
     }
 
-    /// Waits for its end without a limit, then kills the rest of its group.
+    /// Waits without a limit until the program ends, and then kills the rest of its process group.
     ///
     /// # Errors
-    /// The system's error if the program cannot be waited for.
+    /// Fails with the system's error if the program cannot be waited for.
     pub fn join(&mut self) -> io::Result<Ended> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while self.ended.is_none() && waitid(Id::Pid(self.group), flags) == Err(Errno::EINTR) {}
         self.stop(Duration::ZERO)
     }
 
-    /// Sends a signal that ends the program, and first restores its priority. A process that waits
-    /// for a child spins in the kernel while the child's last thread removes its entries of
-    /// `/proc`. With the lowest priority, Linux 6.18 gives that thread almost no time, because it
-    /// has left the process's scheduling group, and the wait takes up to twenty seconds.
+    /// Sends a signal that ends the program. Restores the program's priority first, for the
+    /// following reason. A process that waits for a child spins in the kernel while the child's
+    /// last thread removes its entries of `/proc`. With the lowest priority, Linux 6.18 gives that
+    /// thread almost no time, because the thread has left the process's scheduling group. The wait
+    /// would then take up to twenty seconds.
     fn signal(&self, signal: Signal) {
         if self.yields.swap(false, Ordering::Relaxed) {
-            // This may lack permission. The program ends in any case.
+            // This fails if the permission is missing. The program ends in any case.
             let _ = self.set_nice(0);
         }
         match killpg(self.group, signal) {
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
-            // It is our child's group, so no other error is possible.
+            // The group belongs to a child of this process, so no other error is possible.
             Err(_) => {}
         }
     }
@@ -277,7 +286,7 @@ fn wait4(child: Pid) -> io::Result<(ExitStatus, f64)> {
     loop {
         // SAFETY: all zeros is a valid rusage, which the kernel fills in.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to values that live through the call.
+        // SAFETY: both pointers are to values that live until the call returns.
         let waited = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, &raw mut usage) };
         if waited == child.as_raw() {
             let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
@@ -317,8 +326,8 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_group() {
-        // The shell's child keeps its standard output open, which ends with the last process of the
-        // group.
+        // The shell's child keeps the standard output open. It is closed when the last process of
+        // the group ends.
         let mut program = piped("sleep 1000 & echo there; wait");
         let mut output = BufReader::new(program.take_stdout().unwrap());
         let mut line = String::new();

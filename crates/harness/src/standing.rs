@@ -1,16 +1,17 @@
-//! Describes what a process is doing or waiting for, from `/proc`: for the message if it hangs.
+//! Describes what a process is doing or waiting for, from `/proc`. Messages about a process that
+//! hangs contain this description.
 
 use std::fs;
 
 use equic_lab::measure::cpu_time;
 
-/// Most threads that are described.
+/// Maximum number of threads that are described.
 const THREADS: usize = 8;
 
 /// Describes a process in one line: the CPU time that it has used, and for each thread its state
 /// and the kernel function that it waits in (proc_pid_stat(5), proc_pid_wchan(5)).
 pub(crate) fn standing(pid: u32) -> String {
-    let Some(time) = cpu_time(pid) else { return "it has ended".to_owned() };
+    let Some(time) = cpu_time(pid) else { return "the process has ended".to_owned() };
     let mut threads: Vec<String> = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -26,11 +27,11 @@ pub(crate) fn standing(pid: u32) -> String {
 /// Describes a thread, given its folder: `name S in do_epoll_wait`. Returns `None` if it has ended.
 fn thread(task: &std::path::Path) -> Option<String> {
     let stat = fs::read_to_string(task.join("stat")).ok()?;
-    // The name may contain parentheses.
+    // The name of the thread may contain parentheses.
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let state = after.split_whitespace().next()?;
-    // Empty or 0 if the thread is running, or if the system hides it.
+    // The file is empty or has 0 if the thread is running, or if the system hides the function.
     let place = fs::read_to_string(task.join("wchan")).unwrap_or_default();
     let place = match place.trim() {
         "" | "0" => String::new(),
@@ -50,7 +51,7 @@ mod tests {
     fn who_waits_is_told_with_its_name_and_state() {
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // Polled, because nothing reports when it begins to wait.
+        // The test polls, because nothing reports when the process begins to wait.
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut said = standing(child.id());
         while !said.contains("cat S") {
@@ -61,6 +62,6 @@ mod tests {
         assert!(said.starts_with("it has used 0.0"), "{said}");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(standing(child.id()), "it has ended");
+        assert_eq!(standing(child.id()), "the process has ended");
     }
 }

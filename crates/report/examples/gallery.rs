@@ -1,5 +1,5 @@
-//! Draws one plot of each kind from invented data, into the given folder or the temporary one:
-//! `cargo run -p equic-report --example gallery -- FOLDER`.
+//! Draws one plot of each kind from invented data. The files go into FOLDER, or into the folder for
+//! temporary files if none is given: `cargo run -p equic-report --example gallery -- FOLDER`.
 
 use std::path::PathBuf;
 

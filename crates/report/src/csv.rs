@@ -8,9 +8,9 @@ use serde::Serialize;
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     /// A row does not fit the columns: it has nested maps, or lists of different lengths.
-    #[error("row {row} does not fit a CSV line: {reason}; give rows flat fields")]
+    #[error("row {row} does not fit into a CSV line: {reason}; use rows with flat fields")]
     Row {
-        /// Number of the row, counted from 1 without the header.
+        /// Number of the row. The first row after the header is 1.
         row: usize,
         /// Reason why the row does not fit.
         reason: String,
@@ -38,7 +38,7 @@ pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<Stri
     String::from_utf8(bytes).map_err(|error| wrap(last, error.to_string()))
 }
 
-/// Writes the rows to a file, like [`to_string`]. The file is replaced atomically.
+/// Writes the rows to a file, in the format of [`to_string`]. The file is replaced atomically.
 ///
 /// # Errors
 /// Fails as [`to_string`] does, and with [`CsvError::Write`].

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// A result file could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}; check that the folder exists and may be written to", path.display())]
+#[error("cannot write {}: {source}; check that the folder exists and is writable", path.display())]
 pub struct WriteError {
-    /// The file to write.
+    /// The file that should have been written.
     pub path: PathBuf,
     /// Error of the operating system.
     pub source: std::io::Error,
@@ -26,7 +26,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|source| {
-        // Report the error of the rename. An error of this clean-up does not matter.
+        // Only the error of the rename is returned. An error of this clean-up does not matter.
         let _ = fs::remove_file(&temporary);
         wrap(source)
     })

@@ -32,7 +32,7 @@ pub fn rate(per_second: f64) -> String {
     si(per_second, "/s")
 }
 
-/// Formats an amount of data: `12.3 MB`. Exact below 1 kB: `512 B`.
+/// Formats an amount of data: `12.3 MB`. Below 1 kB, the number is exact: `512 B`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1000 { format!("{bytes} B") } else { si(bytes as f64, "B") }
@@ -44,7 +44,7 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     si(bits_per_second, "bit/s")
 }
 
-/// Formats a measured value in the unit that records and schemas name: `bit/s`, `1/s` (`1.23 k/s`),
+/// Formats a measured value in a unit as records and schemas name it: `bit/s`, `1/s` (`1.23 k/s`),
 /// `s`, `B`, or another. A value that is not finite is shown as such, because it indicates a bug in
 /// the writer.
 #[must_use]
@@ -57,8 +57,8 @@ pub fn measured(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats a duration in seconds: `340 ns`, `4.50 ms`, `12.3 s`, from two minutes on `2 min 05 s`,
-/// from an hour on `1 h 05 min`.
+/// Formats a duration in seconds: `340 ns`, `4.50 ms`, `12.3 s`. From two minutes on, the format is
+/// `2 min 05 s`, and from an hour on, `1 h 05 min`.
 #[must_use]
 pub fn seconds(seconds: f64) -> String {
     if !seconds.is_finite() {
@@ -102,8 +102,8 @@ pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { several })
 }
 
-/// Formats a fraction as a percentage: `12.3 %`. Only an exact zero is `0 %`, and only an exact one
-/// is `100 %`.
+/// Formats a fraction as a percentage: `12.3 %`. Only an exact 0 is shown as `0 %`, and only an
+/// exact 1 as `100 %`.
 #[must_use]
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
@@ -162,7 +162,8 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     (scaled, SMALL[index])
 }
 
-/// Formats three significant digits for numbers from 1 to 999, no decimals above, and two below.
+/// Formats numbers from 1 to 999 with three significant digits. Larger numbers get no decimals, and
+/// smaller numbers get two.
 fn three_digits(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = if value == 0.0 || magnitude >= 99.95 {

@@ -18,7 +18,7 @@ pub enum SchemaError {
     /// The name of a schema does not have the form `equic.NAME/VERSION`.
     #[error("`{0}` is not a schema name: write equic.NAME/VERSION, such as equic.demo/1")]
     Name(String),
-    /// A timestamp is not in the UTC form of RFC 3339.
+    /// A timestamp is not a UTC time in the form of RFC 3339.
     #[error("`{0}` is not a time in UTC as of RFC 3339: write it as 2024-05-06T07:08:09Z")]
     Time(String),
     /// The data cannot be encoded as JSON, for example a map whose keys are not strings.
@@ -27,9 +27,9 @@ pub enum SchemaError {
     /// The text is not JSON, or does not have the shape that its schema demands.
     #[error("not a report: {0}")]
     Decode(#[source] serde_json::Error),
-    /// The report has another schema, or another version, than the reader supports.
+    /// The reader does not support the schema of the report, or not its version.
     #[error(
-        "the report is `{found}`, and `{expected}` is needed: use the release of eQUIC that wrote it"
+        "the report has the schema `{found}`, but `{expected}` is needed: use the release of eQUIC that wrote it"
     )]
     Mismatch {
         /// Schema that the reader supports.
@@ -91,7 +91,7 @@ pub struct Timestamp(String);
 
 impl Timestamp {
     /// Converts `time`, with a resolution of a second. Returns `None` before 1970 and after 9999,
-    /// because this form has four-digit years.
+    /// because this form needs a year of four digits.
     #[must_use]
     pub fn new(time: SystemTime) -> Option<Self> {
         const YEAR_10000: u64 = 253_402_300_800;
@@ -183,14 +183,15 @@ impl Machine {
         Self::read_from(Path::new("/proc"))
     }
 
-    /// Like [`Machine::read`], for a folder with the layout of /proc.
+    /// Describes a machine from a folder with the layout of /proc, like [`Machine::read`].
     ///
     /// # Errors
     /// Fails as [`Machine::read`] does.
     pub fn read_from(proc: &Path) -> Result<Self, MachineError> {
         let read = |name: &str| {
             let path = proc.join(name);
-            // Lossy, because the model name comes from firmware and may be invalid UTF-8.
+            // The conversion is lossy, because the model name comes from firmware and may be
+            // invalid UTF-8.
             std::fs::read(&path)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .map_err(|source| MachineError::Read { path, source })
@@ -241,11 +242,11 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// A result with the circumstances of its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report<T> {
-    /// The shape of `data`.
+    /// Name of the schema, which defines the shape of `data`.
     pub schema: SchemaName,
     /// Start time of the measurement.
     pub created: Timestamp,
-    /// Machine of the measurement.
+    /// The machine on which the measurement ran.
     pub machine: Machine,
     /// The command line of the measurement, one element per argument.
     pub command: Vec<String>,

@@ -55,7 +55,7 @@ fn names_are_checked() {
 fn times_are_checked() {
     let epoch = SystemTime::UNIX_EPOCH;
     let at = |seconds| Timestamp::new(epoch + Duration::from_secs(seconds)).map(String::from);
-    // `date -u -d @1714979289 +%FT%TZ`
+    // The expected value is the output of `date -u -d @1714979289 +%FT%TZ`.
     assert_eq!(at(1_714_979_289).unwrap(), "2024-05-06T07:08:09Z");
     assert_eq!(at(253_402_300_799).unwrap(), "9999-12-31T23:59:59Z");
     assert_eq!(at(253_402_300_800), None);
@@ -81,7 +81,7 @@ fn a_report_survives_the_round_trip() {
 #[test]
 fn another_kind_or_version_is_called_that() {
     let text = report().to_json().unwrap();
-    // The data would not parse as a string either, but the error must be about the schema.
+    // The data does not parse as a string either, but the error must be about the schema.
     let error = Report::<String>::from_json(&text, &"equic.demo/2".parse().unwrap()).unwrap_err();
     assert!(matches!(error, SchemaError::Mismatch { .. }), "{error}");
     assert!(error.to_string().contains("`equic.demo/1`"), "{error}");

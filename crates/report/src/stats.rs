@@ -1,20 +1,22 @@
 //! Statistics of one sample of numbers.
 //!
-//! [`Sample`] holds the finite values, sorted. Each statistic is a method, which returns `None` if
-//! it is undefined (for an empty sample, or a percentile outside 0 to 100). Definitions:
+//! [`Sample`] holds the finite values, sorted. Each statistic is a method. It returns `None` if it
+//! is undefined (for an empty sample, or a percentile outside 0 to 100). Definitions:
 //!
-//! * [`Sample::percentile`] interpolates linearly (type 7 of Hyndman and Fan 1996; the default of R's
-//!   `quantile` and NumPy's `percentile`): with `h = (n - 1) p / 100` counted from 0, the value at
-//!   `floor(h)`, plus `h - floor(h)` of the way to the next one.
+//! * [`Sample::percentile`] interpolates linearly (type 7 of Hyndman and Fan 1996; the default of
+//!   R's `quantile` and NumPy's `percentile`): with `h = (n - 1) p / 100` counted from 0, the value
+//!   at `floor(h)`, plus `h - floor(h)` of the way to the next one.
 //! * [`Sample::nearest_rank`] is always an observed value: the one at rank `ceil(n p / 100)`,
 //!   counted from 1. Use it for latencies, where an interpolated tail was never observed.
-//! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R:
-//!   `mad(x, constant = 1)`); multiply with [`MAD_TO_SIGMA`] to compare with a standard deviation.
-//! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean) states.
-//! * [`Sample::median_95`] is the interval of a median; it covers 95 % or more, see [`median`](mod@median).
+//! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R: `mad(x,
+//!   constant = 1)`). Multiply it with [`MAD_TO_SIGMA`] to compare it with a standard deviation.
+//! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean)
+//!   states.
+//! * [`Sample::median_95`] is the interval of a median. It covers 95 % or more, see
+//!   [`median`](mod@median).
 //!
-//! Two samples: [`ranks`] says whether they differ, [`effect`] how much. [`modes`] says whether a sample
-//! is rather two.
+//! For two samples, [`ranks`] tests whether they differ, and [`effect`] tells by how much.
+//! [`modes`] tests whether one sample is more like a mixture of two.
 
 pub mod effect;
 pub mod mean;
@@ -58,7 +60,7 @@ impl From<&[f64]> for Sample {
 }
 
 impl From<&[std::time::Duration]> for Sample {
-    /// Durations in seconds.
+    /// Creates a sample of durations in seconds.
     fn from(values: &[std::time::Duration]) -> Self {
         values.iter().map(std::time::Duration::as_secs_f64).collect()
     }
@@ -107,8 +109,8 @@ impl Sample {
         mean(&self.sorted)
     }
 
-    /// The harmonic mean, the right one for rates over equal amounts of work. `None` unless every
-    /// value is above zero.
+    /// The harmonic mean, which is the right mean for rates over equal amounts of work. `None`
+    /// unless every value is above zero.
     #[must_use]
     pub fn harmonic_mean(&self) -> Option<f64> {
         if self.min()? <= 0.0 {
@@ -135,21 +137,20 @@ impl Sample {
         quantile(&self.sorted, 0.5)
     }
 
-    /// The `p`-th percentile with linear interpolation (type 7), `p` from 0 to 100.
+    /// The `p`-th percentile with linear interpolation (type 7). `p` is from 0 to 100.
     #[must_use]
     pub fn percentile(&self, p: f64) -> Option<f64> {
         quantile(&self.sorted, p / 100.0)
     }
 
-    /// The `p`-th percentile as nearest rank, with `p` from 0 to 100. For 0, it is the smallest
-    /// value.
+    /// The `p`-th percentile as nearest rank. `p` is from 0 to 100, and 0 gives the smallest value.
     #[must_use]
     pub fn nearest_rank(&self, p: f64) -> Option<f64> {
         if !(0.0..=100.0).contains(&p) {
             return None;
         }
         // The subtraction corrects rounding: 0.07 * 100 is 7.000000000000001 in binary, but its
-        // rank is 7.
+        // rank must be 7.
         let rank = (p * self.len() as f64 / 100.0 - 1e-9).ceil().max(1.0) as usize;
         self.sorted.get(rank - 1).copied()
     }
@@ -162,8 +163,8 @@ impl Sample {
         deviations.median()
     }
 
-    /// The empirical distribution: for each distinct value in ascending order, the fraction of the
-    /// sample up to and including it. The last fraction is 1.
+    /// The empirical distribution. For each distinct value, in ascending order, it has the fraction
+    /// of the sample up to and including this value. The last fraction is 1.
     #[must_use]
     pub fn ecdf(&self) -> Vec<(f64, f64)> {
         let total = self.len() as f64;
@@ -177,8 +178,8 @@ impl Sample {
             .collect()
     }
 
-    /// Returns the usual statistics in one structure, for a result file. `None` for an empty
-    /// sample.
+    /// Returns the usual statistics in one structure, for a result file. Returns `None` if the
+    /// sample is empty.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         Some(Summary {
@@ -195,7 +196,7 @@ impl Sample {
     }
 }
 
-/// An interval, ends included.
+/// An interval. It includes both of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end, in the unit of the sample.
@@ -234,7 +235,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     }
     let n = values.len() as f64;
     let sum: f64 = values.iter().sum();
-    // The sum of finite values can overflow, their mean cannot.
+    // The sum of finite values can overflow, but their mean cannot.
     Some(if sum.is_finite() { sum / n } else { values.iter().map(|value| value / n).sum() })
 }
 
@@ -246,8 +247,8 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let below = sorted[h.floor() as usize];
     let above = sorted[h.ceil() as usize];
     let between = h - h.floor();
-    // A weighted sum, because the difference in `below + (above - below) * between` may overflow.
-    // The clamp corrects rounding errors.
+    // This is a weighted sum, because the difference in `below + (above - below) * between` may
+    // overflow. The clamp corrects rounding errors.
     Some(((1.0 - between) * below + between * above).clamp(below, above))
 }
 

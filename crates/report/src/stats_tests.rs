@@ -1,8 +1,9 @@
-//! Known samples: values computed by hand, with the R expressions that give the same.
+//! Known samples. The values were computed by hand, and the comments have the R expressions that
+//! give the same values.
 
 use super::*;
 
-/// R: x <- c(2, 4, 4, 4, 5, 5, 7, 9)
+/// In R: x <- c(2, 4, 4, 4, 5, 5, 7, 9)
 const X: [f64; 8] = [9.0, 4.0, 5.0, 2.0, 4.0, 7.0, 5.0, 4.0];
 
 fn sample(values: &[f64]) -> Sample {
@@ -21,9 +22,11 @@ fn location_and_spread() {
     close(x.median(), 4.5); // mean of the 4th and 5th: 4 and 5
     close(x.min(), 2.0);
     close(x.max(), 9.0);
-    // sd(x): squared deviations from 5 are 9 1 1 1 0 0 4 16, sum 32, / 7
+    // sd(x): the squared deviations from 5 are 9 1 1 1 0 0 4 16. Their sum is 32, and it is divided
+    // by 7.
     close(x.standard_deviation(), (32.0_f64 / 7.0).sqrt());
-    // mad(x, constant = 1): |x - 4.5| sorted is .5 .5 .5 .5 .5 2.5 2.5 4.5, middle two .5 and .5
+    // mad(x, constant = 1): |x - 4.5|, sorted, is .5 .5 .5 .5 .5 2.5 2.5 4.5. The two middle values
+    // are .5 and .5.
     close(x.mad(), 0.5);
     // 8 / (1/2 + 3/4 + 2/5 + 1/7 + 1/9) = 8 / (2399/1260)
     close(x.harmonic_mean(), 8.0 * 1260.0 / 2399.0);
@@ -32,7 +35,7 @@ fn location_and_spread() {
 #[test]
 fn percentiles_of_type_7() {
     let x = sample(&X);
-    // quantile(x, c(0, .1, .25, .75, .9, 1), type = 7): h = 7p is 0, 0.7, 1.75, 5.25, 6.3, 7
+    // quantile(x, c(0, .1, .25, .75, .9, 1), type = 7): h = 7p is 0, 0.7, 1.75, 5.25, 6.3 and 7.
     close(x.percentile(0.0), 2.0);
     close(x.percentile(10.0), 3.4);
     close(x.percentile(25.0), 4.0);
@@ -43,14 +46,15 @@ fn percentiles_of_type_7() {
 
 #[test]
 fn percentiles_of_nearest_rank() {
-    // The textbook example: 15 20 35 40 50 at 5, 30, 40, 50, 100 %: ranks 1, 2, 2, 3, 5.
+    // The textbook example for 15 20 35 40 50: the ranks at 5, 30, 40, 50 and 100 % are 1, 2, 2, 3
+    // and 5.
     let x = sample(&[15.0, 20.0, 35.0, 40.0, 50.0]);
     for (p, expected) in
         [(0.0, 15.0), (5.0, 15.0), (30.0, 20.0), (40.0, 20.0), (50.0, 35.0), (100.0, 50.0)]
     {
         close(x.nearest_rank(p), expected);
     }
-    // Whole ranks stay whole, although p * n / 100 is not exact in binary.
+    // Whole ranks must stay whole, although p * n / 100 is not exact in binary.
     let hundred: Sample = (1..=100).map(f64::from).collect();
     for p in 1..=100 {
         close(hundred.nearest_rank(f64::from(p)), f64::from(p));

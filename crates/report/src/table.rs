@@ -19,12 +19,13 @@ pub struct Style {
     pub colour: bool,
     /// Whether to draw lines with Unicode characters instead of ASCII.
     pub unicode: bool,
-    /// Terminal width in columns. Text wraps to fit, numbers do not. `None`: unlimited.
+    /// Terminal width in columns. Text wraps to fit, but numbers do not. `None` means that the
+    /// width is unlimited.
     pub width: Option<u16>,
 }
 
 impl Style {
-    /// Returns a style without colours and without a width limit: for files, pipes and tests.
+    /// Returns a style without colours and without a width limit, for files, pipes and tests.
     #[must_use]
     pub const fn plain() -> Self {
         Self { colour: false, unicode: true, width: None }
@@ -55,7 +56,7 @@ impl Style {
         width: Option<u16>,
     ) -> Self {
         // On current Linux systems, `C` and `POSIX` say nothing about the terminal's character set.
-        // A locale that explicitly names another set than UTF-8 does.
+        // A locale that names another character set than UTF-8 does.
         let charset = locale.and_then(|locale| locale.split_once('.')).map(|(_, charset)| charset);
         let unicode = charset.is_none_or(|charset| {
             let charset = charset.to_ascii_lowercase();
@@ -170,7 +171,7 @@ impl Table {
         self
     }
 
-    /// Adds a row. Ignores additional cells. Missing ones are empty.
+    /// Adds a row. Additional cells are ignored, and missing cells are empty.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Self {
         let mut row: Vec<Cell> =
             cells.into_iter().map(Into::into).take(self.columns.len()).collect();
@@ -193,8 +194,8 @@ impl Table {
 
     /// Returns the table as text with line feeds. A table without columns consists of its title.
     ///
-    /// All lines of the frame have the same width, which is at most `style.width` unless the
-    /// numbers need more.
+    /// All lines of the frame have the same width. It is at most `style.width`, unless the numbers
+    /// need more.
     #[must_use]
     pub fn render(&self, style: Style) -> String {
         let mut text = self.title.clone().map(|title| heading(title, style)).unwrap_or_default();
@@ -230,8 +231,8 @@ impl Table {
         text
     }
 
-    /// Returns the table as GitHub Flavored Markdown (section 4.10). The title is a line above, and
-    /// units follow the column titles. Tones are not shown.
+    /// Returns the table as GitHub Flavored Markdown (section 4.10). The title is a line above the
+    /// table, and units follow the column titles. Tones are not shown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ");
@@ -286,7 +287,7 @@ fn draw(cell: &Cell, style: Style) -> comfy_table::Cell {
     }
 }
 
-/// Shows control characters, except the line feed, as escapes. The same applies to characters that
+/// Replaces control characters, except the line feed, with escapes. Also replaces characters that
 /// change the writing direction, because they can make a terminal show misleading text.
 fn printable(text: &str) -> String {
     let hostile = |c: char| {

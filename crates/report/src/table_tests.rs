@@ -48,7 +48,7 @@ fn text_wraps_to_the_width_and_numbers_do_not() {
             assert!(text.contains(whole), "{width}\n{text}");
         }
     }
-    // If the width is too small for the numbers, they are still complete.
+    // Numbers must stay complete even if the width is too small for them.
     let text = table().render(Style { width: Some(1), ..Style::plain() });
     assert!(text.contains("1,234") && text.contains("4.50 ms"), "{text}");
 }

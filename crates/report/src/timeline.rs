@@ -11,8 +11,8 @@ pub fn rate(events: &[f64], start: f64, end: f64, width: f64) -> Option<Vec<(f64
     sum(events.iter().map(|&at| (at, 1.0)), start, end, width)
 }
 
-/// Like [`rate`], for weighted events such as (time in seconds, bytes). Returns the sum of the
-/// weights per second. Weights that are not finite are ignored.
+/// Returns the sum of weights per second, for weighted events such as (time in seconds, bytes). It
+/// works like [`rate`]. Weights that are not finite are ignored.
 #[must_use]
 pub fn sum(
     events: impl IntoIterator<Item = (f64, f64)>,
@@ -47,7 +47,7 @@ pub fn sum(
     Some(points.collect())
 }
 
-/// Maximum number of windows. More indicate a mistake in the arguments.
+/// Maximum number of windows. A larger number indicates a mistake in the arguments.
 pub const MAX_WINDOWS: usize = 1_000_000;
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //!     cargo run -p equic-vm --example conformance -- FOLDER
 //!
 //! The last line counts passed, refused and failed vectors. The exit status is 0 if at least one
-//! passed and none failed. Refused are programs with features that `docs/vm.md` lists as
-//! unsupported: calls through registers, and helpers, because this example has none.
+//! vector passed and none failed. Programs are refused if they use features that `docs/vm.md` lists
+//! as unsupported: calls through registers, and helpers, because this example registers none.
 
 #[allow(dead_code, reason = "of the assembler that the tests have, this takes `assemble`")]
 #[path = "../tests/common/asm.rs"]

@@ -1,5 +1,5 @@
-//! A cache of loaded programs. Instances of the same object share its code, and loading it again
-//! costs only a look-up.
+//! A cache of loaded programs. Instances of the same object share its code. Loading the object
+//! again costs only a look-up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::helper::{HelperHost, Helpers};
 use crate::program::{Config, LoadError, Program};
 
-/// Cache of programs, keyed by their object files. All have the same helpers and configuration.
-/// Above its limit, it evicts the least recently used programs. Programs in use stay valid.
+/// A cache of programs, keyed by their object files. All programs have the same helpers and
+/// configuration. If the cache exceeds its limit, it evicts the least recently used programs.
+/// Programs in use stay valid.
 ///
 /// Objects are looked up by a keyed hash and then compared byte by byte. So different objects are
 /// never confused, and an attacker cannot choose objects that collide. Rejected objects are not
@@ -39,8 +40,8 @@ struct Cached<H: HelperHost> {
 }
 
 impl<H: HelperHost> Cache<H> {
-    /// Creates a cache of at most `limit` bytes. Objects, code and all associated memory count, as
-    /// an estimate.
+    /// Creates a cache of at most `limit` bytes. The estimate includes objects, code and all
+    /// associated memory.
     pub fn new(helpers: Arc<Helpers<H>>, config: Config, limit: usize) -> Cache<H> {
         let state =
             State { programs: HashMap::new(), order: Default::default(), bytes: 0, clock: 0 };
@@ -52,8 +53,8 @@ impl<H: HelperHost> Cache<H> {
         if let Some(program) = self.state().find(elf) {
             return Ok(program);
         }
-        // The lock is not held here, so other threads continue. If one of them loads the same
-        // object, the later program stays.
+        // The lock is not held here, so other threads continue. If another thread loads the same
+        // object meanwhile, the program that is loaded last stays.
         let program = Program::load(elf, Arc::clone(&self.helpers), &self.config)?;
         let bytes = elf.len() + program.size();
         if bytes <= self.limit {

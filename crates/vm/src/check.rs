@@ -19,7 +19,7 @@ pub const MAX_INSTRUCTIONS: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}: {wrong}")]
 pub struct CheckError {
-    /// Index of the instruction in the program, LDDW counted twice.
+    /// Index of the instruction in the program. LDDW counts as two.
     pub at: usize,
     /// Reason for the rejection.
     pub wrong: Wrong,
@@ -33,7 +33,7 @@ pub enum Wrong {
     #[error("the program is empty: give it at least `exit`")]
     Empty,
     /// The program has more instructions than [`MAX_INSTRUCTIONS`].
-    #[error("{0} instructions are more than {MAX_INSTRUCTIONS}: split the program")]
+    #[error("{0} instructions exceed the limit of {MAX_INSTRUCTIONS}: split the program")]
     TooLong(usize),
     /// The length is not a multiple of eight bytes.
     #[error("{0} bytes are not a whole number of instructions of 8 bytes")]
@@ -41,20 +41,20 @@ pub enum Wrong {
     /// RFC 9669 does not define this opcode.
     #[error("opcode {0:#04x} is not in RFC 9669: compile with -mcpu=v3 or -mcpu=v4")]
     Opcode(u8),
-    /// A packet access of classic BPF.
+    /// The program uses LD_ABS or LD_IND, the packet accesses of classic BPF.
     #[error("LD_ABS and LD_IND are not supported: read through a helper")]
     PacketAccess,
-    /// A register above `r10`.
-    #[error("register r{0} does not exist: there are r0 to r10")]
+    /// The program uses a register above `r10`.
+    #[error("register r{0} does not exist: use r0 to r10")]
     Register(u8),
     /// A reserved field is not zero.
-    #[error("field `{0}` has to be zero here")]
+    #[error("field `{0}` must be zero in this instruction")]
     Reserved(&'static str),
     /// The instruction writes to `r10`.
     #[error("r10, the frame pointer, is read-only: use another register")]
     WritesFrame,
     /// A byte swap whose width is not 16, 32 or 64 bits.
-    #[error("a byte swap of {0} bits does not exist: there are 16, 32 and 64")]
+    #[error("a byte swap of {0} bits does not exist: use 16, 32 or 64")]
     SwapWidth(i32),
     /// RFC 9669 does not define this atomic operation.
     #[error("atomic operation {0:#x} is not in RFC 9669")]
@@ -72,7 +72,7 @@ pub enum Wrong {
     #[error("calls through a register are not supported: call functions by name")]
     IndirectCall,
     /// No helper with this number is registered.
-    #[error("helper {0} does not exist: the host registered none by this number")]
+    #[error("helper {0} does not exist: the host has not registered this number")]
     UnknownHelper(u32),
     /// A jump or a call to a target outside of the program.
     #[error("the target {0} is not in the program")]
@@ -91,13 +91,15 @@ pub enum Wrong {
     #[error("the target {0} is the second half of an LDDW")]
     IntoWide(u32),
     /// Execution can run past the end of a function.
-    #[error("the function would run past its end: let it end in `exit` or a jump")]
+    #[error("execution can run past the end of the function: end it with `exit` or a jump")]
     RunsOff,
     /// A function that can call itself.
-    #[error("this call can come back to its own function: recursion is not supported, use a loop")]
+    #[error("this call can lead back to its own function: recursion is not supported, use a loop")]
     Recursion,
     /// The call stack can have more functions than [`MAX_CALL_DEPTH`].
-    #[error("calls nest {0} deep, more than {MAX_CALL_DEPTH}: inline some")]
+    #[error(
+        "function calls nest {0} deep, and the limit is {MAX_CALL_DEPTH}: inline some functions"
+    )]
     TooDeep(usize),
 }
 
@@ -122,10 +124,10 @@ pub(crate) struct Checked {
     pub(crate) ops: Vec<Op>,
     /// Sum of the charges for all instructions before each index. It has one entry more than `ops`.
     costs: Vec<u32>,
-    /// True at the first instruction of each function.
+    /// True at the first instruction of each function. Its indices are those of `ops`.
     begins: Vec<bool>,
-    /// Functions ordered by `start`. The first starts at 0, each other at the end of the one before
-    /// it.
+    /// Functions ordered by `start`. The first function starts at 0, and each other function at the
+    /// end of the previous one.
     pub(crate) functions: Vec<Function>,
     /// Bit set of the registers used in the program.
     pub(crate) registers: u16,
@@ -179,10 +181,10 @@ impl Checked {
         cost(&self.costs, function.start, function.end)
     }
 
-    /// Returns the charge for a jump from `at` to `target`. It is 0 forwards. Backwards, it is the
-    /// sum over the instructions from `target` to `at`. Between backward jumps, execution moves
-    /// forward only, at most by the length of the function. So this charge and the charges for
-    /// called functions are an upper bound of the executed instructions.
+    /// Returns the charge for a jump from `at` to `target`. For a forward jump, it is 0. For a
+    /// backward jump, it is the sum over the instructions from `target` to `at`. Between backward
+    /// jumps, execution only moves forward, at most by the length of the function. So this charge
+    /// and the charges for called functions are an upper bound of the executed instructions.
     pub(crate) fn jump_cost(&self, at: usize, target: u32) -> u32 {
         if target as usize > at { 0 } else { cost(&self.costs, target, at as u32 + 1) }
     }
@@ -342,7 +344,7 @@ fn within(
                 None => return wrong(Wrong::UnknownHelper(*number)),
             },
             Op::Call { target, cost: charge } => {
-                // `split` has made the target the start of a function.
+                // `split` has already made the target the start of a function.
                 if let Ok(to) = functions.binary_search_by_key(target, |function| function.start) {
                     *charge = cost(costs, functions[to].start, functions[to].end);
                 }
@@ -358,7 +360,7 @@ fn within(
 }
 
 /// Checks that no function can call itself, and that the call stack never exceeds
-/// [`MAX_CALL_DEPTH`]. It removes functions from the leaves of the call graph upwards. If some
+/// [`MAX_CALL_DEPTH`]. Functions are removed from the leaves of the call graph upwards. If some
 /// remain, there is a cycle among them.
 fn depth(checked: &Checked) -> Result<(), CheckError> {
     let index = |at: u32| checked.functions.partition_point(|function| function.start <= at) - 1;

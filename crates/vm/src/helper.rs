@@ -1,8 +1,8 @@
-//! Helpers: host functions with typed parameters that a program may call by number or by name.
+//! Helpers: host functions with typed parameters, which a program may call by number or by name.
 //!
-//! The parameters are read from `r1` to `r5` before the helper runs. An integer takes one register,
-//! a [`Region`] takes two, offset and length. If an integer does not fit into its type, the call of
-//! the program ends.
+//! The parameters are read from `r1` to `r5` before the helper runs. An integer takes one register.
+//! A [`Region`] takes two, for its offset and its length. If an integer does not fit into its type,
+//! the call of the program ends with a trap.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,7 +32,8 @@ impl HelperHost for () {
     type Data<'h> = ();
 }
 
-/// Access of a running helper to the host's data, the program's memory, and the remaining budget.
+/// Gives a running helper access to the host's data, to the program's memory, and to the remaining
+/// budget.
 #[derive(Debug)]
 pub struct Caller<'c, D> {
     /// The host's data, as passed to the call.
@@ -43,8 +44,8 @@ pub struct Caller<'c, D> {
 }
 
 impl<D> Caller<'_, D> {
-    /// Takes `cost` from the budget, in addition to the helper's fixed cost. Use it if the program
-    /// determines the amount of work, and call it before the work.
+    /// Takes `cost` from the budget, in addition to the helper's fixed cost. Call it before the
+    /// work if the program determines the amount of work.
     pub fn charge(&mut self, cost: u64) -> Result<(), HelperError> {
         match self.budget.checked_sub(cost) {
             Some(left) => {
@@ -65,7 +66,10 @@ impl<D> Caller<'_, D> {
 }
 
 mod sealed {
-    #[expect(unnameable_types, reason = "nobody else is to implement what has it as a supertrait")]
+    #[expect(
+        unnameable_types,
+        reason = "the trait is sealed, so that only this crate can implement traits based on it"
+    )]
     pub trait Sealed {}
 }
 
@@ -220,7 +224,7 @@ pub enum RegisterError {
     #[error("helper {0} exists already: give each a name of its own")]
     Name(String),
     /// The parameters need more than the five argument registers.
-    #[error("helper {name} needs {registers} registers for its parameters: there are 5")]
+    #[error("helper {name} needs {registers} registers for its parameters, and there are only 5")]
     Parameters {
         /// The helper.
         name: String,
@@ -228,15 +232,15 @@ pub enum RegisterError {
         registers: usize,
     },
     /// The cost is larger than any budget.
-    #[error("helper {name} costs {cost}: at most 2^30")]
+    #[error("helper {name} costs {cost} instructions, and the limit is 2^30")]
     Cost {
         /// The helper.
         name: String,
         /// Cost of the helper in instructions.
         cost: u32,
     },
-    /// There are more helpers than a program can refer to.
-    #[error("more than 65536 helpers")]
+    /// More helpers are registered than a program can refer to.
+    #[error("more than 65536 helpers: register fewer")]
     TooMany,
 }
 

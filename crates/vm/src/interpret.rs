@@ -21,7 +21,8 @@ struct Frame {
     kept: [u64; 5],
 }
 
-/// The end of a call, for both engines: `r0`, or the instruction and the reason of a trap.
+/// Result of a call, for both engines: `r0`, or the index of the instruction and the reason of a
+/// trap.
 pub(crate) type End = Result<u64, Box<(usize, TrapKind)>>;
 
 impl Machine {
@@ -58,7 +59,8 @@ impl Machine {
     }
 }
 
-/// Runs from `entry` on, whose own charge is already paid. Writes back the remaining budget.
+/// Runs the program from `entry` on. The caller has already paid the charge of `entry`. Writes back
+/// the remaining budget.
 pub(crate) fn run<H: HelperHost>(
     checked: &Checked,
     helpers: &Helpers<H>,
@@ -193,7 +195,9 @@ fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
         | Op::Branch { .. }
         | Op::Helper { .. }
         | Op::Call { .. }
-        | Op::Exit => unreachable!("`steps` sees to these; a tail is never come to"),
+        | Op::Exit => {
+            unreachable!("`steps` handles these operations, and execution never reaches a tail")
+        }
     }
 }
 
@@ -239,7 +243,8 @@ fn extend(value: u64, bits: u8) -> u64 {
     ((value << unused) as i64 >> unused) as u64
 }
 
-/// RFC 9669 s.4.2, for hosts of either byte order. Loads and stores are little endian on both.
+/// Swaps bytes as RFC 9669 s.4.2 requires, on hosts of either byte order. Loads and stores are
+/// little endian on both.
 fn swapped(swap: Swap, bits: u8, value: u64) -> u64 {
     let swaps = swap != Swap::Little;
     match bits {

@@ -55,25 +55,31 @@ impl<'m> Memory<'m> {
     }
 
     /// Returns the bytes of a region.
+    ///
+    /// # Errors
+    /// Fails if the region is not inside the sandbox.
     pub fn read(&self, region: Region) -> Result<&[u8], HelperError> {
         let (from, to) = self.range(region)?;
         Ok(&self.bytes[from..to])
     }
 
-    /// Returns the bytes of a region for writing.
+    /// Returns the bytes of a region, for writing.
+    ///
+    /// # Errors
+    /// Fails if the region is not inside the sandbox.
     pub fn write(&mut self, region: Region) -> Result<&mut [u8], HelperError> {
         let (from, to) = self.range(region)?;
         Ok(&mut self.bytes[from..to])
     }
 
-    /// Reads eight bytes at `offset`, as a load of the program would.
+    /// Reads eight bytes at `offset`, in the byte order of the program's loads.
     pub fn read_u64(&self, offset: u64) -> Result<u64, HelperError> {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(self.read(Region::new(offset, 8))?);
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Writes eight bytes at `offset`, as a store of the program would.
+    /// Writes eight bytes at `offset`, in the byte order of the program's stores.
     pub fn write_u64(&mut self, offset: u64, value: u64) -> Result<(), HelperError> {
         self.write(Region::new(offset, 8))?.copy_from_slice(&value.to_le_bytes());
         Ok(())

@@ -23,7 +23,7 @@ impl Reg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Reg(Reg),
-    /// Sign-extended to 64 bits if the operation is wide.
+    /// An immediate. It is sign-extended to 64 bits if the operation is wide.
     Imm(i32),
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Condition {
     GreaterEqual,
     Less,
     LessEqual,
-    /// `left & right` is not zero.
+    /// True if `left & right` is not zero.
     Set,
     SignedGreater,
     SignedGreaterEqual,
@@ -64,9 +64,9 @@ pub(crate) enum Condition {
 /// Kind of byte swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
-    /// From the host's byte order to little endian.
+    /// Converts from the host's byte order to little endian.
     Little,
-    /// From the host's byte order to big endian.
+    /// Converts from the host's byte order to big endian.
     Big,
     /// Swaps unconditionally.
     Always,
@@ -205,7 +205,7 @@ impl Op {
     }
 
     /// Returns the charge for the instruction, in units of the budget. A division takes the CPU
-    /// about this number of times as long as other instructions (up to 40 cycles with 64 bits).
+    /// about as long as this number of other instructions (up to 40 cycles with 64 bits).
     pub(crate) fn weight(&self) -> u32 {
         const DIVISION: u32 = 8;
         match *self {
@@ -224,8 +224,8 @@ impl Op {
         }
     }
 
-    /// Returns the instruction that this one may jump to instead of the next, or `None`. Calls do
-    /// not count, because they return.
+    /// Returns the target of a jump, or `None` if the instruction does not jump. Calls do not
+    /// count, because they return.
     pub(crate) fn jump(&self) -> Option<u32> {
         match *self {
             Op::Jump { target } | Op::Branch { target, .. } => Some(target),

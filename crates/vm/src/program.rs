@@ -46,7 +46,7 @@ impl Default for Config {
 #[non_exhaustive]
 pub enum LoadError {
     /// The requested memory size is invalid.
-    #[error("{0} bytes of memory: take a power of two from 16 KiB to 16 MiB")]
+    #[error("a memory of {0} bytes is not possible: use a power of two from 16 KiB to 16 MiB")]
     Memory(usize),
     /// The object file cannot be loaded.
     #[error(transparent)]
@@ -87,9 +87,9 @@ impl<H: HelperHost> Clone for Program<H> {
 struct Inner<H: HelperHost> {
     checked: Checked,
     helpers: Arc<Helpers<H>>,
-    /// Names of functions, in the order of their first instructions.
+    /// Names of the functions, in the order of their first instructions.
     names: Vec<Function>,
-    /// The global functions, in the same order.
+    /// The global functions, in the order of their first instructions.
     entries: Vec<check::Function>,
     /// Initial memory of an instance, from [`DATA_START`] on.
     image: Vec<u8>,
@@ -151,8 +151,8 @@ impl<H: HelperHost> Program<H> {
         Some(Entry { place: place as u32 })
     }
 
-    /// Returns the names of the helpers that an entry or the functions that it calls contain calls
-    /// to. Unreachable calls count, too.
+    /// Returns the names of all helpers for which the entry, or a function that it calls, contains
+    /// a call. Unreachable calls count, too.
     pub fn helpers_of(&self, entry: Entry) -> Vec<&str> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -160,9 +160,9 @@ impl<H: HelperHost> Program<H> {
         places.into_iter().map(|place| helpers.get(place).name.as_str()).collect()
     }
 
-    /// Returns the calls of helpers in an entry and in the functions that it calls: the helper's
-    /// name, and the first argument if the instructions right before the call show that it is a
-    /// constant.
+    /// Returns all calls of helpers in an entry and in the functions that it calls. Each has the
+    /// helper's name. It also has the first argument, if the instructions right before the call
+    /// show that it is a constant.
     pub fn helper_calls(&self, entry: Entry) -> Vec<(&str, Option<u64>)> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -181,7 +181,7 @@ impl<H: HelperHost> Program<H> {
         self.inner.compiled.is_some()
     }
 
-    /// True if both refer to the same loaded program.
+    /// True if both values refer to the same loaded program.
     pub fn is_same(&self, other: &Program<H>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -258,8 +258,8 @@ pub struct Instance<H: HelperHost> {
 
 impl<H: HelperHost> Instance<H> {
     /// Calls an entry with `arguments` in `r1` to `r5`, and returns the final `r0`. The cost is
-    /// taken from `budget`. A call that would exceed it ends with a trap. After a trap, memory
-    /// stays as the program left it.
+    /// taken from `budget`. A call that would exceed the budget ends with a trap. After a trap, the
+    /// memory stays as the program left it.
     #[inline]
     pub fn call(
         &mut self,

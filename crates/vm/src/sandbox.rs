@@ -1,6 +1,6 @@
 //! The memory of a program: a private mapping whose size is a power of two, between guard pages.
 
-#![allow(unsafe_code, reason = "mapping memory, and slices of it")]
+#![allow(unsafe_code, reason = "maps memory and makes slices of it")]
 
 use std::io;
 use std::ptr::NonNull;
@@ -11,16 +11,17 @@ use crate::memory::SLACK;
 /// Inaccessible bytes before and after the sandbox. Masked addresses never reach them, but a bug in
 /// the compiler might.
 const GUARD: usize = 64 << 10;
-/// Mapped bytes after the sandbox, for `SLACK`: one page of any size up to this.
+/// Mapped bytes after the sandbox, which hold `SLACK`. They are at least one page for every page
+/// size up to this value.
 const TAIL: usize = 64 << 10;
 
-/// Maximum number of instances in a process. The memory of each needs three memory areas of the
-/// kernel. A process has 65,530 of these by default (`vm.max_map_count`). When they are used up,
-/// allocators get no memory and the process aborts. Without this limit, anyone who can make the
-/// process run many programs could cause that.
+/// Maximum number of instances in a process. The memory of each instance needs three memory areas
+/// of the kernel, and a process has 65,530 of these by default (`vm.max_map_count`). If all are
+/// used up, allocators get no memory and the process aborts. Without this limit, anyone who can
+/// make the process run many programs could cause that.
 pub const MAX_INSTANCES: usize = 12_288;
 
-/// A slot among the instances of the process. Dropping it frees the slot.
+/// A slot among the instances of the process. Dropping the value frees the slot.
 #[derive(Debug)]
 struct Place;
 
@@ -31,7 +32,11 @@ impl Place {
     fn take() -> io::Result<Place> {
         let next = |taken| (taken < MAX_INSTANCES).then_some(taken + 1);
         let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let full = || format!("this process has {MAX_INSTANCES} instances of programs already");
+        let full = || {
+            format!(
+                "this process already has {MAX_INSTANCES} instances of programs, which is the limit"
+            )
+        };
         taken.map(|_| Place).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
     }
 }
@@ -48,7 +53,8 @@ pub(crate) struct Sandbox {
     mapping: NonNull<u8>,
     /// Size of the part that programs address, in bytes.
     size: usize,
-    /// Freed after the memory, because fields are dropped after `drop` has run.
+    /// Frees the slot after the memory is unmapped, because fields are dropped after `drop` has
+    /// run.
     _place: Place,
 }
 
@@ -108,7 +114,7 @@ impl Sandbox {
     /// Size of the sandbox in bytes.
     #[cfg_attr(
         not(any(target_arch = "x86_64", target_arch = "aarch64")),
-        allow(dead_code, reason = "for compiled code")
+        allow(dead_code, reason = "only compiled code uses it")
     )]
     pub(crate) fn size(&self) -> usize {
         self.size

@@ -18,10 +18,10 @@ pub enum HelperError {
         /// Length passed by the program.
         len: u64,
     },
-    /// The work would cost more than the remaining budget.
-    #[error("its work costs more than the budget has left: ask for less")]
+    /// The work of the helper would cost more than the remaining budget.
+    #[error("the work costs more than the remaining budget: request less work")]
     Budget,
-    /// An argument whose value does not fit into the parameter's type.
+    /// The value of an argument does not fit into the type of the parameter.
     #[error("argument {value:#x} does not fit into {bits} bits")]
     Argument {
         /// Value of the register.
@@ -47,7 +47,7 @@ impl HelperError {
 pub struct Trap {
     /// Reason why the call ended.
     pub kind: TrapKind,
-    /// Index of the instruction, LDDW counted twice.
+    /// Index of the instruction. LDDW counts as two.
     pub at: usize,
     /// Name of the function with the instruction, if names are known.
     pub function: Option<String>,
@@ -58,7 +58,7 @@ pub struct Trap {
 #[non_exhaustive]
 pub enum TrapKind {
     /// The budget is used up.
-    #[error("the budget is used up: let the program do less in one call, or give it more")]
+    #[error("the budget is used up: let the program do less in one call, or increase the budget")]
     Budget,
     /// A helper failed.
     #[error("helper {name} ({number}): {error}")]
@@ -71,6 +71,6 @@ pub enum TrapKind {
         error: HelperError,
     },
     /// The entry belongs to another program.
-    #[error("the entry is not of this program: ask this one for it by name")]
+    #[error("the entry belongs to another program: get it from this one with `Program::entry`")]
     NoEntry,
 }

@@ -32,7 +32,7 @@ fn an_object_is_loaded_once() {
     assert_eq!([call(&cache, &one), call(&cache, &two)], [1, 2]);
 }
 
-/// An object that differs in one byte is another object.
+/// An object that differs in one byte must be loaded as another program.
 #[test]
 fn objects_are_compared_whole() {
     let (cache, one) = (cache(1 << 20), object("whole", 1));
@@ -73,7 +73,7 @@ fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
     assert!(cache.is_empty() && cache.bytes() == 0);
 }
 
-/// A cache belongs to one table of helpers, because the meaning of an object depends on it.
+/// A cache belongs to one table of helpers, because the meaning of an object depends on that table.
 #[test]
 fn helpers_are_those_of_the_cache() {
     let elf = clang::object_of(

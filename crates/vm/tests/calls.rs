@@ -1,5 +1,5 @@
 //! Guarantees for hosts: helpers that panic, charge or borrow, independent instances, entries of
-//! other programs, and errors with position and cause.
+//! other programs, and errors that name position and cause.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -80,7 +80,8 @@ fn instances_are_apart_and_last() {
         assert_eq!([call(&mut first), call(&mut first), call(&mut second)], [1, 2, 1]);
         first.reset();
         assert_eq!([call(&mut first), call(&mut second)], [1, 2]);
-        // An instance can move to another thread, and outlive other references to its program.
+        // An instance can move to another thread, and stays valid after all other references to its
+        // program are dropped.
         drop(second);
         let value = std::thread::spawn(move || {
             first.call(main, [64, 0, 0, 0, 0], &mut 1000, &mut ()).unwrap()
@@ -104,7 +105,7 @@ fn an_entry_of_another_program_is_refused_or_harmless() {
     }
 }
 
-/// Otherwise the tests would compare the interpreter with itself.
+/// The default engine must compile. Otherwise, the tests would compare the interpreter with itself.
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn there_is_a_compiler_for_this_machine() {
@@ -137,12 +138,12 @@ fn helpers_that_cannot_be_registered() {
     assert_eq!(error, RegisterError::Parameters { name: "wide".to_owned(), registers: 6 });
     let error = helpers.add(3, "dear", u32::MAX, one).unwrap_err();
     assert!(matches!(error, RegisterError::Cost { .. }));
-    // No helper with this number is registered here.
+    // The host has registered no helper with this number.
     let call = asm::assemble("call 2\nexit").unwrap();
     assert!(Program::from_code(&call, Arc::new(helpers), &config(ENGINES[1])).is_err());
 }
 
-/// Accesses of the host are checked, too.
+/// Accesses of the host to the program's memory are checked, too.
 #[test]
 fn the_hosts_accesses_are_checked() {
     let mut instance = instance("exit", ENGINES[1]);
@@ -185,7 +186,7 @@ fn the_helpers_of_an_entry() {
     assert_eq!(of("other"), ["three"]);
 }
 
-/// If `make test` compiles this, assertions and overflow checks are enabled.
+/// `make test` compiles with assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
@@ -196,8 +197,8 @@ fn suite_is_compiled_with_assertions() {
     }
 }
 
-/// Divisions are charged by their cost: once when the function is entered, and once for each jump
-/// back. Both engines agree exactly.
+/// Divisions are charged by their cost: once when the function is entered, and once for each
+/// backward jump. Both engines must charge exactly the same.
 #[test]
 fn divisions_are_charged_by_their_cost() {
     let used = |engine, line: &str, times: u32| {

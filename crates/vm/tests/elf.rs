@@ -1,4 +1,4 @@
-//! Objects of clang on both engines, and objects that no compiler writes.
+//! Tests of objects that clang wrote, on both engines, and of objects that no compiler writes.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -62,8 +62,8 @@ fn what_clang_makes_runs() {
                 ^ u64::from((value as u32).swap_bytes())
                 ^ u64::from((value as u16).swap_bytes());
             assert_eq!(call("swap", &[value]), swapped);
-            // `calls` added 5 twice to the counter. The results are 10, 110 and 111 (not 101), and
-            // then 111 again.
+            // `calls` has added 5 to the counter twice. The atomic operations return 10, 110 and
+            // 111 (not 101), and then 111 again.
             assert_eq!(call("atomics", &[100]), 10 + 111 + 111);
             if flags[0] == "-mcpu=v4" {
                 assert_eq!(call("divide", &[-7_i64 as u64, 2]), -4_i64 as u64);
@@ -87,7 +87,7 @@ fn unwinding_tables_are_left_out() {
     assert_eq!(with.free().offset, without.free().offset, "the tables take memory");
 }
 
-/// Each instruction that `-mcpu=v4` adds, with the edge cases of its arithmetic.
+/// Runs each instruction that `-mcpu=v4` adds, with the edge cases of its arithmetic.
 #[test]
 fn v4_instructions_run() {
     let text = "typedef unsigned long u64;
@@ -120,7 +120,7 @@ fn v4_instructions_run() {
                 ^ u64::from((n as u16).swap_bytes());
             assert_eq!(call("swaps", &[n as u64]), swapped, "{n}");
             assert_eq!(call("goes", &[n as u64]), n as u64);
-            // RFC 9669 s.4.1: a division by zero gives zero, its remainder the dividend.
+            // RFC 9669 s.4.1: division by zero gives zero, and modulo by zero gives the dividend.
             for by in values {
                 let words = [n as u64, by as u64];
                 let quotient = if by == 0 { 0 } else { n.wrapping_div(by) };
@@ -143,7 +143,7 @@ fn a_trap_says_in_which_function() {
         let trap = call(&mut instance, "endless", &[]).unwrap_err();
         assert_eq!(trap.kind, TrapKind::Budget);
         assert_eq!(trap.function.as_deref(), Some("endless"));
-        // The instance still works.
+        // The instance can still be called after a trap.
         assert!(call(&mut instance, "stack", &[1]).is_ok());
     }
 }
@@ -180,7 +180,7 @@ fn c_that_is_refused() {
         (
             "variable",
             "extern long elsewhere; long f(void) { return elsewhere; }",
-            "symbol elsewhere: is declared",
+            "symbol elsewhere: it is declared",
         ),
         (
             "pointer",
@@ -235,7 +235,7 @@ fn relocations_are_bounded() {
     let table = word(&elf, 40) as usize;
     let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
     let headers = elf[table..table + 64 * count].to_vec();
-    // SHT_REL of the code section with the largest number of them.
+    // Relocation tables have the type SHT_REL, which is 9. The test repeats the longest table.
     let relocations = headers.chunks(64).filter(|header| header[4] == 9);
     let most = relocations.max_by_key(|header| word(header, 32)).unwrap().to_vec();
     let at = elf.len() as u64;
@@ -264,7 +264,7 @@ fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
     elf[60..62].copy_from_slice(&((count + more.len()) as u16).to_le_bytes());
 }
 
-/// Returns the header of the longest section with these flags (2: loaded, 4: code).
+/// Returns the header of the longest section with these flags (2: loaded data, 6: code).
 fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     let table = word(elf, 40) as usize;
     let headers = elf[table..].chunks_exact(64).take(usize::from(elf[60]));
@@ -272,14 +272,15 @@ fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     found.max_by_key(|header| word(header, 32)).expect("there is one").to_vec()
 }
 
-/// With code and data shared between sections, a program would be larger than its file.
+/// If sections could share code or data, a program could be larger than its file.
 #[test]
 fn sections_that_overlap_are_refused() {
     let whole = clang::object("features", &["-mcpu=v4"]);
     for flags in [2, 6] {
         let section = longest(&whole, flags);
         let (from, size) = (word(&section, 24), word(&section, 32));
-        // The same bytes, their last eight, and bytes of the section before.
+        // The additional section covers the same bytes, the last eight of them, or also bytes of
+        // the section before.
         for (from, size) in [(from, size), (from + size - 8, 8), (from - 8, 16)] {
             let mut other = section.clone();
             other[24..32].copy_from_slice(&from.to_le_bytes());
@@ -304,7 +305,7 @@ fn names_that_overlap_are_bounded() {
     let (from, size) = (word(&symbols, 24) as usize, word(&symbols, 32) as usize);
     let mut entries = elf[from..from + size].to_vec();
     let function = entries.chunks(24).find(|entry| entry[4] & 0xf == 2).unwrap().to_vec();
-    // A string table with a name of 255 bytes, and 2,000 local functions with that name.
+    // Creates a string table with a name of 255 bytes, and 2,000 local functions with that name.
     let strings = headers[symbols[40] as usize].clone();
     let mut names = elf[word(&strings, 24) as usize..][..word(&strings, 32) as usize].to_vec();
     let mut local = function;
@@ -339,7 +340,8 @@ fn names_that_overlap_are_bounded() {
 /// The memory of a program is proportional to its file: at most 40 times the size of the object.
 #[test]
 fn size_of_a_program_is_in_proportion_to_its_file() {
-    // 7,000 calls of a helper, whose code is larger than that of any other instruction.
+    // The program has 7,000 calls of a helper. Their compiled code is larger than that of any other
+    // instruction.
     let code = "#define A f(0);\n#define B A A A A A A A A A A\n#define C B B B B B B B B B B\n\
         static long (*f)(long) = (void *)9;\n\
         long run(void) { C C C C C C C C C C C C C C C C C C C C C C C C C C C C C C return 0; }";
@@ -347,7 +349,7 @@ fn size_of_a_program_is_in_proportion_to_its_file() {
     let program = load(&elf, Engine::Auto).unwrap();
     assert!(program.instructions() > 3_000);
     assert!(program.size() < 40 * elf.len(), "{} of {}", program.size(), elf.len());
-    // Compiled code counts by whole pages.
+    // The size of compiled code is a number of whole pages.
     let small = load(&clang::object_of("long f(void) { return 1; }", "small"), Engine::Auto);
     let small = small.unwrap();
     assert!(!small.is_compiled() || small.size() > 4_096, "{}", small.size());

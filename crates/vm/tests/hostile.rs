@@ -1,5 +1,6 @@
-//! A corpus of hostile programs with their expected results. Each is rejected on loading, or ended
-//! by its budget or a helper, or it ends without having accessed anything but its own memory.
+//! A corpus of hostile programs with their expected results. A program may be rejected on loading.
+//! Its budget or a helper may end it. If it returns, it must not have accessed any memory but its
+//! own.
 
 mod common;
 
@@ -11,21 +12,21 @@ use equic_vm::{Caller, HelperError, Helpers, LoadError, Program, Region, Trap, T
 /// Expected result of a program.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// The check rejects it, at this instruction and with these words.
+    /// The check rejects the program at this instruction, and the error contains this text.
     Refused(usize, &'static str),
-    /// It returns this value.
+    /// The program returns this value.
     Returns(u64),
-    /// It uses up its budget.
+    /// The program uses up its budget.
     Budget,
-    /// A helper ends it, with these words.
+    /// A helper ends the program, and the error contains this text.
     Helper(&'static str),
 }
 use Fate::{Budget, Helper, Refused, Returns};
 
 const SIZE: u64 = 64 << 10;
 
-/// Helpers: 1 sums a region, 2 fills one, 3 costs as much as its argument says, 4 always costs
-/// 1000.
+/// Helper 1 sums a region, helper 2 fills one, helper 3 costs as much as its argument says, and
+/// helper 4 always costs 1000.
 fn helpers() -> Helpers<()> {
     let mut helpers = Helpers::<()>::new();
     let sum = |caller: &mut Caller<'_, ()>, region: Region| {
@@ -48,7 +49,7 @@ fn helpers() -> Helpers<()> {
 }
 
 const CORPUS: &[(&str, &str, Fate)] = &[
-    // Wild pointers, which are all masked.
+    // Wild pointers: the sandbox masks all of them.
     ("store to null", "mov r1, 0\nstdw [r1], 1\nldxdw r0, [r1]\nexit", Returns(1)),
     ("store to -1", "mov r1, -1\nstdw [r1], 7\nldxdw r0, [r1]\nexit", Returns(7)),
     (
@@ -119,7 +120,8 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov32 r1, -1\nadd32 r1, 2\nstb [r1], 3\nldxb r0, [r1]\nexit",
         Returns(3),
     ),
-    // The initial values of a program, and those from helpers, reveal nothing about the host.
+    // The initial values of a program, and those after a helper call, must reveal nothing about the
+    // host.
     (
         "registers at the beginning",
         "mov r0, r6\nor r0, r7\nor r0, r8\nor r0, r9\nor r0, r1\nexit",
@@ -240,18 +242,18 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ("a shift by itself", "mov r4, 65\nlsh r4, r4\nmov r0, r4\nexit", Returns(130)),
     // Jumps and calls to invalid targets.
     ("nothing", "", Refused(0, "empty")),
-    ("no end", "mov r0, 0", Refused(0, "run past its end")),
-    ("a branch at the end", "mov r0, 0\njeq r0, 1, -2", Refused(1, "run past its end")),
-    ("a call at the end", "exit\ncall 1", Refused(1, "run past its end")),
+    ("no end", "mov r0, 0", Refused(0, "run past the end")),
+    ("a branch at the end", "mov r0, 0\njeq r0, 1, -2", Refused(1, "run past the end")),
+    ("a call at the end", "exit\ncall 1", Refused(1, "run past the end")),
     (
         "a function without an end",
         "call local f\nexit\nf:\nmov r0, 0",
-        Refused(2, "run past its end"),
+        Refused(2, "run past the end"),
     ),
     (
         "out of the function into the next",
         "call local f\nmov r0, 1\nf:\nexit",
-        Refused(1, "run past its end"),
+        Refused(1, "run past the end"),
     ),
     ("a jump past the end", "ja +1\nexit", Refused(0, "target 2 is not in the program")),
     ("a jump far past the end", "ja +32767\nexit", Refused(0, "not in the program")),
@@ -293,7 +295,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     (
         "an LDDW's other half is an instruction",
         "raw 1801000000000000\nexit",
-        Refused(0, "`second half` has to be zero"),
+        Refused(0, "`second half` must be zero"),
     ),
     ("an LDDW of a map", "raw 1811000000000000\nraw 0000000000000000\nexit", Refused(0, "kind 1")),
     ("recursion", "call local f\nexit\nf:\ncall local f\nexit", Refused(2, "recursion")),
@@ -329,15 +331,11 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ),
     ("an atomic byte", "raw d300000000000000\nexit", Refused(0, "opcode 0xd3")),
     ("a signed load of eight bytes", "raw 9900000000000000\nexit", Refused(0, "opcode 0x99")),
-    ("an add with an offset", "raw 0700010001000000\nexit", Refused(0, "`offset` has to be zero")),
-    ("a division of kind 2", "raw 3f10020000000000\nexit", Refused(0, "`offset` has to be zero")),
-    ("a sign extension by 24", "raw bf10180000000000\nexit", Refused(0, "`offset` has to be zero")),
-    (
-        "a register and an immediate",
-        "raw 0f10000001000000\nexit",
-        Refused(0, "`imm` has to be zero"),
-    ),
-    ("an exit with a value", "raw 9500000001000000", Refused(0, "`imm` has to be zero")),
+    ("an add with an offset", "raw 0700010001000000\nexit", Refused(0, "`offset` must be zero")),
+    ("a division of kind 2", "raw 3f10020000000000\nexit", Refused(0, "`offset` must be zero")),
+    ("a sign extension by 24", "raw bf10180000000000\nexit", Refused(0, "`offset` must be zero")),
+    ("a register and an immediate", "raw 0f10000001000000\nexit", Refused(0, "`imm` must be zero")),
+    ("an exit with a value", "raw 9500000001000000", Refused(0, "`imm` must be zero")),
     ("an exit of 32 bits", "raw 9600000000000000\nexit", Refused(0, "opcode 0x96")),
     ("a call of 32 bits", "raw 8600000001000000\nexit", Refused(0, "opcode 0x86")),
 ];
@@ -387,13 +385,13 @@ fn bytes_that_are_no_program() {
     assert!(error.to_string().contains("split the program"), "{error}");
 }
 
-/// Every instruction is charged somewhere, so no program executes more instructions than its
+/// Every instruction is charged somewhere, so no program may execute more instructions than its
 /// budget.
 #[test]
 fn the_budget_is_exact_for_loops() {
     for engine in ENGINES {
-        // Three instructions outside of the loop, and a loop of two instructions that runs 10
-        // times: nine jumps back, of two instructions each.
+        // Three instructions are outside of the loop. The loop has two instructions and runs 10
+        // times, so there are nine backward jumps that cost two instructions each.
         let text = "mov r1, 10\nl:\nadd r1, -1\njne r1, 0, l\nexit";
         let cost = 4 + 9 * 2;
         for (given, ends) in
@@ -409,8 +407,8 @@ fn the_budget_is_exact_for_loops() {
     }
 }
 
-/// The longest possible program, with the most expensive operations, compiles in linear time and
-/// space. Chains and stars of calls are checked in linear time.
+/// The longest possible program with the most expensive operations must compile in linear time and
+/// space. Chains and stars of calls must be checked in linear time.
 #[test]
 fn large_programs() {
     let helpers = Arc::new(helpers());
@@ -431,7 +429,7 @@ fn large_programs() {
             Program::from_code(&with_exit(slot), Arc::clone(&helpers), &config(ENGINES[1]));
         assert_eq!(program.unwrap().instructions(), all);
     }
-    // Every function calls the last one and the next one.
+    // Every function calls the last function and the next one.
     let mut star = Vec::new();
     let mut chain = Vec::new();
     for at in (0..all - 2).step_by(2) {

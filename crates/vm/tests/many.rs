@@ -1,5 +1,5 @@
-//! The limit on instances per process. It is a test program of its own because it uses up the
-//! limit.
+//! Tests the limit on instances per process. This is a test program of its own because it uses up
+//! the limit.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::asm::assemble;
 use equic_vm::{Config, Helpers, Instance, MAX_INSTANCES, Program};
 
-/// The last instance is rejected while the kernel still has memory areas, so the rest of the
-/// process continues. Dropping an instance makes room for another.
+/// The limit rejects an instance while the kernel still has memory areas, so the rest of the
+/// process continues. Dropping an instance makes room for another one.
 #[test]
 fn instances_of_a_process_are_bounded() {
     let code = assemble("mov %r0, 7\nexit").unwrap();
@@ -22,8 +22,9 @@ fn instances_of_a_process_are_bounded() {
     let error = program.instantiate().expect_err("there is one more than there may be");
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("12288 instances"), "{error}");
-    // At most three areas per instance, because adjacent guards are one area, plus those of the
-    // process. With one more per instance for code, a fifth of the 65,530 is left.
+    // Each instance takes at most three memory areas, because adjacent guards are one area. The
+    // process itself takes some more. Even with a fourth area per instance for code, a fifth of the
+    // 65,530 areas is left.
     let areas = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     assert!((MAX_INSTANCES..3 * MAX_INSTANCES + 1_000).contains(&areas), "{areas} memory areas");
     assert!(areas + MAX_INSTANCES < 65_530 * 4 / 5, "{areas} memory areas");

@@ -26,7 +26,7 @@ fn both_engines_agree_and_nothing_else_is_touched() {
     eprintln!(
         "{refused} refused, {returned} returned, {budget} ended by the budget, {trapped} trapped"
     );
-    // The generator creates programs with every kind of result.
+    // The generator must create programs with every kind of result.
     let few = cases / 100;
     assert!(cases < 1_000 || counts.iter().all(|count| *count > few), "{counts:?}");
 }

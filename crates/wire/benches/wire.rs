@@ -10,7 +10,7 @@ use equic_wire::{
 use std::hint::black_box;
 use std::time::Instant;
 
-/// With many short rounds, at least one runs without disturbance by other load.
+/// Number of rounds. With many short rounds, at least one runs without disturbance by other load.
 const ROUNDS: usize = 2_000;
 const REPEAT: u32 = 500;
 

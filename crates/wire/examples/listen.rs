@@ -44,8 +44,8 @@ fn main() -> std::io::Result<()> {
     let mut buffer = [0; 65_535];
     loop {
         let (len, peer) = socket.recv_from(&mut buffer)?;
-        // Clients use no connection ID of this program, so short headers have no ID that it could
-        // parse.
+        // Clients do not use connection IDs of this program, so the parser expects short headers
+        // without an ID.
         let datagram = Datagram::new(&buffer[..len], ParseOptions::default());
         for packet in datagram {
             println!("{peer}: {}", describe(&packet));

@@ -3,7 +3,7 @@
 use crate::varint::{VarInt, VarIntLen};
 use core::fmt;
 
-/// The input ends inside the item that was read.
+/// Error: the input ends inside the item to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedEnd;
 
@@ -330,9 +330,9 @@ impl<'b> Writer<'b> {
         self.kept(before, result)
     }
 
-    /// Returns `result`. If it is an error, first discards what was written since `before`. This is
-    /// [`Writer::atomically`] for code that runs for every packet, because the compiler may not
-    /// inline a closure.
+    /// Returns `result`. If it is an error, first discards what was written since `before`. This
+    /// function does the same as [`Writer::atomically`]. Code that runs for every packet uses it,
+    /// because the compiler may not inline a closure.
     #[inline(always)]
     pub(crate) fn kept<T, E>(&mut self, before: usize, result: Result<T, E>) -> Result<T, E> {
         if result.is_err() {

@@ -31,41 +31,41 @@ codes! {
     NO_ERROR = 0x00;
     /// The endpoint itself failed.
     INTERNAL_ERROR = 0x01;
-    /// The server refuses to accept a new connection.
+    /// The server refuses to accept new connections.
     CONNECTION_REFUSED = 0x02;
-    /// More data than was permitted.
+    /// The peer sent more data than flow control permitted.
     FLOW_CONTROL_ERROR = 0x03;
-    /// A stream beyond the limit.
+    /// The peer opened a stream beyond the limit.
     STREAM_LIMIT_ERROR = 0x04;
-    /// A frame for a stream in a state that does not allow it.
+    /// The peer sent a frame for a stream in a state that does not allow it.
     STREAM_STATE_ERROR = 0x05;
-    /// A final size that contradicts what was received.
+    /// The peer sent a final size that contradicts what was received.
     FINAL_SIZE_ERROR = 0x06;
-    /// A frame that was badly formatted.
+    /// The peer sent a badly formatted frame.
     FRAME_ENCODING_ERROR = 0x07;
-    /// Transport parameters that were badly formatted, forbidden, missing or wrong.
+    /// The peer sent transport parameters that were badly formatted, forbidden, missing or wrong.
     TRANSPORT_PARAMETER_ERROR = 0x08;
-    /// More connection IDs than were allowed.
+    /// The peer sent more connection IDs than were allowed.
     CONNECTION_ID_LIMIT_ERROR = 0x09;
     /// A protocol violation that no other code describes.
     PROTOCOL_VIOLATION = 0x0a;
-    /// An Initial with a token that is not valid.
+    /// The client sent an Initial packet whose token is not valid.
     INVALID_TOKEN = 0x0b;
     /// The application closed the connection during the handshake.
     APPLICATION_ERROR = 0x0c;
-    /// More CRYPTO data than fits.
+    /// The peer sent more CRYPTO data than the endpoint can buffer.
     CRYPTO_BUFFER_EXCEEDED = 0x0d;
-    /// A wrong key update.
+    /// The peer made an error in a key update (RFC 9001 s.6).
     KEY_UPDATE_ERROR = 0x0e;
     /// The AEAD's confidentiality or integrity limit is reached (RFC 9001 s.6.6).
     AEAD_LIMIT_REACHED = 0x0f;
-    /// The path cannot carry QUIC.
+    /// The network path cannot carry QUIC packets.
     NO_VIABLE_PATH = 0x10;
     /// Version negotiation was tampered with (RFC 9368 s.10.2).
     VERSION_NEGOTIATION_ERROR = 0x11;
     /// The application asked to abandon the path.
     APPLICATION_ABANDON_PATH = 0x3e;
-    /// The path is abandoned because of a lack of resources.
+    /// A path is abandoned because of a lack of resources.
     PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
     /// A path is abandoned because its interface is unstable, or it performs poorly.
     PATH_UNSTABLE_OR_POOR = 0x3e76;

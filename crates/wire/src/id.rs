@@ -20,6 +20,8 @@ impl ConnectionId {
     /// The zero-length connection ID.
     pub const EMPTY: ConnectionId = ConnectionId { bytes: [0; Self::MAX_LEN], len: 0 };
 
+    /// Creates a connection ID from its bytes.
+    ///
     /// # Errors
     /// Fails if `id` is longer than 20 bytes.
     #[inline]

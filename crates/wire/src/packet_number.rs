@@ -120,7 +120,8 @@ impl PacketNumber {
         if unacked == 0 {
             return None;
         }
-        // RFC 9000 s.17.1: the range must be more than twice as large.
+        // RFC 9000 s.17.1: the encoding must distinguish more than twice as many packet numbers as
+        // are not acknowledged.
         let range = unacked.checked_mul(2)?;
         use PacketNumberLen::{Four, One, Three, Two};
         [One, Two, Three, Four]
@@ -187,7 +188,7 @@ impl TruncatedPacketNumber {
     /// Returns `None` if the result exceeds 2^62-1.
     #[inline]
     pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
-        // All values are below 2^63. A subtraction saturates only in the cases that the RFC
+        // All values are below 2^63. The subtractions saturate only in the cases that the RFC
         // excludes.
         let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));
         let window = self.len.window();

@@ -5,7 +5,7 @@ use core::fmt;
 
 /// Identifies a path of a connection. Each path has its own connection IDs and packet numbers. Path
 /// 0 is the path of the handshake. IDs go up to 2^32-1, because the nonce of a packet has 32 bits
-/// for them (RFC 10069 s.2.4).
+/// for the path ID (RFC 10069 s.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 

@@ -12,16 +12,17 @@ pub enum Side {
     Server,
 }
 
-/// Direction of a stream: the ends that may send on it.
+/// Direction of a stream: which sides may send on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Both ends.
     Bidirectional,
-    /// The end that opened it.
+    /// Only the side that opened the stream may send.
     Unidirectional,
 }
 
-/// A stream ID. It encodes the initiator, the direction, and the index among such streams.
+/// A stream ID. It encodes the initiator, the direction, and the index among the streams with the
+/// same initiator and direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(VarInt);
 
@@ -33,7 +34,7 @@ pub struct StreamCount(u64);
 impl core::ops::Not for Side {
     type Output = Side;
 
-    /// Returns the other end.
+    /// Returns the other side of the connection.
     fn not(self) -> Side {
         match self {
             Side::Client => Side::Server,
@@ -63,7 +64,7 @@ impl StreamId {
         if self.0.get() & 1 == 0 { Side::Client } else { Side::Server }
     }
 
-    /// Direction of the stream: the ends that may send on it.
+    /// Direction of the stream: which sides may send on it.
     pub const fn direction(self) -> Direction {
         if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
     }

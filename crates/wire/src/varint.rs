@@ -76,13 +76,15 @@ impl VarInt {
         VarInt(value as u64)
     }
 
+    /// Creates an integer.
+    ///
     /// # Errors
     /// Fails if the value exceeds 2^62-1.
     pub const fn new(value: u64) -> Result<Self, VarIntOutOfRange> {
         if value <= Self::MAX.0 { Ok(VarInt(value)) } else { Err(VarIntOutOfRange) }
     }
 
-    /// Creates a constant. Only for evaluation at compile time: a value out of range is cut to 62
+    /// Creates a constant. Call it only at compile time, because it cuts a value out of range to 62
     /// bits.
     pub(crate) const fn constant(value: u64) -> Self {
         VarInt(value & Self::MAX.0)

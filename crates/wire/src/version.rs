@@ -32,15 +32,15 @@ impl KnownVersion {
 }
 
 impl Version {
-    /// Not a version: marks a Version Negotiation packet (RFC 8999 s.6).
+    /// Marks a Version Negotiation packet (RFC 8999 s.6).
     pub const NEGOTIATION: Version = Version(0);
     /// Version 1.
     pub const V1: Version = Version(1);
     /// Version 2.
     pub const V2: Version = Version(0x6b33_43cf);
-    /// "null" in ASCII: a private version for packets without protection in a simulation. It is
-    /// neither a number of the IETF (these begin with 0x0000, RFC 9000 s.15, and drafts with
-    /// 0xff0000), nor one that forces version negotiation.
+    /// "null" in ASCII: a private version for packets without protection in a simulation. The IETF
+    /// does not assign this number, because its versions begin with 0x0000 (RFC 9000 s.15) and its
+    /// drafts with 0xff0000. It is also not reserved to force version negotiation.
     #[cfg(feature = "null-crypto")]
     pub const NULL_CRYPTO: Version = Version(0x6e75_6c6c);
 

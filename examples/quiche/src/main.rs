@@ -1,10 +1,10 @@
-//! A quiche server behind a gateway that runs already. What a server of your own needs is between the
-//! lines marked `eQUIC`; the rest is the loop that every user of quiche writes.
+//! A quiche server that joins a running gateway. Your own server needs the lines that are marked
+//! `eQUIC`. The rest is the main loop that every user of quiche writes.
 //!
 //!     equic gateway run -i eth0 -p 4433 --max-connections 8
 //!     cargo run -p serve-quiche -- 4433 eth0
 //!
-//! It answers every HTTP/3 request with a line of text.
+//! The server answers every HTTP/3 request with a line of text.
 
 #![forbid(unsafe_code)]
 
@@ -35,16 +35,16 @@ struct Server {
     quic: quiche::Config,
     http: h3::Config,
     clients: HashMap<u64, Client>,
-    /// Number of the client that a connection ID stands for.
+    /// Maps each connection ID to the number of its client.
     ids: HashMap<ConnectionId<'static>, u64>,
     next: u64,
     service: Service, // eQUIC
     gateway: Ledger,  // eQUIC Retry
-    /// Makes connection IDs that the gateway knows for the server's.
+    /// Makes connection IDs that the gateway recognises as this server's.
     maker: ConnectionIds, // eQUIC IDs
 }
 
-/// Packets that are received, if there are so many, before timers are looked at and anything is sent.
+/// Maximum number of packets that are received in a row before timers run and packets are sent.
 const MOST_PACKETS: usize = 64;
 
 fn main() -> Result<()> {
@@ -52,12 +52,12 @@ fn main() -> Result<()> {
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         anyhow::bail!("usage: serve-quiche PORT GATEWAY");
     };
-    // -- eQUIC: the gateway goes on without this server, which checks the tokens of its Retry packets, and whose
-    // connection IDs it may check.
+    // -- eQUIC: joins a running gateway, which outlives this server. The server checks the tokens
+    // of the gateway's Retry packets, and the gateway can check the server's connection IDs.
     let gateway = Control::open(Some(&gateway))?.join_checking("quiche", TokenKeys::TakeForIds)?;
     let service = gateway.service_at(0)?;
     // --
-    let maker = gateway.connection_ids(0)?.context("the gateway keeps its keys to itself")?; // eQUIC IDs
+    let maker = gateway.connection_ids(0)?.context("the gateway does not share its keys")?; // eQUIC IDs
 
     let socket = UdpSocket::bind(format!("[::]:{port}"))?;
     let local = socket.local_addr()?;
@@ -78,14 +78,15 @@ fn main() -> Result<()> {
     };
     let mut packet = [0; 65_535];
     loop {
-        // A server with more to do would wait for its other sources here, too.
+        // A server with other event sources would also wait for these here.
         let timeout = server.clients.values().filter_map(|client| client.quic.timeout()).min();
         let least = Duration::from_millis(1);
         server.socket.set_read_timeout(timeout.map(|timeout| timeout.max(least)))?;
-        // All that waits comes before timers: where the CPU has come late, an answer is not to be given up that is there already.
+        // Received packets come before timers. If the CPU was late, a packet that has already
+        // arrived must not time out.
         for _ in 0..MOST_PACKETS {
             let Ok((length, from)) = server.socket.recv_from(&mut packet) else { break };
-            // Whoever sends nonsense gets no answer.
+            // Malformed packets get no answer, so errors are ignored.
             let _ = server.received(&mut packet[..length], from);
             server.socket.set_nonblocking(true)?;
         }
@@ -108,8 +109,9 @@ impl Server {
         let client = self.clients.get_mut(&number).context("an ID without a client")?;
         client.quic.recv(packet, RecvInfo { from, to: self.local })?;
 
-        // -- eQUIC: counted from the end of the handshake until closed, at the address of the handshake, not at that
-        // of this packet, which may be forged. Moved when the client has proved another address.
+        // -- eQUIC: a connection counts from the end of the handshake until it is closed. It counts
+        // at the address of the handshake, not at that of this packet, which may be forged. It
+        // moves when the client's new address is validated.
         if client.quic.is_established() && !client.quic.is_closed() && client.guard.is_none() {
             client.guard = Some(self.service.opened(client.from));
         }
@@ -138,7 +140,7 @@ impl Server {
             self.socket.send_to(&out[..length], from)?;
             return Ok(None);
         }
-        // -- eQUIC: who is at the limit gets no handshake.
+        // -- eQUIC: a source at its limit is refused before the handshake.
         if self.service.full(from) {
             return Ok(None);
         }
@@ -146,7 +148,7 @@ impl Server {
         let own = connection_id(&self.maker);
         let retried = self.retried(header, from)?; // eQUIC Retry
         let quic = match &retried {
-            // -- eQUIC Retry: what the client compares with what it was sent (RFC 9000 s.7.3).
+            // -- eQUIC Retry: IDs that the client compares with the Retry packet (RFC 9000 s.7.3).
             Some(original) => {
                 let (original_destination_cid, retry_source_cid) = (original, &header.dcid);
                 let ids = RetryConnectionIds { original_destination_cid, retry_source_cid };
@@ -170,29 +172,31 @@ impl Server {
         Ok(Some(self.next))
     }
 
-    // -- eQUIC Retry: the ID to which the client's first packet went, if the gateway answered that with a Retry.
+    // -- eQUIC Retry: returns the Destination Connection ID of the client's first packet, if the
+    // gateway answered that packet with a Retry.
     fn retried(&self, header: &Header, from: SocketAddr) -> Result<Option<ConnectionId<'static>>> {
         let Some(token) = header.token.as_deref().filter(|token| !token.is_empty()) else {
             return Ok(None);
         };
-        let ring = self.gateway.key_ring()?.context("the gateway keeps its keys to itself")?;
+        let ring = self.gateway.key_ring()?.context("the gateway does not share its keys")?;
         match RetryToken::open(&ring, ring.now(), from, &header.dcid, token) {
             Ok(proof) => Ok(Some(ConnectionId::from_vec(proof.original.as_bytes().to_vec()))),
-            // Of a NEW_TOKEN frame, which this server sends none of.
+            // A token of a NEW_TOKEN frame. This server does not send such frames.
             Err(TokenError::NewToken) => Ok(None),
             Err(forged) => Err(forged.into()),
         }
     }
     // --
 
-    /// Sends what is due, and forgets who is gone.
+    /// Sends all packets that are due, and removes closed connections.
     fn send(&mut self) {
         let mut out = [0; 1350];
         for client in self.clients.values_mut() {
             while let Ok((length, info)) = client.quic.send(&mut out) {
                 let _ = self.socket.send_to(&out[..length], info.to);
             }
-            // -- eQUIC: closed by either side; draining goes on uncounted.
+            // -- eQUIC: once either side has closed the connection, it no longer counts, even while
+            // it drains.
             if client.quic.is_draining() || client.quic.is_closed() {
                 client.guard = None;
             }
@@ -204,7 +208,7 @@ impl Server {
 }
 
 impl Client {
-    /// Gives the client the connection IDs that it needs to migrate.
+    /// Issues the connection IDs that the client needs to migrate.
     fn spare_ids(
         &mut self,
         number: u64,
@@ -263,7 +267,7 @@ fn transport() -> Result<quiche::Config> {
     Ok(config)
 }
 
-// -- eQUIC IDs: every one of the server's, made with the keys that the gateway has at that moment.
+// -- eQUIC IDs: every connection ID is made with the gateway's current keys.
 fn connection_id(maker: &ConnectionIds) -> ConnectionId<'static> {
     ConnectionId::from_vec(maker.generate().as_bytes().to_vec())
 }

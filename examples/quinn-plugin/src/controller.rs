@@ -1,4 +1,4 @@
-//! quinn's `Controller` by a plugin's functions.
+//! Implements quinn's `Controller` with the functions of a plugin.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, 
 use crate::host::{Abi, Context, WORDS, least};
 use crate::{Asked, Controllers, OPERATIONS, Path, at};
 
-/// Initial window in datagrams (RFC 9002 s.7.2).
+/// Initial window, in datagrams (RFC 9002 s.7.2).
 const INITIAL: u64 = 10;
-/// Round-trip time before there is a sample (RFC 9002 s.6.2.2).
+/// Round-trip time before the first sample (RFC 9002 s.6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 impl ControllerFactory for Controllers {
@@ -33,7 +33,7 @@ impl ControllerFactory for Controllers {
         let control = match self.plugin.program.instantiate() {
             Ok(machine) => Control::Plugin(Mutex::new(machine)),
             Err(error) => {
-                tracing::warn!(%error, "there is no memory for a plugin");
+                tracing::warn!(%error, "no memory for a plugin: using quinn's NewReno");
                 Control::Quinn(new_reno(path.window, now, mtu))
             }
         };
@@ -46,28 +46,30 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The controller that goes on when a plugin has failed: quinn's own, from the window that there was.
+/// Returns the controller that replaces a failed plugin: quinn's own, which starts with the
+/// plugin's last window.
 fn new_reno(window: u64, now: Instant, mtu: u16) -> Box<dyn Controller> {
     let mut config = NewRenoConfig::default();
     config.initial_window(window);
     Arc::new(config).build(now, mtu)
 }
 
-/// Controller that decides.
+/// The controller that makes the decisions.
 enum Control {
-    /// The plugin. The lock is for `clone_box`, which has a shared reference; nobody ever waits for it.
+    /// The plugin. Only `clone_box` needs the lock, because it has a shared reference. No thread
+    /// ever waits for the lock.
     Plugin(Mutex<Instance<Abi>>),
-    /// quinn's own, after the plugin has failed.
+    /// quinn's own controller, after the plugin has failed.
     Quinn(Box<dyn Controller>),
 }
 
-/// A path's controller.
+/// The controller of one path.
 struct Bytecode {
     controllers: Controllers,
     control: Control,
     path: Path,
     initial: u64,
-    /// Beginning of the plugin's clock.
+    /// Time at which the plugin's clock started.
     began: Instant,
 }
 
@@ -76,14 +78,14 @@ impl Bytecode {
         nanoseconds(time.saturating_duration_since(self.began))
     }
 
-    /// Runs the plugin's functions at an operation, while it is there.
+    /// Runs the plugin's functions for an operation, unless the plugin has failed.
     fn ask(&mut self, now: Instant, operation: Operation, words: &[u64]) {
         let clock = self.clock(now);
         let before = self.path;
         let ran = self.run(clock, operation, words);
         if let Err(reason) = &ran {
             let name = &self.controllers.plugin.manifest.name;
-            tracing::warn!(plugin = %name, %reason, "the plugin is taken off");
+            tracing::warn!(plugin = %name, %reason, "the plugin failed: using quinn's NewReno");
             let mtu = u16::try_from(self.path.datagram_size).unwrap_or(u16::MAX);
             self.control = Control::Quinn(new_reno(self.path.window, now, mtu));
         }
@@ -101,7 +103,10 @@ impl Bytecode {
         }
     }
 
-    /// Returns whether there was a function in the operation's place, or why the plugin has failed.
+    /// Returns `true` if the plugin has a function with the anchor `Replace` for the operation.
+    ///
+    /// # Errors
+    /// Returns the reason if the plugin has failed.
     fn run(&mut self, now: u64, operation: Operation, words: &[u64]) -> Result<bool, String> {
         let Control::Plugin(machine) = &mut self.control else { return Ok(false) };
         let machine = machine.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -133,9 +138,14 @@ impl Bytecode {
             match answer {
                 _ if anchor != Anchor::Replace => {}
                 DONE => {}
-                // quinn's controllers take no window from outside: none of them could run in between.
-                DEFAULT => return Err(format!("{operation}: it asks for a default")),
-                other => return Err(format!("{operation}: it returned {other:#x}")),
+                // A plugin cannot ask for the default, because quinn's controllers do not accept a
+                // window from outside.
+                DEFAULT => {
+                    return Err(format!(
+                        "{operation}: the plugin asked for the default, which quinn cannot run"
+                    ));
+                }
+                other => return Err(format!("{operation}: the plugin returned {other:#x}")),
             }
         }
         Ok(plugin.functions[place][at(Anchor::Replace)].is_some())
@@ -177,7 +187,7 @@ impl Controller for Bytecode {
         app_limited: bool,
         largest: Option<u64>,
     ) {
-        // What was lost is known to quinn alone.
+        // Only quinn knows which bytes were lost, so its number replaces the plugin's.
         self.path.in_flight = in_flight;
         if let Control::Quinn(other) = &mut self.control {
             other.on_end_acks(now, in_flight, app_limited, largest);
@@ -190,7 +200,8 @@ impl Controller for Bytecode {
         }
         let words = [0, self.clock(sent), u64::from(lost == 0), lost];
         self.ask(now, Operation::CongestionEvent, &words);
-        // RFC 9002 s.7.6.2. An operation of its own on eQUIC's connections, and no controller's either.
+        // RFC 9002 s.7.6.2. On eQUIC's connections, persistent congestion is an operation of its
+        // own, which no controller decides.
         if persistent {
             self.path.window = least(self.path.datagram_size);
         }
@@ -221,13 +232,14 @@ impl Controller for Bytecode {
         metrics
     }
 
-    /// For a path that follows this one: the plugin's variables are as they are here.
+    /// Copies the controller for a path that replaces this one. The plugin's variables keep their
+    /// values.
     fn clone_box(&self) -> Box<dyn Controller> {
         let control = match &self.control {
             Control::Plugin(machine) => match copy(machine) {
                 Some(copy) => Control::Plugin(Mutex::new(copy)),
                 None => {
-                    tracing::warn!("there is no memory for a plugin");
+                    tracing::warn!("no memory for a plugin: using quinn's NewReno");
                     let mtu = u16::try_from(self.path.datagram_size).unwrap_or(u16::MAX);
                     Control::Quinn(new_reno(self.path.window, self.began, mtu))
                 }
@@ -248,7 +260,7 @@ impl Controller for Bytecode {
     }
 }
 
-/// An instance with the same memory.
+/// Returns an instance with a copy of the memory.
 fn copy(machine: &Mutex<Instance<Abi>>) -> Option<Instance<Abi>> {
     let mut machine = machine.lock().unwrap_or_else(PoisonError::into_inner);
     let mut copy = machine.program().instantiate().ok()?;

@@ -1,4 +1,5 @@
-//! Helpers of the plugin interface over a path of quinn's. Numbers, names and costs are `equic-plugin`'s table.
+//! Helpers of the plugin interface for a path of quinn. Their numbers, names and costs are from the
+//! table of `equic-plugin`.
 
 use equic_plugin::{Class, Granted, HelperInfo, Manifest, helpers as table};
 use equic_transport::operation::Field;
@@ -6,12 +7,12 @@ use equic_vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::Path;
 
-/// Bytes of a call's words: inputs and outputs, up to eight of each.
+/// Length in bytes of the arguments of a call: up to eight inputs and eight outputs.
 pub(crate) const WORDS: u64 = 128;
-/// The most that a path may have in flight, whatever a plugin sets.
+/// Upper limit of the congestion window in bytes, whatever a plugin sets.
 const MOST: u64 = 1 << 30;
 
-/// The bytecode's host.
+/// The host that runs the bytecode.
 #[derive(Debug)]
 pub(crate) struct Abi;
 
@@ -25,13 +26,14 @@ pub(crate) struct Context<'h> {
     pub(crate) now: u64,
     pub(crate) manifest: &'h Manifest,
     pub(crate) granted: &'h Granted,
-    /// The function looks on: it sets nothing.
+    /// True if the function only observes. It must not set fields.
     pub(crate) looks_on: bool,
 }
 
 type Call<'c, 'h> = Caller<'c, Context<'h>>;
 
-/// The helpers that quinn has something behind. A plugin that calls another one is not loaded.
+/// Returns the helpers that can be implemented with quinn. A plugin that calls any other helper is
+/// not loaded.
 pub(crate) fn helpers() -> Helpers<Abi> {
     let mut helpers = Helpers::new();
     for HelperInfo { number, name, cost, .. } in table() {
@@ -50,14 +52,14 @@ pub(crate) fn helpers() -> Helpers<Abi> {
     helpers
 }
 
-/// The least window (RFC 9002 s.7.2).
+/// Returns the minimum congestion window in bytes (RFC 9002 s.7.2).
 pub(crate) fn least(datagram_size: u64) -> u64 {
     2 * datagram_size
 }
 
 fn read(path: &Path, field: Field) -> Option<u64> {
     Some(match field {
-        // There is no other controller beside the plugin.
+        // The plugin is the only controller, so both fields have the same value.
         Field::CongestionWindow | Field::ControllerWindow => path.window,
         Field::SlowStartThreshold => path.threshold,
         Field::DatagramSize => path.datagram_size,
@@ -69,7 +71,7 @@ fn read(path: &Path, field: Field) -> Option<u64> {
     })
 }
 
-/// Whether quinn tells a controller this.
+/// Returns `true` if quinn reports this field to a controller.
 pub(crate) fn can_be_read(field: Field) -> bool {
     let nothing = Path {
         window: 0,
@@ -83,7 +85,7 @@ pub(crate) fn can_be_read(field: Field) -> bool {
     read(&nothing, field).is_some()
 }
 
-/// Whether a controller of quinn's decides this.
+/// Returns `true` if a controller of quinn decides this field.
 pub(crate) fn can_be_set(field: Field) -> bool {
     matches!(field, Field::CongestionWindow | Field::SlowStartThreshold)
 }
@@ -92,13 +94,17 @@ fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     let Context { path, manifest, .. } = &caller.data;
     let field = Field::of(number).filter(|field| manifest.reads.contains(field));
     let value = field.and_then(|field| read(path, field));
-    value.ok_or_else(|| HelperError::failed(format!("field {number} is not among its `reads`")))
+    value.ok_or_else(|| {
+        HelperError::failed(format!("field {number} is not in the `reads` of the manifest"))
+    })
 }
 
 fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, HelperError> {
     let Context { path, manifest, granted, looks_on, .. } = &mut caller.data;
     if *looks_on {
-        return Err(HelperError::failed("a function that is called before or after sets nothing"));
+        return Err(HelperError::failed(
+            "a function that runs before or after an operation must not set fields",
+        ));
     }
     let field = Field::of(number).filter(|field| manifest.sets.contains(field));
     let value = value.max(least(path.datagram_size));
@@ -113,15 +119,17 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
             path.threshold = if raise { value } else { value.min(path.threshold) };
             Ok(path.threshold)
         }
-        _ => Err(HelperError::failed(format!("field {number} is not among its `sets`"))),
+        _ => {
+            Err(HelperError::failed(format!("field {number} is not in the `sets` of the manifest")))
+        }
     }
 }
 
-/// A line for the plugin's developer.
+/// Logs a message for the developer of the plugin.
 fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, HelperError> {
     caller.charge(text.len / 8)?;
     let text = caller.memory.read(text)?;
     let text = String::from_utf8_lossy(&text[..text.len().min(256)]);
-    tracing::debug!(value, text = %text.escape_debug(), "a plugin's line");
+    tracing::debug!(value, text = %text.escape_debug(), "message of a plugin");
     Ok(0)
 }

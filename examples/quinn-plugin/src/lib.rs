@@ -1,8 +1,10 @@
-//! Protocol plugins as quinn's congestion controllers: the same bundles that run on eQUIC's connections, unchanged.
+//! Runs protocol plugins as congestion controllers of quinn. The bundles are the same as on eQUIC's
+//! connections, unchanged.
 //!
-//! A plugin knows operations, fields and helpers (`plugins/sdk/equic_plugin.h`), and nothing of the stack that runs it. quinn
-//! lets its users replace one thing, the congestion controller; so what runs here are plugins whose operations are those of
-//! a controller. Others are refused by name when they are loaded.
+//! A plugin knows operations, fields and helpers (`plugins/sdk/equic_plugin.h`), but not the QUIC
+//! stack that runs it. In quinn, users can replace only the congestion controller. So only plugins
+//! whose operations are those of a controller can run here. All other plugins are refused when they
+//! are loaded, with an error that names the operation.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,11 +14,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! * `controller.rs`: quinn's `Controller`, and which operation each of its methods is;
-//! * `host.rs`: the helpers, and the path as they see it;
-//! * here: bundles, and what is refused.
+//! * `controller.rs`: quinn's `Controller`, and the operation for each of its methods.
+//! * `host.rs`: the helpers, and the path as plugins see it.
+//! * This file: loading bundles, and the reasons for refusing them.
 //!
-//! It needs `equic-vm`, which runs the bytecode, and of `equic-plugin` bundles and tables; not the transport's connections.
+//! The crate needs `equic-vm`, which runs the bytecode, and the bundles and tables of
+//! `equic-plugin`. It does not need the transport's connections.
 
 #![forbid(unsafe_code)]
 
@@ -33,80 +36,84 @@ use thiserror::Error;
 
 use host::{Abi, WORDS};
 
-/// Operations that quinn asks a controller for.
+/// Operations that quinn calls a controller for.
 const OPERATIONS: [Operation; 3] =
     [Operation::CongestionSent, Operation::CongestionAcked, Operation::CongestionEvent];
 
-/// Operations that quinn never comes to, since it does not look for what they tell of: a plugin may be attached there, as on
-/// a path where that does not happen.
+/// Operations that a plugin may have although quinn never calls them. quinn does not detect the
+/// events that these operations report.
 const NEVER_ASKED: [Operation; 1] = [Operation::SpuriousLoss];
 
-/// Reason for which a plugin does not become a controller.
+/// Reason why a plugin cannot become a controller.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not a bundle, or not a sound one.
+    /// The file is not a bundle, or the bundle is invalid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// Its manifest wants what no plugin gets, or has expired.
+    /// The manifest wants a permission that no plugin gets, or the bundle has expired.
     #[error(transparent)]
     Refused(#[from] equic_plugin::Refusal),
-    /// It is attached to an operation that quinn has no way to replace or to watch.
-    #[error("quinn does not ask for {0}: this plugin is not only a congestion controller")]
+    /// The plugin is attached to an operation that quinn cannot replace or observe.
+    #[error("quinn has no operation {0}: use a plugin that is only a congestion controller")]
     Operation(Operation),
-    /// It reads or sets a field that quinn does not show.
-    #[error("quinn does not show {0:?}")]
+    /// The plugin reads or sets a field that quinn does not provide.
+    #[error("quinn does not provide the field {0:?}")]
     Field(Field),
-    /// The object was refused, such as for a helper that there is not here.
+    /// The object was refused, for example because it calls a helper that does not exist here.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The manifest names a function that the object does not have.
     #[error("the object has no function `{0}`")]
     NoFunction(String),
-    /// The object's variables leave no room for the words of a call.
-    #[error("its variables leave no room for calls: raise `memory`")]
+    /// The variables of the object leave no room for the arguments of a call.
+    #[error("the plugin's variables leave no room for calls: increase `memory` in its manifest")]
     NoRoom,
 }
 
-/// A call of a plugin's function in an operation's place, and what came of it.
+/// A call of a plugin's function that replaces an operation, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Time of the call in nanoseconds after the path began.
+    /// Time of the call, in nanoseconds after the path began.
     pub now: u64,
-    /// Operation that the plugin was asked for.
+    /// The operation that the plugin was called for.
     pub operation: Operation,
-    /// The operation's words, as `crates/transport/src/operation/catalogue.rs` has them.
+    /// The arguments of the operation, as `crates/transport/src/operation/catalogue.rs` defines
+    /// them.
     pub words: Vec<u64>,
     /// The path before the call.
     pub before: Path,
     /// The path after the call.
     pub after: Path,
-    /// Reason for which the plugin was taken off, if this call was its last.
+    /// Reason why the plugin was removed, or `None` if the call succeeded.
     pub failed: Option<String>,
 }
 
-/// A path as a plugin sees it. Sizes are in bytes, times in nanoseconds.
+/// A path as a plugin sees it. Sizes are in bytes, and times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Congestion window.
     pub window: u64,
-    /// Slow start threshold; all ones: none yet.
+    /// Slow start threshold, in bytes. `u64::MAX` until it is set for the first time.
     pub threshold: u64,
-    /// Bytes in flight, as quinn last said.
+    /// Bytes in flight, as quinn last reported them.
     pub in_flight: u64,
-    /// Size of datagrams.
+    /// Size of datagrams, in bytes.
     pub datagram_size: u64,
-    /// Smoothed round-trip time; quinn's initial one until an acknowledgement came.
+    /// Smoothed round-trip time in nanoseconds. Until the first acknowledgement, it is quinn's
+    /// initial value.
     pub smoothed_rtt: u64,
-    /// Least round-trip time.
+    /// Smallest round-trip time, in nanoseconds.
     pub min_rtt: u64,
-    /// Round-trip time of the packet that was acknowledged last, with what the peer waited.
+    /// Round-trip time of the last acknowledged packet, in nanoseconds. It includes the peer's ACK
+    /// delay.
     pub latest_rtt: u64,
 }
 
 type Listener = Arc<dyn Fn(&Asked) + Send + Sync>;
 
-/// A plugin that was loaded, as quinn's factory of controllers: each path of a connection has memory of its own.
+/// A loaded plugin, as a factory of controllers for quinn. Each path of a connection has its own
+/// memory.
 #[derive(Clone)]
 pub struct Controllers {
     plugin: Arc<Plugin>,
@@ -119,28 +126,29 @@ impl fmt::Debug for Controllers {
     }
 }
 
-/// Functions of a plugin at one operation, in the order in which they are called: before, replace, after.
+/// A plugin's functions for one operation, in the order of the calls: before, replace, after.
 type Functions = [Option<Entry>; 3];
 
-/// Parts that all controllers of one plugin share.
+/// The parts that all controllers of one plugin share.
 struct Plugin {
     manifest: Manifest,
     granted: Granted,
     program: Program<Abi>,
-    /// By place in `OPERATIONS`.
+    /// The functions for each operation, in the order of `OPERATIONS`.
     functions: [Functions; OPERATIONS.len()],
-    /// Offset of a call's words in an instance's memory.
+    /// Offset of the arguments of a call in the memory of an instance.
     words: u64,
 }
 
 impl Controllers {
-    /// Loads a bundle, one of the application's own: it is granted what its manifest declares.
+    /// Loads a bundle of the application's own. It gets all permissions that its manifest declares.
     ///
     /// # Errors
-    /// [`Error`]: also if it wants more than quinn has.
+    /// Fails with [`Error`] if the bundle is invalid, or if it needs something that quinn does not
+    /// provide.
     pub fn load(bundle: &[u8]) -> Result<Controllers, Error> {
         let bundle = Bundle::parse(bundle)?;
-        // An expiry is for peers' plugins; the application chose this one.
+        // Only peers' plugins expire. The application chose this one itself.
         let granted = decide(&bundle, Origin::Own, &Policy::default(), 0)?;
         let manifest = bundle.manifest().clone();
         if let Some(field) = manifest.reads.iter().find(|field| !host::can_be_read(**field)) {
@@ -172,13 +180,14 @@ impl Controllers {
         Ok(Controllers { plugin: Arc::new(plugin), listener: None })
     }
 
-    /// The same, and `listener` is told of each call in an operation's place; from whichever thread quinn is in.
+    /// Returns the same factory, which calls `listener` for each call of a function that replaces
+    /// an operation. The thread is the one in which quinn runs.
     pub fn with_listener(self, listener: impl Fn(&Asked) + Send + Sync + 'static) -> Controllers {
         Controllers { listener: Some(Arc::new(listener)), ..self }
     }
 }
 
-/// Place of an anchor's function in [`Functions`].
+/// Returns the index of an anchor's function in [`Functions`].
 fn at(anchor: Anchor) -> usize {
     match anchor {
         Anchor::Before => 0,

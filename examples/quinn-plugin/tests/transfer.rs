@@ -1,4 +1,5 @@
-//! Plugins of the tree as quinn's congestion controller: transfers over sockets, through a relay that loses packets.
+//! Tests of eQUIC's plugins as quinn's congestion controller: transfers over sockets, through a
+//! relay that drops packets.
 
 mod common;
 
@@ -10,14 +11,14 @@ use common::{ROOT, bundle, transfer};
 use equic_transport::operation::{Field, Operation};
 use quinn_plugin::{Asked, Controllers, Error};
 
-/// A bundle of the tree's plugin of this name.
+/// Returns a bundle of the plugin with this name in `plugins/`.
 fn of_the_tree(name: &str) -> Vec<u8> {
     let folder = Path::new(ROOT).join("plugins").join(name);
     let manifest = fs::read_to_string(folder.join("plugin.toml")).unwrap();
     bundle(&manifest, &folder.join(format!("{name}.c")))
 }
 
-/// A controller of `source`, which has the functions `on_acked` and `on_event`.
+/// Returns a bundle of a controller. `source` must have the functions `on_acked` and `on_event`.
 fn controller(source: &str) -> Vec<u8> {
     let manifest = fs::read_to_string(Path::new(ROOT).join("plugins/reno/plugin.toml")).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -26,7 +27,7 @@ fn controller(source: &str) -> Vec<u8> {
     bundle(&manifest, &file)
 }
 
-/// The plugin, and a list of what it is asked.
+/// Returns the plugin, and a list that receives its calls.
 fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<Asked>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&asked);
@@ -35,7 +36,8 @@ fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<Asked>>>) {
     (controllers.with_listener(push), asked)
 }
 
-/// NewReno as RFC 9002 s.7.3 has it and `plugins/reno/reno.c` says it, in Rust: what a call has to come to.
+/// NewReno in Rust, as in RFC 9002 s.7.3 and `plugins/reno/reno.c`. It computes the expected result
+/// of each call.
 #[derive(Default)]
 struct Reno {
     recovery_start: u64,
@@ -76,8 +78,8 @@ impl Reno {
     }
 }
 
-/// The object of `plugins/reno` decides a connection of quinn's: each answer is the one that NewReno has, losses halve the
-/// window, and what quinn sends by is what the bytecode said last.
+/// The plugin `plugins/reno` controls a connection of quinn. Each of its answers must be that of
+/// NewReno. Losses must halve the window, and quinn must use the window that the bytecode set last.
 #[tokio::test]
 async fn reno_of_the_tree_governs_a_connection_of_quinn() {
     let (controllers, asked) = listened(&of_the_tree("reno"));
@@ -98,12 +100,14 @@ async fn reno_of_the_tree_governs_a_connection_of_quinn() {
     assert!(events.filter(halved).count() > 0, "a loss halves the window");
     let grown = asked.iter().filter(|one| one.after.window > one.before.window).count();
     assert!(grown > 0, "and acknowledgements open it");
-    // Not all that quinn does between the last call and the question is told to a controller: persistent congestion.
+    // The windows are equal, because no persistent congestion occurred. quinn would not report that
+    // to a controller.
     assert_eq!(done.window, asked.last().unwrap().after.window);
 }
 
-/// The object of `plugins/cubic`, with slow start by HyStart++: a loss takes the window to seven tenths, once for a flight,
-/// and it grows again from there. What it has for losses that were none is never asked for.
+/// The plugin `plugins/cubic`, which has slow start with HyStart++, controls a connection of quinn.
+/// A loss must reduce the window to seven tenths, once for each flight, and the window must grow
+/// again from there. quinn never calls the plugin's function for spurious losses.
 #[tokio::test]
 async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
     let (controllers, asked) = listened(&of_the_tree("cubic"));
@@ -133,7 +137,8 @@ async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
     assert_eq!(done.window, asked.last().unwrap().after.window);
 }
 
-/// What the bytecode sets is what bounds the bytes in flight: another program, another bound.
+/// The window that the bytecode sets must limit the bytes in flight. The test compares two programs
+/// with different limits.
 #[tokio::test]
 async fn the_window_of_the_bytecode_holds_quinn_back() {
     let pinned = "
@@ -149,7 +154,7 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
             return EQUIC_DONE;
         }";
     let most = |asked: &[Asked]| {
-        // The handshake ends within the initial window.
+        // The first calls are skipped, because the handshake uses the initial window.
         let later = asked.iter().skip(20);
         later.map(|one| one.before.in_flight.div_ceil(one.before.datagram_size)).max().unwrap()
     };
@@ -158,7 +163,8 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
     {
         let held = asked.lock().unwrap();
         assert!(held.iter().all(|one| one.after.window == 4 * one.after.datagram_size));
-        // A packet may begin while there is room for a byte.
+        // A fifth packet may be in flight, because a packet may be sent as long as there is room
+        // for one byte.
         assert!(most(&held) <= 5, "{} datagrams in flight", most(&held));
         assert_eq!(done.window, held.last().unwrap().after.window);
     }
@@ -169,7 +175,7 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
     assert!(most(&open) > 5, "{} datagrams in flight", most(&open));
 }
 
-/// Bytecode that does not end costs the plugin its place and the connection nothing: quinn's own controller goes on.
+/// Bytecode that never ends is removed. The connection must go on with quinn's own controller.
 #[tokio::test]
 async fn a_plugin_that_fails_is_taken_off() {
     let endless = "
@@ -199,7 +205,8 @@ async fn a_plugin_that_fails_is_taken_off() {
     assert!(done.window >= acked[10].after.window, "quinn's NewReno went on from there");
 }
 
-/// A plugin that wants what quinn has not is refused by name, before anything runs.
+/// A plugin that needs something that quinn does not provide is refused before it runs. The error
+/// must name what is missing.
 #[test]
 fn what_quinn_has_not_is_refused() {
     let load = |name: &str| Controllers::load(&of_the_tree(name)).unwrap_err();
@@ -214,12 +221,12 @@ fn what_quinn_has_not_is_refused() {
     let error = Controllers::load(&bundle(&elsewhere, &reno)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "quinn does not ask for PersistentCongestion: this plugin is not only a congestion controller"
+        "quinn has no operation PersistentCongestion: use a plugin that is only a congestion controller"
     );
     assert!(matches!(Controllers::load(b"no bundle"), Err(Error::Bundle(_))));
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// `make test` compiles with assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

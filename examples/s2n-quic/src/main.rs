@@ -1,10 +1,10 @@
-//! An s2n-quic server behind a gateway that runs already. What a server of your own needs is between
-//! the lines marked `eQUIC`; the rest is s2n-quic as its own examples have it.
+//! An s2n-quic server that joins a running gateway. Your own server needs the lines that are marked
+//! `eQUIC`. The rest is written like s2n-quic's own examples.
 //!
 //!     equic gateway run -i eth0 -p 4433 --max-connections 8
 //!     cargo run -p serve-s2n-quic -- 4433 eth0
 //!
-//! It answers every bidirectional stream with what came in on it (ALPN `echo`).
+//! The server echoes every bidirectional stream (ALPN `echo`).
 
 #![forbid(unsafe_code)]
 
@@ -29,10 +29,10 @@ use s2n_quic_core::connection::{InitialId, LocalId};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-// -- eQUIC: who is at the limit is refused before a handshake; a guard goes where its client has proved to be. One packet
-// that seems to come from another address changes `Connection::remote_addr`, and leads to `ActivePathUpdated`: do not
-// count by these. A connection counts at the address of its handshake, and then where a path is validated, until its
-// context is dropped.
+// -- eQUIC: a source at its limit is refused before the handshake. A connection counts at the
+// address of its handshake, and later at the address of each validated path, until its context is
+// dropped. Do not count at `Connection::remote_addr` or on `ActivePathUpdated`: one packet with a
+// forged address changes them.
 struct Quota(Service);
 
 impl Limiter for Quota {
@@ -56,8 +56,9 @@ impl Subscriber for Quota {
 }
 // --
 
-// -- eQUIC Retry: who brings a token was sent a Retry packet by the gateway. s2n-quic takes the original
-// Destination Connection ID from here and the other from the packet, where the gateway has compared it.
+// -- eQUIC Retry: a client that sends a token has received a Retry packet from the gateway.
+// s2n-quic gets the original Destination Connection ID from here. The other ID is in the packet,
+// where the gateway has already compared it.
 struct Tokens(Ledger);
 
 impl Format for Tokens {
@@ -67,7 +68,7 @@ impl Format for Tokens {
         let ring = self.0.key_ring().ok()??;
         let proof = RetryToken::authenticate(&ring, ring.now(), token).ok()?;
         let from = SocketAddr::from(&from.remote_address);
-        // On a socket for both families an IPv4 client has a mapped address.
+        // On a socket for both families, an IPv4 client has an IPv4-mapped address.
         let brought = SocketAddr::new(from.ip().to_canonical(), from.port()) == proof.client;
         brought.then(|| InitialId::try_from_bytes(proof.original.as_bytes()))?
     }
@@ -88,8 +89,8 @@ impl Provider for Tokens {
 }
 // --
 
-// -- eQUIC IDs: every one of the server's, made with the keys that the gateway has at that moment. They are replaced
-// after a day, the longest time that s2n-quic takes: long before their keys are gone.
+// -- eQUIC IDs: every connection ID is made with the gateway's current keys. IDs are replaced after
+// a day, which is the longest lifetime that s2n-quic allows and much shorter than that of the keys.
 struct Ids(ConnectionIds);
 
 impl Generator for Ids {
@@ -117,7 +118,7 @@ async fn main() -> Result<()> {
     let keys = TokenKeys::TakeForIds; // eQUIC Retry
     let gateway = Control::open(Some(&gateway))?.join_checking("s2n-quic", keys)?; // eQUIC Retry
     let service = gateway.service_at(0)?; // eQUIC
-    let ids = gateway.connection_ids(0)?.ok_or("the gateway keeps its keys to itself")?; // eQUIC IDs
+    let ids = gateway.connection_ids(0)?.ok_or("the gateway does not share its keys")?; // eQUIC IDs
 
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])?;
     let tls = rustls::Server::builder()
@@ -140,7 +141,7 @@ async fn main() -> Result<()> {
 }
 
 async fn serve(mut connection: Connection, service: Service) -> Result<()> {
-    // -- eQUIC: the handshake is complete, so the connection counts, until it is closed.
+    // -- eQUIC: the handshake is complete, so the connection counts from here until it is closed.
     let count = |c: &mut (SocketAddr, Option<Guard>)| c.1.insert(service.opened(c.0)).over_limit();
     if connection.query_event_context_mut(count)? {
         connection.close(1u32.into());

@@ -1,5 +1,5 @@
-//! Tests that need more than one packet at a time: CPUs that charge the same bucket concurrently,
-//! and headers outside the frame's linear part.
+//! Tests of concurrency and of buffers: CPUs that charge the same bucket at the same time, and
+//! headers outside of the frame's linear part.
 
 use crate::packets;
 use crate::packets::frame::{DESTINATION_OPTIONS, TPID_8021AD, TPID_8021Q, udp};
@@ -25,16 +25,16 @@ fn initial(number: u32) -> Vec<u8> {
     udp("192.0.2.1:1000", "10.0.0.1:443", payload).build()
 }
 
-/// Returns the program with this configuration, at a clock that stands still.
+/// Loads the program with the script's configuration. Its clock stands still.
 fn loaded(script: &Script) -> Program {
     let mut program = Program::default();
     script.play(&mut program, |_, _, _| {});
-    // Sets the clock.
+    // This run sets the clock.
     program.loaded().run(&[0; 60], START);
     program
 }
 
-/// CPUs that charge one bucket together let exactly its content through.
+/// Several CPUs charge one bucket at the same time. Exactly the bucket's content passes.
 #[test]
 fn a_bucket_is_charged_exactly_by_all_cpus() {
     let name = "a_bucket_is_charged_exactly_by_all_cpus";
@@ -47,7 +47,7 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     let limited =
         |service: &mut Service| service.packets_per_source = Rate::per_second(1_000, BURST);
     let mut program = loaded(&case("one bucket").service(limited));
-    // Creates the source's entry, so that the threads do not compete for that.
+    // Creates the entry of the source, so that the threads do not compete for creating it.
     program.loaded().run(&short(), START);
     let fd = program.loaded().program_fd();
     std::thread::scope(|scope| {
@@ -65,9 +65,9 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     assert_eq!(source.bytes, 100 * all, "of payload");
 }
 
-/// A bucket's word changes constantly while the program runs. Every packet is charged, or refused
-/// and counted, and none hangs. The number of refusals depends on the processor, which may pass the
-/// word on so that no CPU loses eight times in a row.
+/// Another thread changes the word of a bucket all the time. Every packet must be charged, or
+/// refused and counted, and no run may hang. The number of refusals depends on the processor, which
+/// may hand the word over in such a way that no CPU fails eight times in a row.
 #[test]
 fn a_bucket_that_always_changes_loses_no_packet() {
     const PACKETS: u64 = 1_000_000;
@@ -76,7 +76,8 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }
-    // Every packet of the attempt opens it again, because the clock always moves.
+    // Every packet of the attempt opens it again, because the clock moves all the time and a
+    // handshake may take no time.
     let limited = |service: &mut Service| {
         service.new_per_service = Rate::per_second(1_000, 1_000_000);
         service.handshake_ns = 0;
@@ -86,15 +87,16 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     program.loaded().run(&initial(1), START);
     let fd = program.loaded().program_fd();
     let (rates, control) = (program.loaded().mapped_rates(), program.loaded().mapped_control());
-    // SAFETY: aligned, mapped as long as `rates` lives, and accessed only atomically.
+    // SAFETY: the word is aligned, mapped as long as `rates` lives, and accessed only atomically.
     let word = unsafe { AtomicU64::from_ptr((&raw mut (*rates.as_ptr()).new_tat).cast()) };
-    // SAFETY: the same for `control`.
+    // SAFETY: the same holds for `control`.
     let clock = unsafe { AtomicU64::from_ptr(&raw mut (*control.as_ptr()).clock_ns) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             have(&theirs);
-            // Never the same value twice, and so far in the past that the bucket is always full.
+            // The word never has the same value twice. The values are so far in the past that the
+            // bucket is always full.
             for number in 0.. {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -106,7 +108,7 @@ fn a_bucket_that_always_changes_loses_no_packet() {
                 word.fetch_min(number, Ordering::Relaxed);
             }
         });
-        // First, so that any later panic ends the other thread.
+        // This comes first, so that a later panic also ends the other thread.
         let _done = Done(&done);
         have(&ours);
         for _ in 0..RUNS {
@@ -117,7 +119,7 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     let contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
     let report = program.report_contended();
     let count = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
-    // Refused only because of contention.
+    // Packets are refused only because of contention.
     assert_eq!(count(Reason::RateNewService), contended);
     assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, PACKETS + 1);
 }
@@ -132,8 +134,8 @@ fn two_cpus() -> [CpuSet; 2] {
     [(); 2].map(|()| cpus.next().expect("this test needs two CPUs"))
 }
 
-/// Pins the calling thread to this CPU, with the highest priority. Two threads that a busy machine
-/// runs in turns never change a word between two instructions of each other.
+/// Pins the calling thread to this CPU, with the highest priority. If a busy machine ran the two
+/// threads in turns, neither would change the word between two instructions of the other.
 fn have(cpu: &CpuSet) {
     sched_setaffinity(Pid::from_raw(0), cpu).expect("sched_setaffinity(2)");
     // SAFETY: setpriority(2) takes only numbers. On Linux, 0 means the calling thread.
@@ -150,7 +152,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// A driver may leave everything after the Ethernet header outside the linear part.
+/// The headers are outside of the linear part, because a driver may leave everything after the
+/// Ethernet header there.
 #[test]
 fn headers_outside_the_linear_part_are_judged() {
     let name = "headers_outside_the_linear_part_are_judged";
@@ -169,13 +172,13 @@ fn headers_outside_the_linear_part_are_judged() {
         v6("[2001:db8::1]:1000").extension(DESTINATION_OPTIONS, 2, 16).build(),
     ];
     let mut program = loaded(&case("everything denied").deny("0.0.0.0/0").deny("::/0"));
-    // For this program, the linear part may have any size.
+    // The linear part may have any size for this program.
     let fd = program.loaded().program_fd();
     for frame in &frames {
         for bytes in (14..80).chain([100, 150, 1_000]) {
             match test_run(fd.as_fd(), frame, 1, Some(bytes)) {
                 Ok(action) => assert_eq!(action, libbpf_sys::XDP_DROP, "{bytes} bytes"),
-                // BPF_PROG_TEST_RUN can set the linear part's size since Linux 6.18.
+                // BPF_PROG_TEST_RUN can set the size of the linear part since Linux 6.18.
                 Err(error) => {
                     assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");
                     return;

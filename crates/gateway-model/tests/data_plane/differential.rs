@@ -1,7 +1,7 @@
-//! Random configurations and packet sequences: the program and the reference model agree on every
-//! packet, and at the end on counters and source statistics.
+//! Random configurations and packet sequences. The program and the reference model must agree on
+//! every packet, and at the end on counters and source statistics.
 //!
-//! `EQUIC_CASES` is the number of sequences; `EQUIC_SEED` is the seed of the first one.
+//! `EQUIC_CASES` is the number of sequences, and `EQUIC_SEED` is the seed of the first one.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -13,7 +13,7 @@ use equic_gateway_model::Model;
 use std::collections::BTreeSet;
 
 const STEPS: usize = 120;
-/// With at least this many cases, every reason must occur.
+/// Number of cases from which on every reason must occur.
 const ENOUGH_CASES: u64 = 500;
 
 /// Returns the first difference between the model and the program on a script, or `None` if they
@@ -43,7 +43,7 @@ fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Opti
     (model != program).then(|| format!("reports differ\nmodel   {model:#?}\nprogram {program:#?}"))
 }
 
-/// Removes steps while the difference remains.
+/// Removes steps from a script as long as the difference remains.
 fn shrink(mut script: Script, model: &mut Model, program: &mut Program) -> Script {
     let mut chunk = script.steps.len() / 2;
     while chunk > 0 {

@@ -1,11 +1,13 @@
-//! Fuzzed frames on the real program: it never aborts, and never drops frames that are not to a
+//! Fuzzed frames on the real program. It must never abort, and never drop frames that are not for a
 //! service.
 //!
-//! The configuration drops everything it can. So a frame that the reference model's own parser
-//! calls foreign but the program drops is found. This includes frames of several buffers. Mutated
-//! inputs run with many configurations; the results of the seeds in `fuzz/seeds/program` are
-//! checked, too. `EQUIC_CASES` is the number of frames, `EQUIC_SEED` the seed; `EQUIC_INPUT` runs
-//! one input from a file.
+//! One configuration drops everything that it can. So the tests find each frame that the program
+//! drops although the parser of the reference model calls it foreign. This includes frames with
+//! several buffers.
+//!
+//! Mutated inputs run with many configurations. The results of the seeds in `fuzz/seeds/program`
+//! are also checked. `EQUIC_CASES` is the number of frames, and `EQUIC_SEED` is the seed.
+//! `EQUIC_INPUT` runs one input from a file.
 
 use crate::packets;
 use crate::packets::frame::{DESTINATION_OPTIONS, udp};
@@ -22,12 +24,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
-/// Frames of one input. After that many, the tables and reports of both are compared.
+/// Number of frames in one input. After these, the tables and reports of program and model are
+/// compared.
 const FRAMES: u64 = 500;
 /// Number of inputs after which a long run prints its progress.
 const SAY_EVERY: u64 = 500_000;
 
-/// Returns a configuration that denies everything to the service, later fragments included.
+/// Returns a configuration that drops every packet to the service, including later fragments.
 fn hostile() -> Script {
     case("everything denied")
         .service(|service| service.fragments = FragmentPolicy::Drop)
@@ -46,13 +49,14 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     let (mut model, mut program) = (Model::default(), Program::default());
     let (mut foreign, mut dropped) = (0_u64, 0_u64);
     for script in [hostile(), case("nothing denied")] {
-        // Otherwise all deep headers would be dropped, which is not the subject here.
+        // With `drop_deep_headers`, the program would drop all deep headers, which this test does
+        // not examine.
         let script = script.config(|config| config.drop_deep_headers = false);
         script.play(&mut model, |_, _, _| {});
         script.play(&mut program, |_, _, _| {});
         for index in 0..cases(100_000) {
             let frame = random.garbage();
-            // `run` asserts that the action is neither XDP_ABORTED nor an unknown one.
+            // `run` panics if the action is XDP_ABORTED or unknown.
             let seen = program.loaded().run(&frame, START + index);
             let step = Step::Packet(frame.clone());
             let expected = model.step(&step, START + index).expect("a packet has an outcome");
@@ -77,7 +81,7 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     assert!(foreign > 0 && dropped > 0, "{foreign} foreign, {dropped} dropped: one-sided frames");
 }
 
-/// Frames over 4,096 bytes have several buffers. Headers may be in the second one.
+/// Frames of more than 4,096 bytes have several buffers, so headers may be in the second one.
 #[test]
 fn frames_of_several_buffers() {
     if !packets::is_root() {
@@ -116,21 +120,22 @@ fn frames_of_several_buffers() {
 }
 
 fn seeds() -> Vec<(PathBuf, Vec<u8>)> {
-    // A virtual machine has the tests but not the source tree.
+    // The folder is missing in a virtual machine, which has the tests but not the source tree.
     let Ok(folder) = std::fs::read_dir(SEEDS) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Returns the reasons that single frames can have. A batch is not a single frame.
+/// Returns the reasons that a single frame can lead to. Reasons of batches are left out, because a
+/// batch is not a single frame.
 fn frames_lead_to() -> impl Iterator<Item = Reason> {
     Reason::all().filter(|reason| *reason != Reason::Batch)
 }
 
-/// Stores an input on which the two differ, and panics with the command that replays it.
+/// Stores an input on which program and model differ. Panics with the command that replays it.
 fn keep(input: &[u8], how: &str) -> ! {
-    // In the build folder or, in a virtual machine, in the temporary one.
+    // The file goes to the build folder. In a virtual machine, it goes to the temporary folder.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
     let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
@@ -152,7 +157,7 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     let mut generator = Generator::new(seed, &seeds);
     let (mut checker, begun) = (Checker::default(), Instant::now());
     let mut said = 0;
-    // A reason may be missing by accident. Then more frames are run, up to ten times as many.
+    // In some runs, a reason is missing. Then more frames are run, up to ten times as many.
     let wanted = |checker: &Checker| {
         let all = || frames_lead_to().all(|one| checker.met.contains(&one));
         let enough = if cases < 100_000 || all() { cases } else { 10 * cases };
@@ -176,8 +181,8 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     assert!(cases < 100_000 || missing.is_empty(), "never led to {missing:?}");
 }
 
-/// The seeds, each with some configurations, lead to every reason. With `EQUIC_WRITE_SEEDS=1` the
-/// seeds are first written again, from the rows of the tables.
+/// The seeds, each with some configurations, must lead to every reason. With `EQUIC_WRITE_SEEDS=1`,
+/// the test first writes the seeds from the rows of the tables.
 #[test]
 fn seeds_lead_to_the_same_verdicts() {
     if !packets::is_root() {
@@ -204,7 +209,7 @@ fn seeds_lead_to_the_same_verdicts() {
     assert!(missing.is_empty(), "the seeds never lead to {missing:?}");
 }
 
-/// Writes one input for each subject of the tables that has new packets.
+/// Writes one input for each subject of the tables that has packets that no earlier subject has.
 fn write_seeds() {
     std::fs::create_dir_all(SEEDS).expect("the folder can be made");
     for (name, records) in by_subject() {
@@ -213,14 +218,16 @@ fn write_seeds() {
     }
 }
 
-/// Returns the packets of the tables, for each subject those that no earlier one has.
+/// Returns the packets of the tables by subject. A packet that occurs in several subjects is only
+/// in the first.
 fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
     let mut known = BTreeSet::new();
     let subjects = packets::rows::by_subject().into_iter().map(move |(name, rows)| {
         let mut records: Vec<Record> = Vec::new();
         for (step, _) in rows.into_iter().flat_map(|row| row.steps) {
             let Step::Packet(frame) = step else { continue };
-            // What follows the headers is the same everywhere.
+            // The bytes after the headers are the same in all frames, so only the first 120 bytes
+            // are compared.
             if frame.len() < 4_000 && known.insert(frame[..frame.len().min(120)].to_vec()) {
                 records.push(Record { gap: 4, frame });
             }

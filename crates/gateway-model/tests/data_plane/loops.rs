@@ -1,5 +1,5 @@
-//! Answers that arrive at a gateway with the same configuration and keys: it answers none of them.
-//! So two gateways that face each other exchange only one packet for each forged one.
+//! Answers that arrive at a gateway with the same configuration and keys. The gateway must answer
+//! none of them. So two gateways that face each other exchange only one packet for each forged one.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -14,16 +14,16 @@ use std::collections::BTreeMap;
 const STEPS: usize = 120;
 const CASES: u64 = 300;
 
-/// Number of answers by the reason for which they were sent, and number of verdicts on those
-/// answers by reason.
+/// Number of answers for each reason of an answer, and number of verdicts on these answers for each
+/// reason.
 #[derive(Debug, Default)]
 struct Bounced {
     answers: BTreeMap<Reason, usize>,
     ends: BTreeMap<Reason, usize>,
 }
 
-/// Returns an answer with its source address and port also as destination, so that it is judged as
-/// a packet to a service.
+/// Returns an answer whose destination address and port are replaced by its source address and
+/// port. So it is judged as a packet to a service.
 fn to_a_service(answer: &[u8]) -> Vec<u8> {
     let mut frame = answer.to_vec();
     let mut at = 12;
@@ -39,7 +39,7 @@ fn to_a_service(answer: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Runs a script. Every answer comes back at once.
+/// Runs a script. Every answer is sent back to the gateway at once.
 fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut Bounced) {
     subject.reset(&script.config);
     let mut now = packets::script::START;
@@ -48,7 +48,7 @@ fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut 
             now += ns;
         }
         let Some(seen) = subject.step(step, now) else { continue };
-        // A packet without an Ethernet header cannot be answered to a gateway with one.
+        // A packet without an Ethernet header cannot be sent back to a gateway that expects one.
         if matches!(step, Step::Arrival(..)) {
             continue;
         }

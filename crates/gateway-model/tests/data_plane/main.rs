@@ -10,7 +10,7 @@ mod loops;
 mod packets;
 mod tables;
 
-/// Compiled by `make test`, this has assertions and overflow checks.
+/// `make test` compiles with assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

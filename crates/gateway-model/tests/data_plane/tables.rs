@@ -45,7 +45,7 @@ fn program_and_model_count_the_same() {
     }
 }
 
-/// A flood from forged addresses must not evict sources from their table.
+/// A flood from forged addresses must not evict sources from the table of sources.
 #[test]
 fn strangers_make_no_entries() {
     let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(Model::default())];

@@ -1,6 +1,6 @@
-//! Chains of frames: how a sender can split one UDP datagram with VLAN tags, IP options, extension
-//! headers and fragments. They follow a grammar, so that Linux delivers many of them, and are
-//! mutated, so that each rule is sometimes broken.
+//! Chains of frames: the ways in which a sender can split one UDP datagram, with VLAN tags, IP
+//! options, extension headers and fragments. The chains follow a grammar, so that Linux delivers
+//! many of them. Some are mutated, so that each rule is sometimes broken.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -8,14 +8,14 @@ use rand::{Rng, SeedableRng};
 
 use crate::ip;
 
-/// The kind of a chain, for checking that chains of each kind reach a socket.
+/// The kind of a chain. Tests use it to check that chains of each kind reach a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     V4,
     V4Fragments,
     V6,
     V6Fragments,
-    /// The first fragment of IPv6 ends before the ports.
+    /// A fragmented IPv6 packet whose first fragment ends before the ports.
     V6Hidden,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Returns the identification of this chain's fragments. The source address contains the same
-    /// number and network, so one changed byte never makes a frame a fragment of another chain.
-    /// Otherwise two chains would depend on each other, and on whether the gateway drops a frame of
-    /// either.
+    /// number and the network. So changing one byte never makes a frame a fragment of another
+    /// chain. Otherwise, the delivery of one chain would depend on whether the gateway drops a
+    /// frame of another.
     pub(crate) fn identification(&self) -> u32 {
         self.number as u32 ^ (u32::from(self.network) * 0x0101)
     }
@@ -59,7 +59,7 @@ impl Chain {
 }
 
 /// Returns the number of the chain that a payload belongs to. Returns `None` if the number was
-/// mutated, so that the payload does not count for another chain.
+/// mutated, because the payload must not count for another chain.
 pub(crate) fn number_in(payload: &[u8]) -> Option<u32> {
     let word = |at: usize| payload.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
     let (number, check) = (word(1)?, word(5)?);
@@ -99,8 +99,8 @@ impl Generator {
         Chain { kind, frames }
     }
 
-    /// Returns UDP and its payload: a short header, which no QUIC rule refuses, with the chain's
-    /// number.
+    /// Returns a UDP datagram to `port`. Its payload is a short header, which no QUIC rule refuses,
+    /// with the number of the chain.
     fn datagram(&mut self, port: u16) -> Vec<u8> {
         let len = self.pick(&[22, 40, 60, 60, 200, 200, 600, 1300]);
         let mut payload = vec![0x41];
@@ -116,7 +116,8 @@ impl Generator {
         udp
     }
 
-    /// Cuts bytes at multiples of 8, mostly into small parts at the front, where the headers are.
+    /// Cuts bytes into pieces at multiples of 8. Most cuts are near the front, where the headers
+    /// are.
     fn pieces(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut cuts: Vec<usize> = Vec::new();
         for _ in 0..self.rng.random_range(1..=4) {
@@ -127,7 +128,7 @@ impl Generator {
             cuts.push(cut / 8 * 8);
         }
         if self.chance(4) {
-            // No normal sender does this.
+            // This cut is not at a multiple of 8. No normal sender cuts there.
             cuts.push(self.rng.random_range(0..bytes.len()));
         }
         cuts.retain(|cut| (1..bytes.len()).contains(cut));
@@ -170,7 +171,8 @@ impl Generator {
         }
     }
 
-    /// Adds a first piece of the same length for another port, before the others or among them.
+    /// Adds a first piece that has the same length but another port, before the other pieces or
+    /// among them.
     fn decoy(&mut self, pieces: &mut Vec<Piece>, bytes: &[u8], ports_at: usize) {
         let Some(first) = pieces.iter().find(|piece| piece.at == 0).cloned() else { return };
         if !self.chance(10) || first.bytes.len() < ports_at + 4 {
@@ -255,7 +257,8 @@ impl Generator {
         let inner = self.headers(19);
         let mut last = 17;
         if self.chance(2) {
-            // ESP, No Next Header, IPComp, HIP, Shim6, an unassigned one, TCP, IPv6.
+            // These are ESP, No Next Header, IPComp, HIP, Shim6, an unassigned number, TCP and
+            // IPv6.
             last = self.pick(&[50, 59, 108, 139, 140, 253, 6, 41]);
         }
         let (first, mut behind) = ip::linked(&inner, last);
@@ -287,7 +290,7 @@ impl Generator {
     }
 
     fn ipv6_fragment(&mut self, outer: &[(u8, Vec<u8>)], first: u8, piece: &Piece) -> Vec<u8> {
-        // Receivers ignore it in all fragments but the first.
+        // Receivers ignore the Next Header in all fragments except the first.
         let lies = piece.at > 0 && self.chance(30);
         let next = if lies { self.pick(&[0, 6, 17, 44, 58, 59, 60]) } else { first };
         let field = (piece.at as u16 & 0xfff8) | u16::from(piece.more);
@@ -310,7 +313,8 @@ impl Generator {
         self.ethernet(0x86dd, &packet)
     }
 
-    /// VLAN 0 means the interface itself. Linux removes any number of its tags.
+    /// Returns an Ethernet frame, sometimes with VLAN tags. All tags have VLAN ID 0, which means
+    /// the interface itself. Linux removes any number of such tags.
     fn ethernet(&mut self, ethertype: u16, packet: &[u8]) -> Vec<u8> {
         let tags = if self.chance(12) { self.rng.random_range(1..=4) } else { 0 };
         let tags: Vec<u16> =
@@ -320,7 +324,7 @@ impl Generator {
     }
 
     /// Changes a byte near the front, truncates the frame, or extends it. The Ethernet addresses
-    /// stay.
+    /// never change.
     fn mutate(&mut self, frame: &mut Vec<u8>) {
         let near = frame.len().min(110);
         match self.rng.random_range(0..6) {

@@ -1,10 +1,10 @@
-//! Linux as the oracle: chains of frames to a service, all from denied sources, through the real
-//! program on a real interface. None may reach a socket of the service. The same chains from
-//! sources that are not denied show that they can reach it, and those to another port show that the
-//! program affects nothing else.
+//! Linux as the oracle: the tests send chains of frames from denied sources to a service, through
+//! the real program on a real interface. None may reach a socket of the service. The same chains
+//! from sources that are not denied show that they can reach it. Chains to another port show that
+//! the program affects nothing else.
 //!
-//! `EQUIC_CHAINS` is the number of chains from denied sources (10^6 take some minutes),
-//! `EQUIC_SEED` replays a run. Needs root.
+//! `EQUIC_CHAINS` is the number of chains from denied sources (10^6 take some minutes).
+//! `EQUIC_SEED` replays a run. The tests need root.
 
 mod chain;
 #[path = "../../../gateway/tests/support/ci.rs"]
@@ -23,12 +23,14 @@ use rand::Rng;
 
 /// Number of chains that are sent with and without a gateway, for comparison.
 const COMPARED: u64 = 12_000;
-/// The network of each run of the comparison. They differ in four bits, so that a mutated address
-/// of one run does not become an address of another.
+/// The network of each run of the comparison. The values differ in four bits, so that a mutated
+/// address of one run does not become an address of another.
 const SOURCES: [u8; 4] = [0x0f, 0x33, 0x55, 0x96];
-/// Long enough that Linux keeps incomplete datagrams for the whole chain, even on a loaded machine.
+/// Time in seconds for which Linux keeps incomplete datagrams. It is long enough for a whole chain,
+/// even on a loaded machine.
 const REASSEMBLY_SECONDS: u32 = 60;
-/// The long run has so many incomplete chains that Linux must forget them soon.
+/// Time in seconds for which Linux keeps incomplete datagrams in the long run. It is short because
+/// the long run has many incomplete chains.
 const SHORT_REASSEMBLY_SECONDS: u32 = 3;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -42,9 +44,9 @@ fn seed() -> u64 {
     seed
 }
 
-/// Runs a test as root, on its own thread, with which its namespace ends.
+/// Runs a test as root on its own thread. The thread's network namespace ends with the thread.
 fn on_a_thread(test: impl FnOnce() + Send + 'static) {
-    // SAFETY: no arguments, no failure.
+    // SAFETY: geteuid(2) has no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         assert!(!ci::in_ci(), "in CI nothing may be skipped: run as root");
         eprintln!("SKIPPED: this test loads XDP programs and needs root");
@@ -76,7 +78,7 @@ fn hexdump(chain: &Chain) -> String {
     chain.frames.iter().map(line).collect()
 }
 
-/// Chains sent to an interface, and which of them arrived.
+/// Chains that are sent to an interface, and the information which of them arrived.
 struct Run<'a> {
     network: &'a Network,
     seed: u64,
@@ -91,7 +93,7 @@ impl Run<'_> {
         Chain::of(Flow { seed, number, network, port })
     }
 
-    /// Sends chains until a batch is full. Returns the first number that was not sent.
+    /// Sends chains until a batch is full. Returns the number of the first chain that was not sent.
     fn send_some(&self, numbers: &Range<u64>) -> u64 {
         let mut frames = Vec::new();
         let mut next = numbers.start;
@@ -103,7 +105,7 @@ impl Run<'_> {
         next
     }
 
-    /// Sends chains and asserts that none arrives.
+    /// Sends chains, and asserts that none of them arrives.
     fn expect_silence(&self, numbers: Range<u64>, what: &str) {
         let mut rest = numbers;
         while !rest.is_empty() {
@@ -168,7 +170,7 @@ fn shares(run: &Run<'_>, arrived: &[bool]) -> BTreeMap<Kind, (u64, u64)> {
     shares
 }
 
-/// Waits until IPv6 works: the kernel takes a while to detect the carrier.
+/// Waits until IPv6 works, because the kernel takes some time to detect the carrier.
 fn await_ipv6(network: &Network) {
     let run = Run { network, seed: 1, sources: 200, port: OTHER_PORT };
     for number in 0_u64.. {
@@ -206,9 +208,10 @@ fn chains_from_denied_sources_never_reach_a_socket() {
     });
 }
 
-/// Without a gateway, many chains of each kind arrive, so the generator does reach the sockets.
-/// With a gateway that denies all sources, the same chains to another port still arrive. With one
-/// that denies none, so do those to the service, except those that the specification drops.
+/// Sends the same chains under three conditions. Without a gateway, many chains of each kind must
+/// arrive, which proves that the generator reaches the sockets. With a gateway that denies all
+/// sources, the chains to another port must still arrive. With a gateway that denies no source, the
+/// chains to the service must also arrive, except those that the specification drops.
 #[test]
 fn chains_that_nothing_refuses_arrive_as_without_a_gateway() {
     on_a_thread(|| {
@@ -244,8 +247,8 @@ fn chains_that_nothing_refuses_arrive_as_without_a_gateway() {
     });
 }
 
-/// Asserts that a chain arrives if it arrives without a gateway and the specification drops none of
-/// its frames.
+/// Asserts that a chain arrives with a gateway if it arrives without one and the specification
+/// drops none of its frames.
 fn compare(run: &Run<'_>, denies: bool, without: &[bool], with: &[bool]) {
     let mut model = model(denies);
     let mut refused = 0;

@@ -1,4 +1,5 @@
-//! A wire to an interface, and the sockets behind it, in this thread's own network namespace.
+//! A wire to an interface, and the sockets behind that interface, in this thread's own network
+//! namespace.
 
 use std::fs;
 use std::io;
@@ -14,9 +15,9 @@ pub(crate) const OTHER_PORT: u16 = 4434;
 const MARKER_PORT: u16 = 4435;
 /// The interface with the gateway.
 pub(crate) const INTERFACE: &str = "veth0";
-/// Most frames in transit, far fewer than any queue on the way can hold.
+/// Maximum number of frames in transit. Every queue on the way can hold far more.
 const BATCH: usize = 32;
-/// Far more than anything here takes.
+/// Time limit for waiting. It is far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Network {
@@ -38,7 +39,7 @@ fn bind(at: &str, port: u16) -> UdpSocket {
     socket.set_nonblocking(true).expect("a flag");
     let on: libc::c_int = 1;
     let set = |level, option| {
-        // SAFETY: the option's value lives through the call.
+        // SAFETY: the option's value lives until the call returns.
         let set = unsafe {
             let value = (&raw const on).cast();
             libc::setsockopt(socket.as_raw_fd(), level, option, value, size_of_val(&on) as u32)
@@ -46,17 +47,17 @@ fn bind(at: &str, port: u16) -> UdpSocket {
         assert_eq!(set, 0, "setsockopt: {}", io::Error::last_os_error());
     };
     if at.starts_with('[') {
-        // UDP_NO_CHECK6_RX: accept datagrams without a checksum.
+        // 102 is UDP_NO_CHECK6_RX, which accepts datagrams without a checksum.
         set(libc::IPPROTO_UDP, 102);
     }
     socket
 }
 
 impl Network {
-    /// Creates it in a new namespace, which ends with this thread. Linux keeps incomplete datagrams
-    /// for `seconds`.
+    /// Creates the network in a new namespace, which ends with this thread. Linux keeps incomplete
+    /// datagrams for `seconds`.
     pub(crate) fn new(seconds: u32) -> Network {
-        // SAFETY: moves only this thread into a new namespace.
+        // SAFETY: the call moves only this thread into a new namespace.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
         for (name, value) in [
@@ -77,7 +78,7 @@ impl Network {
         ip("addr add fd00::1/64 dev veth0 nodad");
         ip("link set veth0 up");
         ip("link set veth1 up");
-        // SAFETY: the only pointer is a C string; this function owns the descriptor.
+        // SAFETY: the only pointer is to a C string, and this function owns the descriptor.
         let (wire, wire_index) = unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             assert!(fd >= 0, "socket: {}", io::Error::last_os_error());
@@ -100,7 +101,7 @@ impl Network {
             self.put(&[marker()]);
             let mut wanted =
                 libc::pollfd { fd: self.marker.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid pollfd.
+            // SAFETY: the pointer is to one valid pollfd.
             let ready = unsafe { libc::poll(&raw mut wanted, 1, PATIENCE.as_millis() as i32) };
             assert_eq!(ready, 1, "timed out waiting for the packet behind a batch");
             let _ = self.marker.recv(&mut [0; 64]);
@@ -127,7 +128,7 @@ impl Network {
         let mut messages: Vec<libc::mmsghdr> = parts
             .iter_mut()
             .map(|part| {
-                // SAFETY: all zeros is a message without a control part.
+                // SAFETY: all zeros is a valid message without a control part.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_name = (&raw mut to).cast();
                 message.msg_hdr.msg_namelen = size_of_val(&to) as u32;
@@ -139,7 +140,8 @@ impl Network {
         let mut sent = 0;
         while sent < messages.len() {
             let rest = &mut messages[sent..];
-            // SAFETY: the messages, what they point to and the address live through the call.
+            // SAFETY: the messages, the memory that they point to, and the address live until the
+            // call returns.
             let done = unsafe {
                 libc::sendmmsg(self.wire.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0)
             };
@@ -170,7 +172,8 @@ fn received(sockets: &[UdpSocket]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns a packet to a separate port, which is sent after the frames.
+/// Returns a packet to a separate port. It is sent after the frames, and shows that all of them
+/// were processed.
 fn marker() -> Vec<u8> {
     let flow = crate::chain::Flow { seed: 0, number: 0, network: 250, port: MARKER_PORT };
     let packet = ip::ipv4(&flow, 17, 0, false, 0, &ip::udp(MARKER_PORT, b"behind them"));

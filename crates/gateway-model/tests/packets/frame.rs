@@ -15,8 +15,8 @@ pub(crate) const AUTHENTICATION: u8 = 51;
 pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 pub(crate) const MOBILITY: u8 = 135;
 
-/// An IPv6 extension header: its number, and its Header Extension Length field (the Fragment header
-/// has none).
+/// An IPv6 extension header: its number, and its Header Extension Length field. The Fragment header
+/// has no such field.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
     Plain { number: u8, length_field: u8 },
@@ -30,7 +30,7 @@ struct FragmentFields {
     more: bool,
 }
 
-/// Builder of a frame. The addresses select IPv4 or IPv6.
+/// Builds a frame. The addresses select IPv4 or IPv6.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub src: SocketAddr,
@@ -93,25 +93,25 @@ impl Packet {
         self
     }
 
-    /// Adds an inner VLAN tag.
+    /// Adds a VLAN tag inside the existing ones.
     pub(crate) fn vlan(mut self, tpid: u16) -> Self {
         self.vlans.push(tpid);
         self
     }
 
-    /// Forces the last ethertype.
+    /// Sets the last ethertype, whatever the packet is.
     pub(crate) fn ethertype(mut self, ethertype: u16) -> Self {
         self.ethertype = Some(ethertype);
         self
     }
 
-    /// Forces the IP version field.
+    /// Sets the IP version field, whatever the packet is.
     pub(crate) fn version(mut self, version: u8) -> Self {
         self.version = Some(version);
         self
     }
 
-    /// Forces the IPv4 header length field.
+    /// Sets the IPv4 header length field, whatever the real length is.
     pub(crate) fn header_words(mut self, words: u8) -> Self {
         self.header_words = Some(words);
         self
@@ -123,7 +123,7 @@ impl Packet {
         self
     }
 
-    /// Sets IPv4 Protocol, or the last Next Header.
+    /// Sets the IPv4 Protocol field, or the Next Header field of the last IPv6 header.
     pub(crate) fn protocol(mut self, protocol: u8) -> Self {
         self.protocol = protocol;
         self
@@ -136,8 +136,8 @@ impl Packet {
         self
     }
 
-    /// Makes it a fragment: sets the IPv4 fields, or adds an IPv6 Fragment header here. With an
-    /// offset, the payload has no UDP header.
+    /// Makes the packet a fragment: sets the IPv4 fields, or adds an IPv6 Fragment header after the
+    /// existing headers. If the offset is not 0, the payload has no UDP header.
     pub(crate) fn fragment(mut self, identification: u32, offset_units: u16, more: bool) -> Self {
         if self.src.is_ipv4() {
             let identification = identification as u16;
@@ -150,19 +150,19 @@ impl Packet {
         self
     }
 
-    /// Forces the UDP length field.
+    /// Sets the UDP length field, whatever the real length is.
     pub(crate) fn udp_len(mut self, len: u16) -> Self {
         self.udp_len = Some(len);
         self
     }
 
-    /// Forces IPv4 Total Length or IPv6 Payload Length.
+    /// Sets IPv4 Total Length or IPv6 Payload Length, whatever the real length is.
     pub(crate) fn ip_len(mut self, len: u16) -> Self {
         self.ip_len = Some(len);
         self
     }
 
-    /// Adds `n` bytes after the packet.
+    /// Adds `n` bytes of padding after the packet.
     pub(crate) fn padding(mut self, n: usize) -> Self {
         self.padding = n;
         self
@@ -203,8 +203,8 @@ impl Packet {
             _ => panic!("source and destination of two families"),
         }
         frame.extend(body);
-        // A short header's first byte, so that padding that is parsed by mistake passes as a
-        // packet.
+        // 0x55 is a valid first byte of a short header. So padding that is parsed by mistake passes
+        // as a packet.
         frame.extend(std::iter::repeat_n(0x55, self.padding));
         frame.truncate(self.cut.unwrap_or(usize::MAX));
         frame

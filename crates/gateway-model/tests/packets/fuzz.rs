@@ -1,9 +1,11 @@
-//! Fuzzes the real program. An input is a sequence of bytes; its frames go to the program and to
-//! the reference model. The two must agree on every frame, and on the counters at the end.
+//! Fuzzes the real program. An input is a sequence of bytes that encodes frames. The program and
+//! the reference model get the same frames. They must agree on every frame, and on the counters at
+//! the end.
 //!
-//! The fuzz target `program` and the tests in `fuzzed.rs` share this. An input has one byte that
-//! selects a configuration, and then records: one byte for the time that passes, two for the length
-//! (little-endian), and a frame. Inputs that found a bug are kept in `fuzz/seeds/program`.
+//! The fuzz target `program` and the tests in `fuzzed.rs` share this module. An input has one byte
+//! that selects a configuration, followed by records. A record has one byte for the time that
+//! passes, two bytes for the length (little-endian), and a frame. Inputs that found a bug are kept
+//! in `fuzz/seeds/program`.
 
 use super::program::Program;
 use super::random::Random;
@@ -13,17 +15,17 @@ use equic_gateway::reason::Reason;
 use equic_gateway_model::{AclAction, FragmentPolicy, Model, QuotaPolicy, Rate};
 use std::collections::BTreeSet;
 
-/// BPF_PROG_TEST_RUN needs an Ethernet header.
+/// Shortest frame in bytes: BPF_PROG_TEST_RUN needs an Ethernet header.
 const SHORTEST: usize = 14;
-/// Large enough for several buffers, but accepted by every kernel.
+/// Longest frame in bytes. It has several buffers, and every kernel accepts it.
 const LONGEST: usize = 9_216;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Time before a frame, by the low bits of the first byte of its record.
+/// Time before a frame, selected by the low bits of the first byte of its record.
 const GAPS: [u64; 8] =
     [0, 0, 0, 1, MILLISECOND, 250 * MILLISECOND, 1_000 * MILLISECOND, 11_000 * MILLISECOND];
 
-/// One frame of an input, and the byte for the time that passes before it.
+/// One frame of an input, and the byte that encodes the time before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub gap: u8,
@@ -63,7 +65,7 @@ const NAMED: u8 = 12;
 /// Returns the configuration with this number.
 fn script(config: u8) -> Script {
     match config {
-        // Shows frames that the model calls foreign but the program drops.
+        // Finds frames that the program drops although the model calls them foreign.
         0 => case("everything denied")
             .service(|service| service.fragments = FragmentPolicy::Drop)
             .list(AclAction::Deny, "0.0.0.0/0", 0)
@@ -89,7 +91,8 @@ fn script(config: u8) -> Script {
         7 => case("servers that are dead")
             .service(|service| service.stateless_reset = true)
             .all_dead(),
-        // Limits that others would hide: if several are set, few frames get that far.
+        // Each of these configurations sets one limit. If several were set, few frames would reach
+        // the later ones.
         8 => case("few new connections in all").service(|service| {
             service.new_per_service = Rate::per_second(1, 2);
         }),
@@ -110,14 +113,14 @@ fn script(config: u8) -> Script {
     }
 }
 
-/// Runs inputs on the model and the program, and keeps both loaded.
+/// Runs inputs on the model and the program. Both stay loaded.
 #[derive(Default)]
 pub(crate) struct Checker {
     model: Model,
     program: Program,
     /// Number of frames so far.
     pub frames: u64,
-    /// Number of frames that were to no service.
+    /// Number of frames that were not for a service.
     pub foreign: u64,
     /// Reasons seen so far.
     pub met: BTreeSet<Reason>,
@@ -133,7 +136,7 @@ impl Checker {
         let mut now = START;
         for (index, record) in records.into_iter().enumerate() {
             now += GAPS[usize::from(record.gap) % GAPS.len()];
-            // `run` panics if the action is XDP_ABORTED or an unknown one.
+            // `run` panics if the action is XDP_ABORTED or unknown.
             let seen = self.program.loaded().run(&record.frame, now);
             let step = Step::Packet(record.frame);
             let expected = self.model.step(&step, now).expect("a packet has an outcome");
@@ -158,7 +161,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Removes frames while the two still differ.
+    /// Removes frames from an input as long as program and model differ.
     pub(crate) fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
         let (config, mut records) = decode(input);
         let mut chunk = records.len() / 2;
@@ -179,7 +182,7 @@ impl Checker {
     }
 }
 
-/// Generates inputs: frames from the grammar of `random`, and mutated ones from seeds.
+/// Generates inputs: frames from the grammar of `random`, and mutated frames from seeds.
 pub(crate) struct Generator {
     random: Random,
     seeds: Vec<Record>,
@@ -193,7 +196,7 @@ impl Generator {
 
     /// Returns an input with this many frames.
     pub(crate) fn input(&mut self, frames: u64) -> Vec<u8> {
-        // The named configurations are as frequent as all others together.
+        // The named configurations are together as frequent as all others.
         let config = match self.random.byte() {
             named @ 0..128 => named % NAMED,
             seed => seed,
@@ -215,7 +218,7 @@ impl Generator {
             (2..6, _) => self.random.frame(),
             _ => self.random.garbage(),
         };
-        // Sometimes the headers, or what follows them, are in a second buffer.
+        // Sometimes the headers, or the bytes after them, are in a second buffer.
         if self.random.byte() < 4 {
             let longer = frame.len() + 4_096 + usize::from(self.random.byte());
             frame.resize(longer.min(LONGEST), self.random.byte());

@@ -5,7 +5,7 @@
 //! `program::Program`, the real XDP program under BPF_PROG_TEST_RUN. `random` generates scripts
 //! from a seed, `fuzz` generates inputs of bytes, `rows` has the tables. Start with `script`.
 
-// Every test binary compiles this module, and none uses all of it.
+// Every test program compiles this module, but none uses all of it.
 #![allow(dead_code)]
 
 #[path = "../../../gateway/tests/support/ci.rs"]
@@ -19,7 +19,8 @@ pub(crate) mod rows;
 pub(crate) mod script;
 pub(crate) mod subject;
 
-/// Prints why the calling test cannot run, or panics in CI, where no test may be skipped.
+/// Prints the reason why the calling test cannot run. In CI, where no test may be skipped, panics
+/// with it.
 pub(crate) fn skip(test: &str, why: &str) {
     let message = format!("SKIPPED {test}: {why}");
     assert!(!ci::in_ci(), "{message} (CI is set: nothing may be skipped)");
@@ -28,6 +29,6 @@ pub(crate) fn skip(test: &str, why: &str) {
 
 /// Returns true if the test can load XDP programs.
 pub(crate) fn is_root() -> bool {
-    // SAFETY: no arguments, no failure.
+    // SAFETY: geteuid(2) has no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -19,12 +19,13 @@ const XDP_ABORTED: u32 = 0;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// Larger than any frame of the tests.
+/// Size of the output buffer in bytes, larger than any frame of the tests.
 const LONGEST: usize = 70_000;
-/// Few, so that sources share buckets and have to use their second one.
+/// Number of buckets of a ledger. It is small, so that sources share buckets and some must use
+/// their second one.
 const LEDGER_BUCKETS: u32 = 8;
 pub(crate) const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
-/// Number of services in the tests. The counters of the others stay zero.
+/// Number of services in the tests. The counters of other services must stay zero.
 pub(crate) const SERVICES: usize = 4;
 
 /// Settings that are fixed when the program is loaded.
@@ -59,8 +60,8 @@ pub(crate) struct Loaded {
     out: Vec<u8>,
 }
 
-/// A section of the program's global data, mapped into this process. A lookup and an update per
-/// packet would cost more than the packet.
+/// A section of the program's global data, mapped into this process. A look-up and an update
+/// through system calls would take longer than a packet.
 pub(crate) struct Mapped<T> {
     at: *mut T,
 }
@@ -68,7 +69,7 @@ pub(crate) struct Mapped<T> {
 impl<T: abi::Pod> Mapped<T> {
     fn of(section: &MapHandle) -> Mapped<T> {
         let (fd, access) = (section.as_fd().as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a new mapping at an address that the kernel chooses affects nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), size_of::<T>(), access, libc::MAP_SHARED, fd, 0)
         };
@@ -82,27 +83,28 @@ impl<T: abi::Pod> Mapped<T> {
     }
 
     fn read(&self) -> T {
-        // SAFETY: mapped as long as this lives; every bit pattern is valid for a Pod type.
+        // SAFETY: the memory is mapped as long as this value lives, and every bit pattern is valid
+        // for a Pod type.
         unsafe { self.at.read_volatile() }
     }
 
     fn write(&self, value: T) {
-        // SAFETY: as in `read`.
+        // SAFETY: the same holds as for `read`.
         unsafe { self.at.write_volatile(value) };
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `of` with this size, and nothing borrows from it.
+        // SAFETY: `of` created the mapping with this size, and nothing borrows from it.
         unsafe { libc::munmap(self.at.cast(), size_of::<T>()) };
     }
 }
 
-// SAFETY: this value owns the mapping, which is valid in any thread.
+// SAFETY: this value owns the mapping, which is valid in every thread.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
-/// The program as a subject of scripts. It is loaded once for every `Load`.
+/// Runs scripts on the program, which is loaded once for every `Load`.
 #[derive(Default)]
 pub(crate) struct Program {
     loaded: HashMap<Load, Loaded>,
@@ -116,16 +118,16 @@ impl Program {
     }
 }
 
-/// Returns a value's bytes, in the form of the kernel.
+/// Returns the bytes of a value, in the form that the kernel expects.
 fn bytes_of<T: abi::Pod>(value: &T) -> &[u8] {
-    // SAFETY: Pod: `repr(C)` and without padding; the slice lives as long as the value.
+    // SAFETY: a Pod type is `repr(C)` without padding, and the slice lives as long as the value.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Returns the value for the kernel's bytes.
+/// Returns the value that the kernel's bytes encode.
 fn from_bytes<T: abi::Pod>(bytes: &[u8]) -> T {
     assert!(bytes.len() >= size_of::<T>(), "{} bytes are too few", bytes.len());
-    // SAFETY: long enough, and every bit pattern is valid for a Pod type.
+    // SAFETY: the bytes are long enough, and every bit pattern is valid for a Pod type.
     unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
 
@@ -139,7 +141,7 @@ fn v6_mask(prefix_len: u8) -> u128 {
 
 impl Loaded {
     fn new(options: &Load) -> Loaded {
-        // libbpf's message callback is global. Loading one at a time keeps the output readable.
+        // libbpf's message callback is global. With one load at a time, the output stays readable.
         static LOADING: Mutex<()> = Mutex::new(());
         let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = ObjectBuilder::default()
@@ -219,7 +221,7 @@ impl Loaded {
         program.as_fd().try_clone_to_owned().expect("a descriptor more")
     }
 
-    /// Maps the control data, to which `run` writes the clock.
+    /// Maps the control data, where `run` sets the clock.
     pub(crate) fn mapped_control(&self) -> Mapped<abi::equic_control> {
         Mapped::of(self.data("control"))
     }
@@ -278,7 +280,7 @@ impl Loaded {
         self.write_listeners(&config.listeners);
     }
 
-    /// Wildcards go into the table of ports, all others into the map of listeners.
+    /// Writes wildcards into the table of ports, and all other listeners into the map of listeners.
     fn write_listeners(&self, listeners: &[(Listener, usize)]) {
         let mut table = vec![0; size_of::<abi::equic_ports>()];
         for (listener, number) in listeners {
@@ -311,8 +313,8 @@ impl Loaded {
         self.write_overrides(services);
     }
 
-    /// Writes limits by prefix: one element each, from index 1, and an entry in the trie of its
-    /// family.
+    /// Writes the limits by prefix. Each override takes one element of the array, from index 1, and
+    /// one entry in the trie of its family.
     fn write_overrides(&self, services: &[Service]) {
         self.clear("overrides4");
         self.clear("overrides6");
@@ -374,7 +376,7 @@ impl Loaded {
         self.counter(abi::EQUIC_TALLY_BASE + tally).packets
     }
 
-    /// Sets how the next packet arrives.
+    /// Sets the form in which the next packet arrives.
     fn set_arrival(&self, arrival: Arrival) {
         let mut explain = self.shared_explain.read();
         explain.interface = 0;
@@ -437,7 +439,7 @@ impl Loaded {
             self.map(name).update(&key, bytes_of(&entry), MapFlags::ANY).unwrap();
             self.control.acl_used |= if addr.is_ipv4() { 1 } else { 2 };
         } else {
-            // The entry may not exist, as in the model.
+            // The entry may not exist, so a failure is ignored, as in the model.
             let _ = self.map(name).delete(&key);
         }
     }
@@ -480,10 +482,10 @@ impl Loaded {
         ledger.update(&[0; 4], bytes_of(&header), MapFlags::ANY).unwrap();
     }
 
-    /// Writes the count of a source at its position (policy.md section 6).
+    /// Writes the connection count of a source into its slot of a ledger (policy.md section 6).
     fn write_count(&self, number: usize, source: &SourceKey, count: u32) {
         let (tag, mut buckets) = place(source);
-        // Either bucket is allowed, so some sources use their second one.
+        // A source may be in either of its buckets, so some sources use their second one.
         if tag & 2 != 0 {
             buckets.reverse();
         }
@@ -513,7 +515,7 @@ impl Loaded {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
-        // `opened` does not belong to the slot, so it stays.
+        // `opened` does not belong to the source in the slot, so it stays.
         let opened = value.slot[index].opened;
         (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
@@ -524,7 +526,7 @@ impl Loaded {
         write(bucket, &value);
     }
 
-    /// Adds opened connections of a source at its position (policy.md section 7).
+    /// Adds to the number of opened connections in the cell of a source (policy.md section 7).
     fn write_opened(&self, number: usize, source: &SourceKey, more: u32) {
         let (bucket, cell) = cell_of(source);
         let (ledger, key) = (&self.ledgers[number], (bucket + 1).to_ne_bytes());
@@ -535,9 +537,9 @@ impl Loaded {
         ledger.update(&key, bytes_of(&value), MapFlags::ANY).unwrap();
     }
 
-    /// If the first slot of its buckets is free, stores there sources that differ from this one
-    /// only in the group or the address, and have many connections. They have a possible tag, so
-    /// the program must compare everything.
+    /// Stores other sources in the first slots of this source's buckets, if these slots are free.
+    /// They have the same tag and many connections, and differ from this source only in the group
+    /// or the address. So the program must compare all of the key.
     fn plant_twins(
         &self,
         source: &SourceKey,
@@ -561,13 +563,13 @@ impl Loaded {
     }
 }
 
-/// Returns the address cut to its prefix.
+/// Returns the source that an address belongs to, which is its prefix.
 fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
     let of_v4 = !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len));
     let mask = match addr {
         IpAddr::V4(_) => of_v4,
         IpAddr::V6(addr) => match addr.to_bits() {
-            // 64:ff9b::/96; 64:ff9b:1::/48; fe80::/64.
+            // The prefixes are 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64.
             bits if bits >> 32 == 0x0064_ff9b << 64 => of_v4,
             bits if bits >> 80 == 0x0064_ff9b_0001 || bits >> 64 == 0xfe80 << 48 => u128::MAX,
             _ => v6_mask(load.v6_prefix_len),
@@ -593,7 +595,7 @@ fn hash_of(source: &SourceKey) -> u64 {
     mix(inner ^ word(8))
 }
 
-/// Returns tag and buckets of a source (policy.md section 6).
+/// Returns the tag and the buckets of a source (policy.md section 6).
 fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     let hash = hash_of(source);
     let tag = (hash >> 32) as u32 | 1;
@@ -603,7 +605,8 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     (tag, [first, if second == first { first ^ 1 } else { second }])
 }
 
-/// Returns the first bucket of a source, and its cell there (policy.md section 7).
+/// Returns the first bucket of a source, and the index of its cell in that bucket (policy.md
+/// section 7).
 fn cell_of(source: &SourceKey) -> (u32, usize) {
     let (tag, [first, _]) = place(source);
     (first, (tag >> 1 & 7) as usize)
@@ -641,7 +644,8 @@ fn rate_abi(rate: Rate) -> abi::equic_rate {
     abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
 }
 
-/// Returns the limits of an override. Fields that the program ignores are left out.
+/// Returns the limits of an override in the form of the program. Fields that the program ignores
+/// are left out.
 fn override_abi(service: u32, own: &Override) -> abi::equic_override {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let rate = |rate: Option<Rate>| rate_abi(rate.unwrap_or(Rate::OFF));
@@ -660,7 +664,7 @@ fn override_abi(service: u32, own: &Override) -> abi::equic_override {
     }
 }
 
-/// In the order of the levels in `abi.h`.
+/// Returns the rates in the order of the levels in `abi.h`.
 fn prefix_rates(service: &Service) -> [Rate; 6] {
     let rates = &service.new_per_prefix;
     [rates.v4_32, rates.v4_24, rates.v6_64, rates.v6_56, rates.v6_48, rates.v6_32]
@@ -799,7 +803,7 @@ impl Subject for Program {
 }
 
 impl Program {
-    /// Returns the report of a program that several CPUs may have run at once.
+    /// Returns the report of a program that several CPUs may have run at the same time.
     pub(crate) fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
@@ -839,8 +843,8 @@ impl Program {
     }
 }
 
-/// Runs a program on a frame `repeat` times, with `linear` bytes of it in its linear part (`None`:
-/// the kernel's choice). Returns the last action.
+/// Runs the program `repeat` times on a frame. `linear` bytes of the frame are in its linear part;
+/// `None` leaves the choice to the kernel. Returns the last action.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -859,7 +863,7 @@ pub(crate) fn test_run(
         options.ctx_in = (&raw const context).cast();
         options.ctx_size_in = size_of_val(&context) as u32;
     }
-    // SAFETY: frame and context live through the call, and the options give their sizes.
+    // SAFETY: frame and context live until the call returns, and the options contain their sizes.
     let failed =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if failed == 0 { Ok(options.retval) } else { Err(std::io::Error::from_raw_os_error(-failed)) }

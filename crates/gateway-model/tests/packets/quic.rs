@@ -1,4 +1,5 @@
-//! Builds QUIC packets as seen from outside: nothing is encrypted, and the bodies are zeros.
+//! Builds QUIC packets as an observer sees them. Nothing is encrypted, and the protected parts are
+//! zeros.
 
 pub(crate) const V1: u32 = 1;
 pub(crate) const V2: u32 = 0x6b33_43cf;
@@ -12,7 +13,7 @@ pub(crate) enum Kind {
     Retry,
 }
 
-/// Builder of a long-header packet.
+/// Builds a packet with a long header.
 #[derive(Clone, Debug)]
 pub(crate) struct Long {
     pub kind: Kind,
@@ -112,7 +113,7 @@ impl Long {
         self
     }
 
-    /// Sets constant IDs of these lengths.
+    /// Sets constant connection IDs of these lengths.
     pub(crate) fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
         self.dcid = vec![0xcd; dcid];
         self.scid = vec![0xcc; scid];
@@ -130,28 +131,29 @@ impl Long {
         self
     }
 
-    /// Forces the Token Length field.
+    /// Sets the Token Length field, whatever the real length is.
     pub(crate) fn token_len(mut self, len: u64) -> Self {
         self.token_len = Some(len);
         self
     }
 
-    /// Forces the Length field.
+    /// Sets the Length field, whatever the real length is.
     pub(crate) fn length(mut self, length: u64) -> Self {
         self.length = Some(length);
         self
     }
 
-    /// Sets the length of packet number and protected payload.
+    /// Sets the number of bytes of packet number and protected payload.
     pub(crate) fn body(mut self, len: usize) -> Self {
         self.body = len;
         self
     }
 
-    /// Chooses the body so that the packet has `len` bytes, if its header is not longer.
+    /// Chooses the length of the body so that the packet has `len` bytes, unless its header is
+    /// already longer.
     pub(crate) fn fill(mut self, len: usize) -> Self {
         self.body = 0;
-        // The Length field grows with the body, so the result is corrected.
+        // The Length field grows with the body, so the length of the body is corrected.
         for _ in 0..3 {
             let now = self.build().len();
             self.body = (self.body + len).saturating_sub(now);

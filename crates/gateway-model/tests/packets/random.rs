@@ -1,7 +1,7 @@
-//! Random scripts from a seed, by a grammar of packets and by mutation.
+//! Random scripts from a seed, made with a grammar of packets and with mutation.
 //!
-//! All values come from small pools, so that packets interact: the same sources, ports, connection
-//! IDs and fragment identifications, and lengths at the limits of the rules.
+//! All values come from small pools, so that packets interact. They have the same sources, ports,
+//! connection IDs and fragment identifications, and lengths at the limits of the rules.
 
 use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// A reserved version that the gateway may derive from some of the connection IDs.
+/// A reserved version, which the gateway may itself derive from some of the connection IDs.
 const RESERVED: u32 = 0xdada_dada;
 
 const SOURCES: [&str; 24] = [
@@ -62,12 +62,12 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// Load settings, each of which needs its own program: v4 and v6 prefix lengths, whether deep
-/// headers are dropped, and whether packets arrive on the loopback interface.
+/// Load settings. Each needs a program of its own. The values are the IPv4 and IPv6 prefix lengths,
+/// whether deep headers are dropped, and whether packets arrive on the loopback interface.
 const LOADS: [(u8, u8, bool, bool); 3] =
     [(32, 64, false, false), (24, 128, true, true), (31, 48, false, false)];
 
-/// Returns the seed from EQUIC_SEED, or a new one. Prints it.
+/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -77,7 +77,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns the number of cases from EQUIC_CASES.
+/// Returns the number of cases from EQUIC_CASES, or `default`.
 pub(crate) fn cases(default: u64) -> u64 {
     std::env::var("EQUIC_CASES")
         .map_or(default, |cases| cases.parse().expect("EQUIC_CASES is a number"))
@@ -220,7 +220,7 @@ impl Random {
         all
     }
 
-    /// Returns rates by prefix: none for most services, several for the others.
+    /// Returns rates by prefix. Most services have none, and the others have several.
     fn prefix_rates(&mut self) -> PrefixRates {
         let percent = self.pick(&[0, 0, 60]);
         PrefixRates {
@@ -233,14 +233,15 @@ impl Random {
         }
     }
 
-    /// Returns a rate with a burst from this range in `percent` of cases, otherwise no limit.
+    /// In `percent` of the cases, returns a rate with a burst from this range. Otherwise, returns
+    /// no limit.
     fn rate(&mut self, percent: u32, burst: std::ops::Range<u64>) -> Rate {
         if !self.chance(percent) {
             return Rate::OFF;
         }
         let per_second = self.pick(&[1, 7, 10, 1_000, 123_457, 1_000_000_007]);
         let rate = Rate::per_second(per_second, self.rng.random_range(burst));
-        // Some rates are per hour, not per second.
+        // Some rates are per hour instead of per second.
         let slower = if self.chance(10) { 3_600 } else { 1 };
         Rate { cost_ns: rate.cost_ns * slower, burst_ns: rate.burst_ns * slower }
     }
@@ -288,7 +289,7 @@ impl Random {
         }
     }
 
-    /// All, some or none of the host's addresses become known.
+    /// Returns a step in which all, some or none of the host's addresses become known.
     fn own(&mut self) -> Step {
         if self.chance(30) {
             return Step::Own(None);
@@ -308,7 +309,8 @@ impl Random {
         Step::Own(Some(own))
     }
 
-    /// All servers leave, or one joins or leaves.
+    /// Returns a step in which all servers of a slot are known to be dead, or in which a server
+    /// takes or leaves its slot.
     fn place(&mut self) -> Step {
         match self.rng.random_range(0..3) {
             0 => Step::Dead {
@@ -343,7 +345,7 @@ impl Random {
     }
 
     fn source(&mut self) -> IpAddr {
-        // The first ones are more frequent.
+        // The first sources occur more often than the others.
         let index = self.rng.random_range(0..SOURCES.len()).min(self.rng.random_range(0..25));
         SOURCES[index].parse().unwrap()
     }
@@ -374,7 +376,7 @@ impl Random {
         Step::Arrival(frame, Arrival { no_ethernet: false, segment })
     }
 
-    /// Returns a frame, in most cases one to a service.
+    /// Returns a frame. Most frames are for a service.
     pub(crate) fn frame(&mut self) -> Vec<u8> {
         let mut frame = self.packet().build();
         if self.chance(8) {
@@ -383,7 +385,7 @@ impl Random {
         frame
     }
 
-    /// Returns a frame of random bytes, or one that was changed in a few positions.
+    /// Returns a frame of random bytes, or a frame with a few changed bytes.
     pub(crate) fn garbage(&mut self) -> Vec<u8> {
         if self.chance(25) {
             let len = self.rng.random_range(14..200);
@@ -439,7 +441,7 @@ impl Random {
         let group = if source.is_ipv4() { "239.0.0.1" } else { "ff05::1" };
         let server = if self.chance(3) { group.parse().unwrap() } else { self.pick(&servers) };
         let to = SocketAddr::new(server, self.pick(&[443, 443, 443, 443, 8443, 53]));
-        // Some tokens belong to another client.
+        // Some tokens are made for another client.
         self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();
         let mut packet = udp_between(from, to, payload);
@@ -607,8 +609,8 @@ impl Random {
         packet
     }
 
-    /// Adds a token: random bytes, or one made with the ring, which is valid for some time and some
-    /// packets.
+    /// Adds a token: random bytes, or one that the ring made. The latter is valid only for some
+    /// time and for some packets.
     fn token(&mut self, packet: Long) -> Long {
         if self.chance(25) {
             return packet.token(self.pick(&[1, 16, 63, 64, 80, 200]));
@@ -626,8 +628,8 @@ impl Random {
         packet.with_token(&token)
     }
 
-    /// Returns an ID that a server made: with the ring, with another key of its rotation, or in
-    /// another rotation. Some are changed afterwards.
+    /// Returns a connection ID as a server makes it: with the ring, with another key of the ring's
+    /// rotation, or in another rotation. Some IDs are changed afterwards.
     fn made_id(&mut self) -> Vec<u8> {
         let another = |epoch| {
             let epoch = Epoch::new(epoch).expect("a number under 7");

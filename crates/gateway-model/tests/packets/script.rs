@@ -1,4 +1,4 @@
-//! A configuration and steps.
+//! A script: a configuration and steps.
 
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
@@ -18,7 +18,7 @@ pub(crate) const START: u64 = 1_000 * SECOND;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Packet(Vec<u8>),
-    /// A packet that is not one Ethernet frame with one datagram.
+    /// A packet arrives that is not one Ethernet frame with one datagram.
     Arrival(Vec<u8>, Arrival),
     /// This many nanoseconds pass.
     Wait(u64),
@@ -36,8 +36,8 @@ pub(crate) enum Step {
         group: u32,
         count: u32,
     },
-    /// A server reports that the source of an address has opened this many more connections, and
-    /// writes a heartbeat.
+    /// A server reports how many more connections the source of an address has opened, and writes a
+    /// heartbeat.
     Opened {
         ledger: usize,
         source: IpAddr,
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     /// A server writes a heartbeat.
     Heartbeat {
         ledger: usize,
-        /// Nanoseconds by which it is in the future.
+        /// Time in nanoseconds by which the heartbeat is in the future.
         ahead: u64,
     },
     /// Changes a service's configuration.
@@ -63,12 +63,13 @@ pub(crate) enum Step {
     Place {
         ledger: usize,
         taken: bool,
-        /// Bit i: it may not serve quota group i.
+        /// Bit set of quota groups. If bit i is set, the server may not serve quota group i.
         barred: u64,
     },
     /// The host's addresses become known or unknown.
     Own(Option<Own>),
-    /// Every server that had the slot is known to be dead. Bit i: one of them served quota group i.
+    /// Every server that had the slot is known to be dead. The bit set contains the quota groups
+    /// that one of them served.
     Dead {
         place: usize,
         groups: u64,
@@ -84,13 +85,14 @@ pub(crate) fn ring() -> KeyRing {
 /// Expected outcome of a packet, in a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// It is to service 0, with this reason, and with whether it is actually dropped.
+    /// The packet is for service 0 and has this reason. The flag says whether it is actually
+    /// dropped.
     Verdict(Reason, bool),
-    /// It is to another service, and passes or is dropped according to the reason.
+    /// The packet is for another service. The reason decides whether it passes or is dropped.
     Of(usize, Reason),
-    /// It is to no service and passes.
+    /// The packet is not for a service, and passes.
     Untouched,
-    /// It is to no service and dropped (too many headers).
+    /// The packet is not for a service, and is dropped because it has too many headers.
     Deep,
 }
 
@@ -101,7 +103,7 @@ impl From<Reason> for Expected {
 }
 
 impl Expected {
-    /// Returns the outcome without an answer.
+    /// Returns the expected outcome, without an answer.
     pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
@@ -121,7 +123,7 @@ pub(crate) struct Script {
     pub what: String,
     pub config: Config,
     pub steps: Vec<(Step, Option<Expected>)>,
-    /// Expected answers, each with the index of its step.
+    /// Expected answers, each with the index of the step that it answers.
     pub answers: Vec<(usize, Vec<u8>)>,
 }
 
@@ -131,7 +133,7 @@ pub(crate) fn case(what: &str) -> Script {
     let config = Config {
         services: vec![Service::default()],
         listeners: vec![(listen("0.0.0.0"), 0), (listen("::"), 0)],
-        // Long, because rows about the lease set their own.
+        // The lease is long. Rows that test the lease set their own.
         lease_ns: 3_600 * SECOND,
         ..Config::default()
     };
@@ -180,18 +182,18 @@ impl Script {
         self
     }
 
-    /// A packet arrives.
+    /// Adds a step: a packet arrives.
     pub(crate) fn packet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
         self.frame(packet.build(), expected)
     }
 
-    /// A packet arrives without an Ethernet header.
+    /// Adds a step: a packet arrives without an Ethernet header.
     pub(crate) fn without_ethernet(self, packet: Packet, expected: impl Into<Expected>) -> Self {
         let arrival = Arrival { no_ethernet: true, segment: 0 };
         self.arrival(packet.build()[14..].to_vec(), arrival, expected)
     }
 
-    /// A batch of datagrams arrives, each as long as the first one.
+    /// Adds a step: a batch of datagrams arrives, each as long as the first one.
     pub(crate) fn batch(
         self,
         packet: impl Fn(Vec<u8>) -> Packet,
@@ -212,7 +214,7 @@ impl Script {
         self
     }
 
-    /// The same packet arrives this many times, each time with the same verdict.
+    /// Adds steps: the same packet arrives this number of times, each time with the same verdict.
     pub(crate) fn packets(
         mut self,
         n: usize,
@@ -224,7 +226,7 @@ impl Script {
         self
     }
 
-    /// A frame arrives.
+    /// Adds a step: a frame arrives.
     pub(crate) fn frame(mut self, frame: Vec<u8>, expected: impl Into<Expected>) -> Self {
         self.steps.push((Step::Packet(frame), Some(expected.into())));
         self
@@ -234,7 +236,8 @@ impl Script {
         self.step(Step::Wait(ns))
     }
 
-    /// Lists a prefix like "10.0.0.0/8". `expires_ns` counts from the start; 0 means never.
+    /// Adds a step that puts a prefix such as "10.0.0.0/8" on a list. `expires_ns` counts from the
+    /// start of the script; 0 means that the entry never expires.
     pub(crate) fn list(self, action: AclAction, prefix: &str, expires_ns: u64) -> Self {
         let (addr, len) = prefix.split_once('/').unwrap();
         let expires_ns = if expires_ns == 0 { 0 } else { START + expires_ns };
@@ -264,7 +267,8 @@ impl Script {
         self.step(Step::Connections { ledger, source, group: 0, count })
     }
 
-    /// Handshakes of a source have completed. `connections` sets whether they are still open.
+    /// Adds a step: handshakes of a source have completed. `connections` sets how many of these
+    /// connections are still open.
     pub(crate) fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Opened { ledger, source, group: 0, more })
@@ -274,12 +278,13 @@ impl Script {
         self.step(Step::Heartbeat { ledger, ahead: 0 })
     }
 
-    /// A server writes a heartbeat that is `ahead` nanoseconds in the future.
+    /// Adds a step: a server writes a heartbeat that is `ahead` nanoseconds in the future.
     pub(crate) fn heartbeat_ahead(self, ledger: usize, ahead: u64) -> Self {
         self.step(Step::Heartbeat { ledger, ahead })
     }
 
-    /// Changes the configuration of service 0 during the script, starting from its initial one.
+    /// Adds a step that changes the configuration of service 0 while the script runs. The change
+    /// starts from the initial configuration.
     pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
         let mut service = self.config.services[0].clone();
         change(&mut service);
@@ -290,28 +295,30 @@ impl Script {
         self.step(Step::DryRun(on))
     }
 
-    /// All servers are removed from their slots, and every server of any slot is known to be dead.
+    /// Adds steps: all servers are removed from their slots, and every server of any slot is known
+    /// to be dead.
     pub(crate) fn all_dead(self) -> Self {
         let left = (0..LEDGERS).fold(self, Script::leave);
         (0..PLACES).fold(left, |script, place| script.dead(place, u64::MAX))
     }
 
-    /// A server is removed from its slot.
+    /// Adds a step: a server is removed from its slot.
     pub(crate) fn leave(self, ledger: usize) -> Self {
         self.step(Step::Place { ledger, taken: false, barred: 0 })
     }
 
-    /// A server takes a slot, and may not serve the quota groups `barred`.
+    /// Adds a step: a server takes a slot, and may not serve the quota groups `barred`.
     pub(crate) fn come(self, ledger: usize, barred: u64) -> Self {
         self.step(Step::Place { ledger, taken: true, barred })
     }
 
-    /// The servers that had a slot are known to be dead, and served these quota groups.
+    /// Adds a step: the servers that had a slot are known to be dead. They served these quota
+    /// groups.
     pub(crate) fn dead(self, place: usize, groups: u64) -> Self {
         self.step(Step::Dead { place, groups })
     }
 
-    /// The host's addresses become known.
+    /// Adds a step: the host's addresses become known.
     pub(crate) fn own(self, own: Own) -> Self {
         self.step(Step::Own(Some(own)))
     }
@@ -320,7 +327,8 @@ impl Script {
         self.step(Step::ForgetHandshakes)
     }
 
-    /// Runs the script. Returns where and how the subject differed from the expectation.
+    /// Runs the script. Returns a description of each difference between the subject and the
+    /// expectation.
     pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
         let mut wrong = Vec::new();
         let (mut index, mut number) = (0, 0);
@@ -351,7 +359,7 @@ impl Script {
         wrong
     }
 
-    /// Runs the script and passes every step's outcome to `show`.
+    /// Runs the script, and passes the outcome of every step to `show`.
     pub(crate) fn play(
         &self,
         subject: &mut dyn Subject,
@@ -369,7 +377,7 @@ impl Script {
     }
 }
 
-/// Formats 16 bytes per line. The middle of long frames is left out.
+/// Formats a frame with 16 bytes per line. The middle of long frames is left out.
 pub(crate) fn hexdump(frame: &[u8]) -> String {
     let line = |(i, chunk): (usize, &[u8])| {
         let bytes: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -9,11 +9,11 @@ use std::fmt;
 /// Outcome of one packet.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// True if it does not reach the server, because it was dropped or answered.
+    /// True if the packet does not reach the server, because it was dropped or answered.
     pub dropped: bool,
-    /// The frame that answers it.
+    /// The frame that answers the packet, if there is one.
     pub answer: Option<Vec<u8>>,
-    /// Service and reason, if it was to a service.
+    /// Service and reason, or `None` if the packet was not for a service.
     pub verdict: Option<(usize, Reason)>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
-    /// For each service, how often it has begun to ask for tokens, and the time until which it
-    /// asks.
+    /// State of adaptive Retry for each service: how often it has begun to ask for tokens, and the
+    /// time until which it asks.
     pub asking: Vec<(u64, u64)>,
 }
 

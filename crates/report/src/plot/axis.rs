@@ -2,7 +2,7 @@
 
 use super::{PlotError, drawable};
 
-/// Axis of a plot: title, unit, scale and range of values.
+/// The axis of a plot: title, unit, scale and range of values.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub(super) title: String,
@@ -20,7 +20,7 @@ impl Axis {
     }
 
     /// Makes the axis logarithmic. Values of zero and below are drawn at its lower edge, which is
-    /// labelled 0, so that a server without any answers stays visible.
+    /// labelled 0. So a server without any answers stays visible.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
@@ -48,10 +48,10 @@ pub(super) struct Tick {
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     log: bool,
-    /// Values at the two ends.
+    /// Value at the lower end of the axis. `high` is the value at the upper end.
     low: f64,
     high: f64,
-    /// Pixels at the two ends.
+    /// Pixel at the lower end of the axis. `to` is the pixel at the upper end.
     from: f64,
     to: f64,
     pub ticks: Vec<Tick>,
@@ -64,11 +64,11 @@ pub(super) struct Scale {
 pub(super) struct Fit {
     /// Smallest and largest value. On a logarithmic axis, only values above zero count.
     pub extent: (f64, f64),
-    /// For a logarithmic axis: whether some values are zero or below.
+    /// For a logarithmic axis: `true` if some values are zero or below.
     pub zeros: bool,
-    /// For a linear axis: whether to begin at zero if no value is negative.
+    /// For a linear axis: `true` if the axis begins at zero unless a value is negative.
     pub from_zero: bool,
-    /// Whether the ends must be ticks.
+    /// `true` if both ends of the axis must be ticks.
     pub whole_ticks: bool,
     /// Approximate distance of labelled ticks in pixels.
     pub spacing: f64,
@@ -128,8 +128,8 @@ impl Scale {
         let (step_shown, largest) = (step / divisor, low.abs().max(high.abs()) / divisor);
         let first = (low / step - 1e-9).ceil();
         let last = (high / step + 1e-9).floor();
-        // Multiplies by an index instead of adding steps, because rounding errors would shift the
-        // later ticks.
+        // Each tick is an index times the step. Adding up steps would shift the later ticks by
+        // rounding errors.
         let count = (last - first).clamp(0.0, 1000.0) as u32;
         scale.ticks = (0..=count)
             .map(|index| {
@@ -175,7 +175,8 @@ impl Scale {
                 }
                 let labelled = (digit == 1 && exponent.rem_euclid(every) == 0)
                     || (between && (digit == 2 || digit == 5));
-                // With an edge for zero, the lowest decade has no values, so it gets no ticks.
+                // The edge for zero takes the lowest decade, so this decade has no values and gets
+                // no ticks.
                 if floor && value < low * 9.99 {
                     continue;
                 }
@@ -198,7 +199,7 @@ fn nice(step: f64) -> f64 {
     one_two_five(step, true)
 }
 
-/// Returns the nearest of 1, 2 or 5 times a power of ten, above or below.
+/// Returns the nearest of 1, 2 or 5 times a power of ten that is above or below the value.
 fn one_two_five(value: f64, above: bool) -> f64 {
     let power = decade(value);
     let candidates = [1.0, 2.0, 5.0, 10.0];
@@ -222,7 +223,8 @@ fn decade(value: f64) -> f64 {
 /// prefix.
 fn prefix(unit: &str, largest: f64) -> (f64, String) {
     let prefixed = |prefix: &str| format!("{prefix}{unit}");
-    // Kiloseconds and kilopercent are unusual, and a count keeps its zeros.
+    // Only seconds get prefixes below 1. Times and percentages get no prefix above 1, because
+    // kiloseconds and kilopercent are unusual. A count keeps its zeros.
     let small = unit == "s";
     let large = !matches!(unit, "" | "%" | "s" | "min" | "h");
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -242,7 +244,7 @@ fn prefix(unit: &str, largest: f64) -> (f64, String) {
 /// Formats a tick with enough decimals to distinguish multiples of `step`, and with thousands
 /// separators. Uses a power of ten if a plain number would be too long.
 fn figure(value: f64, step: f64, largest: f64) -> String {
-    // The factor corrects rounding: the logarithm of 0.001 in binary may be below -3.
+    // The factor corrects rounding: the computed logarithm of 0.001 may be below -3.
     let magnitude = |value: f64| (value * (1.0 + 1e-9)).log10().floor();
     if step < 1e-9 || largest >= 1e15 {
         let digits = (magnitude(largest) - magnitude(step)).clamp(0.0, 15.0) as usize;
@@ -274,9 +276,10 @@ fn log_label(value: f64, unit: &str) -> String {
         (1e-6, "\u{b5}"),
         (1e-9, "n"),
     ];
-    // The title has the unit of a rate: `10 k`, not `10 k/s` at every tick.
+    // The title of the axis already has the unit of a rate. So ticks are labelled `10 k` instead of
+    // `10 k/s`.
     let unit = if unit == "/s" { "" } else { unit };
-    // Kiloseconds are unusual.
+    // Seconds get no prefix above 1, because kiloseconds are unusual.
     let fits = |step: f64| value >= step * 0.999_999 && (unit != "s" || step <= 1.0);
     let step = STEPS.iter().find(|(step, _)| fits(*step));
     let text = match step {
@@ -284,8 +287,8 @@ fn log_label(value: f64, unit: &str) -> String {
             let figure = crate::number::count((value / divisor).round() as u64);
             format!("{figure} {letter}{unit}")
         }
-        // One significant digit is enough for a tick: 0.2, although the power of ten gave
-        // 0.20000000000000001.
+        // One significant digit is enough for a tick. The power of ten may be 0.20000000000000001,
+        // which is shown as 0.2.
         _ if (1e-4..1e6).contains(&value) => {
             let decimals = (-(value * (1.0 + 1e-9)).log10().floor()).max(0.0) as usize;
             format!("{value:.decimals$} {unit}")

@@ -20,7 +20,7 @@ impl Bar {
         Self { value: drawable(value).then_some(value), interval: None }
     }
 
-    /// Creates a gap, for a value that was not measured.
+    /// Creates a gap in place of a value that was not measured.
     #[must_use]
     pub fn missing() -> Self {
         Self::default()
@@ -59,7 +59,8 @@ impl BarPlot {
         y: Axis,
         series: impl IntoIterator<Item = S>,
     ) -> Self {
-        // A logarithmic axis has no zero for the bars to start from.
+        // Bars need a linear axis, because a logarithmic axis has no zero for the bars to start
+        // from.
         let y = Axis { log: false, ..y };
         let series = series.into_iter().map(Into::into).collect();
         Self { frame: Frame::new(title), y, series, groups: Vec::new() }
@@ -67,7 +68,7 @@ impl BarPlot {
 
     super::frame::framed!();
 
-    /// Adds a group with one bar per series. Ignores additional bars. Replaces missing ones by
+    /// Adds a group with one bar per series. Additional bars are ignored. Missing bars become
     /// [`Bar::missing`].
     #[must_use]
     pub fn group<B: Into<Bar>>(
@@ -84,8 +85,8 @@ impl BarPlot {
     /// Draws the chart.
     ///
     /// # Errors
-    /// Fails with [`PlotError::Empty`] if no bar has a value, with [`PlotError::Range`], or with
-    /// [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if no bar has a value. Fails with [`PlotError::Range`] or
+    /// [`PlotError::Size`] if the axis or the size of the chart is invalid.
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let bars = self.groups.iter().flat_map(|(_, bars)| bars);
@@ -101,10 +102,10 @@ impl BarPlot {
         let names = self.series.iter().enumerate();
         let legend: Vec<(&str, Sign)> = names
             .map(|(index, name)| (name.as_str(), Sign::Box(colour(index))))
-            // A single series needs no legend, because the axis names it.
+            // A single series needs no legend, because the axis already names it.
             .filter(|_| self.series.len() > 1)
             .collect();
-        // Room for the number above the highest bar.
+        // Leaves room for the number above the highest bar.
         let top = self.frame.head(&mut canvas, &legend) + 18.0;
         // A group is one unit wide on the x axis.
         let count = self.groups.len() as f64;
@@ -129,7 +130,7 @@ impl BarPlot {
     /// Draws the bars of one group, side by side in its area.
     fn bars(&self, canvas: &mut Canvas, bars: &[Bar], area: Area, y: &Scale) {
         let gap = area.width() * 0.12;
-        // Wider bars are not easier to read.
+        // The width is limited, because wider bars are not easier to read.
         let width = ((area.width() - 2.0 * gap) / bars.len() as f64).min(90.0);
         let start = area.middle() - width * bars.len() as f64 / 2.0;
         let base = y.at(0.0).clamp(area.top, area.bottom);
@@ -156,7 +157,7 @@ impl BarPlot {
             let figure = crate::number::si(value, &self.y.unit);
             let room = text::width(&figure, TICK.size, false);
             let font = Font { size: if room > width * 1.05 { 11.0 } else { 13.0 }, ..LABEL };
-            // Omit numbers that would overlap.
+            // Numbers that would overlap are left out.
             if room * font.size / 13.0 <= width * 1.25 || bars.len() == 1 {
                 let at = if value < 0.0 { tip + 15.0 } else { tip - 6.0 };
                 canvas.rimmed_text(middle, at, &figure, font);

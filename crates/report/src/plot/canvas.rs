@@ -185,8 +185,9 @@ impl Canvas {
     }
 }
 
-/// Returns the `d` attribute of a path. Points closer than a quarter of a pixel to the last one are
-/// omitted. This is invisible, and it limits the size of a distribution with a million values.
+/// Returns the `d` attribute of a path. A point is left out if it is closer than a quarter of a
+/// pixel to the last one. This is invisible, and it limits the size of a distribution with a
+/// million values.
 fn path(runs: &[Vec<(f64, f64)>]) -> String {
     use std::fmt::Write as _;
     let mut d = String::new();
@@ -204,7 +205,7 @@ fn path(runs: &[Vec<(f64, f64)>]) -> String {
             before = Some((x, y));
         }
         if let [(x, y)] = run[..] {
-            // A run of one point is a line of length zero, which its round ends make a dot.
+            // A run of one point becomes a line of length zero. Its round ends make it a dot.
             let _ = write!(d, "L{} {}", round(x), round(y));
         }
     }
@@ -214,7 +215,7 @@ fn path(runs: &[Vec<(f64, f64)>]) -> String {
 /// Rounds to hundredths of a pixel.
 fn round(value: f64) -> f64 {
     let rounded = (value * 100.0).round() / 100.0;
-    // Not "-0".
+    // Adding 0.0 avoids "-0".
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 

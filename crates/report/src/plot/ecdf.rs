@@ -1,4 +1,4 @@
-//! Empirical distributions: the fraction of a sample up to each value.
+//! Empirical distributions: for each value, the fraction of the sample up to this value.
 
 use super::canvas::{Anchor, Stroke};
 use super::frame::{FOOT, Frame, Sign, TICK, stroke};
@@ -25,14 +25,15 @@ impl EcdfPlot {
 
     super::frame::framed!();
 
-    /// Omits the number of values from the legend, for example if the values are percentiles.
+    /// Leaves the number of values out of the legend. Use it, for example, if the values are
+    /// percentiles.
     #[must_use]
     pub fn without_counts(mut self) -> Self {
         self.counts = false;
         self
     }
 
-    /// Adds a sample. An empty one appears only in the legend, marked as empty.
+    /// Adds a sample. An empty sample appears only in the legend, marked as empty.
     #[must_use]
     pub fn sample(mut self, label: impl Into<String>, sample: Sample) -> Self {
         self.samples.push((label.into(), sample));
@@ -42,9 +43,9 @@ impl EcdfPlot {
     /// Draws the plot.
     ///
     /// # Errors
-    /// Fails with [`PlotError::Empty`] if all samples are empty, with
-    /// [`PlotError::NothingPositive`] or [`PlotError::Range`] because of the axis, or with
-    /// [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if all samples are empty. Fails with
+    /// [`PlotError::NothingPositive`] or [`PlotError::Range`] if the axis does not suit the values,
+    /// and with [`PlotError::Size`] if the size of the plot is invalid.
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let ends = || {
@@ -78,7 +79,8 @@ impl EcdfPlot {
             let y = fitted.y.at(percent);
             let mark = Stroke { colour: "#7b8794", width: 1.0, dashes: "4 3" };
             canvas.line((fitted.plot.left, y), (fitted.plot.right, y), mark);
-            // Below the line, because above p99 is the edge.
+            // The label is below the line, because there is no room between the p99 line and the
+            // edge.
             canvas.text(fitted.plot.right - 4.0, y + 15.0, name, Anchor::End, TICK, true);
         }
         fitted.y_axis(&mut canvas);
@@ -100,8 +102,8 @@ impl EcdfPlot {
     }
 }
 
-/// Returns the steps of a sample in pixels: up at each value, then along to the next. The last step
-/// extends to the edge, because the fraction stays at 1.
+/// Returns the steps of a sample in pixels. The line goes up at each value, and then along to the
+/// next value. The last step extends to the edge, because the fraction stays at 1.
 fn steps(sample: &Sample, at: impl Fn(f64, f64) -> (f64, f64), edge: f64) -> Vec<Vec<(f64, f64)>> {
     let mut run = Vec::new();
     let mut share = 0.0;

@@ -24,15 +24,15 @@ const MARGIN: f64 = 24.0;
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4a4a4a"];
 /// The number of dash styles and the number of colours have no common factor, so 35 lines get
-/// different pairs.
+/// different combinations.
 const DASHES: [&str; 5] = ["", "9 4", "2 4", "12 4 2 4", "5 3"];
 
-/// The colour of series number `index`.
+/// Returns the colour of series number `index`.
 pub(super) fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// The line style of series number `index`.
+/// Returns the line style of series number `index`.
 pub(super) fn stroke(index: usize) -> Stroke {
     Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
 }
@@ -74,7 +74,7 @@ pub(super) enum Sign {
     Box(&'static str),
 }
 
-/// A plot with its head drawn and its axes fitted.
+/// A plot whose head is drawn and whose axes are fitted.
 pub(super) struct Fitted {
     /// Area for the values.
     pub plot: Area,
@@ -100,7 +100,7 @@ impl Frame {
     pub(super) fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
         let room = f64::from(self.width) - 2.0 * MARGIN;
         let mut y = 14.0;
-        // A low picture has room for one line of title only.
+        // A low picture has room for only one line of title.
         let lines = if self.height < 400 { 1 } else { 2 };
         // Bold letters are wider than `wrap` assumes.
         for line in text::wrap(&self.title, room / 1.13, TITLE.size, 2) {
@@ -153,8 +153,8 @@ impl Frame {
         (y_axis, y_fit): (&Axis, Fit),
     ) -> Result<Fitted, PlotError> {
         let right = f64::from(self.width) - MARGIN - 8.0;
-        // If the head is too high for a small picture, the plot extends beyond the picture instead
-        // of having a negative height.
+        // If the head is too high for a small picture, the plot extends beyond the picture.
+        // Otherwise, its height would be negative.
         let bottom = (f64::from(self.height) - foot).max(top + 40.0);
         let y = Scale::new(y_axis, y_fit, bottom, top)?;
         let labels = y.ticks.iter().map(|tick| text::width(&tick.label, TICK.size, false));

@@ -5,13 +5,13 @@ use super::canvas::{Anchor, Area, Canvas, Stroke};
 use super::frame::{FOOT, Fitted, Frame, LABEL, Sign, stroke};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 
-/// Shade of a phase. Each one has a meaning.
+/// Shade of a phase. Each shade has a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shade {
     /// White: normal operation.
     #[default]
     None,
-    /// Grey: different, but neither good nor bad.
+    /// Grey: different from normal operation, but neither good nor bad.
     Neutral,
     /// Red: a failure or an attack.
     Alarm,
@@ -22,7 +22,7 @@ pub enum Shade {
 }
 
 impl Shade {
-    /// Returns the fill colours behind the values, and behind the label above them.
+    /// Returns two fill colours: behind the values, and behind the label above them.
     fn fills(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("#ffffff", "#f1f4f7"),
@@ -110,8 +110,9 @@ impl LinePlot {
     /// Draws the plot.
     ///
     /// # Errors
-    /// Fails with [`PlotError::Empty`] if no point is finite, with [`PlotError::NothingPositive`]
-    /// or [`PlotError::Range`] because of an axis, or with [`PlotError::Size`].
+    /// Fails with [`PlotError::Empty`] if no point is finite. Fails with
+    /// [`PlotError::NothingPositive`] or [`PlotError::Range`] if an axis does not suit the values,
+    /// and with [`PlotError::Size`] if the size of the plot is invalid.
     pub fn draw(&self) -> Result<Svg, PlotError> {
         let mut canvas = self.frame.canvas()?;
         let phases = self.phases.iter().filter(|phase| {
@@ -148,13 +149,14 @@ impl LinePlot {
         Ok(Svg { text: canvas.finish() })
     }
 
-    /// Number of text lines for the labels of the phases: 0, 1 or 2.
+    /// Returns the number of text lines for the labels of the phases: 0, 1 or 2.
     fn strip_lines(&self, phases: &[&Phase]) -> usize {
         let Some((low, high)) = extent(phases.iter().flat_map(|phase| [phase.start, phase.end]))
         else {
             return 0;
         };
-        // The width of the plot is not known before its margins are. This is a lower estimate.
+        // The width of the plot depends on its margins, which are not known yet. This is a lower
+        // estimate.
         let width = f64::from(self.frame.width) - 120.0;
         let lines = phases.iter().map(|phase| {
             let room = (phase.end - phase.start) / (high - low) * width - 12.0;
@@ -178,7 +180,7 @@ pub(super) fn fit(
         values.filter(|value| drawable(*value)).partition(|value| !axis.log || *value > 0.0);
     let nothing = || PlotError::NothingPositive(axis.title.clone());
     Ok(Fit {
-        // With a given range, the extent is not used.
+        // If the axis has a range, the extent is not used.
         extent: extent(shown).or(axis.range).ok_or_else(nothing)?,
         zeros: !zeros.is_empty(),
         from_zero: vertical,
@@ -203,7 +205,7 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
             strip,
         );
         let label = text::wrap(&phase.label, right - left - 12.0, LABEL.size, lines);
-        // Centred in the strip, for one line and for two.
+        // Centres the label in the strip, whether it has one line or two.
         let first = top + strip_height(lines) / 2.0 + 4.0 - 8.5 * (label.len() as f64 - 1.0);
         for (index, line) in label.iter().enumerate() {
             let y = first + 17.0 * index as f64;
@@ -220,7 +222,7 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
     }
 }
 
-/// Converts points to pixels, in runs. A point that cannot be drawn ends a run.
+/// Converts points to pixels, in runs. A point that cannot be drawn ends the current run.
 fn runs(points: &[(f64, f64)], fitted: &Fitted) -> Vec<Vec<(f64, f64)>> {
     points
         .split(|(x, y)| !drawable(*x) || !drawable(*y))

@@ -6,13 +6,14 @@
 //!   `canvas.rs`: shapes as SVG elements. `text.rs`: estimated width of texts.
 //! * `png.rs`: conversion of SVG to PNG. `no_png.rs`: its replacement without the feature `png`.
 //!
-//! Start with [`LinePlot`]. The caller describes a plot, which is then drawn as an [`Svg`]. The
-//! same description gives the same text. The colours are those of Okabe and Ito, which colour-blind
-//! people can distinguish. Lines also differ in their dashes, for black-and-white print.
+//! Start with [`LinePlot`]. The caller describes a plot, and this module draws it as an [`Svg`].
+//! The same description always gives the same text. The colours are those of Okabe and Ito, which
+//! colour-blind people can distinguish. Lines also differ in their dashes, for black-and-white
+//! print.
 //!
-//! The `svg` crate writes elements, and `resvg` makes pixels from the same SVG with the machine's fonts.
-//! plotters draws at whole pixels (its issue 128) and has no phases; charming needs a JavaScript engine
-//! for PNG.
+//! The `svg` crate writes the elements. `resvg` makes pixels from the same SVG with the machine's
+//! fonts. Two alternatives were rejected: plotters draws at whole pixels (its issue 128) and has no
+//! phases, and charming needs a JavaScript engine for PNG.
 
 mod axis;
 mod bar;
@@ -35,25 +36,26 @@ pub use line::{LinePlot, Phase, Series, Shade};
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
     /// There is no finite value to draw.
-    #[error("the plot `{0}` has no finite value to draw; was anything measured?")]
+    #[error("the plot `{0}` has no finite value to draw: check that anything was measured")]
     Empty(String),
     /// An axis is logarithmic, but no value is above zero.
-    #[error("the axis `{0}` is logarithmic and has no value above zero; make it linear")]
+    #[error("the axis `{0}` is logarithmic, but no value is above zero: make it linear")]
     NothingPositive(String),
-    /// The range set for an axis cannot be one.
+    /// The range that was set for an axis is empty, or it is not above zero although the axis is
+    /// logarithmic.
     #[error(
-        "the range {low} to {high} of the axis `{axis}` is empty, or not above zero as its logarithm needs"
+        "the range {low} to {high} of the axis `{axis}` is empty, or it is not above zero although the axis is logarithmic"
     )]
     Range {
         /// Title of the axis.
         axis: String,
-        /// Requested lower end.
+        /// Lower end of the requested range.
         low: f64,
-        /// Upper end asked for.
+        /// Upper end of the requested range.
         high: f64,
     },
-    /// The size in pixels is too small to read, or too large to hold.
-    #[error("a plot of {width} x {height} pixels is out of range: take {min} to {max} each way", min = MIN_SIDE, max = MAX_SIDE)]
+    /// The size in pixels is too small to read, or too large for memory.
+    #[error("a plot of {width} x {height} pixels is out of range: width and height must be {min} to {max}", min = MIN_SIDE, max = MAX_SIDE)]
     Size {
         /// Width in pixels.
         width: u32,
@@ -88,13 +90,13 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// An SVG document that was made elsewhere.
+    /// Wraps an SVG document that other code made.
     #[must_use]
     pub fn from_text(text: String) -> Svg {
         Svg { text }
     }
 
-    /// The SVG document.
+    /// Returns the SVG document.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -119,7 +121,7 @@ impl Svg {
         Ok(crate::file::write(path.as_ref(), self.text.as_bytes())?)
     }
 
-    /// Writes the PNG file, like [`Svg::to_png`]. The file is replaced atomically.
+    /// Writes the result of [`Svg::to_png`] to a file. The file is replaced atomically.
     ///
     /// # Errors
     /// Fails as [`Svg::to_png`] does, and with [`PlotError::Write`].
@@ -137,12 +139,12 @@ impl Svg {
     }
 }
 
-/// Checks that this machine can draw what this build draws: a PNG needs a font. Call it before an
-/// experiment, not after it.
+/// Checks that this machine can draw plots: a PNG needs a font. Call it before an experiment, not
+/// after it.
 ///
 /// # Errors
-/// Fails as [`Svg::to_png`] does. Without the feature `png`, it succeeds, because an SVG needs no
-/// font.
+/// Fails as [`Svg::to_png`] does. Without the feature `png`, it always succeeds, because an SVG
+/// needs no font.
 pub fn check_fonts() -> Result<(), PlotError> {
     if !PNG {
         return Ok(());
@@ -152,13 +154,13 @@ pub fn check_fonts() -> Result<(), PlotError> {
     probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
 }
 
-/// True if a value can be drawn: it is finite, and small enough that differences of two such values
-/// are finite too.
+/// Returns `true` if a value can be drawn. Such a value is finite, and so small that the difference
+/// of two such values is finite too.
 fn drawable(value: f64) -> bool {
     value.is_finite() && value.abs() <= 1e100
 }
 
-/// Returns the smallest and largest drawable value.
+/// Returns the smallest and the largest drawable value.
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| drawable(*value)).fold(None, |extent, value| match extent {
         None => Some((value, value)),

@@ -7,11 +7,12 @@ use resvg::usvg::{self, fontdb};
 
 use super::{MAX_SIDE, MIN_SIDE, PlotError};
 
-/// Font families in order of preference. The layout is made for the first.
+/// Font families in order of preference. The layout is made for the first one.
 const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
 
-/// The fonts installed. They are read once, because that takes longer than to draw a plot.
+/// Returns the installed fonts. They are read only once, because reading takes longer than drawing
+/// a plot.
 fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
     if let Some(fonts) = FONTS.get() {
@@ -23,7 +24,7 @@ fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     Ok(Arc::clone(FONTS.get_or_init(|| fonts)))
 }
 
-/// Makes the best available font the one for `sans-serif`.
+/// Selects the best available font for `sans-serif`.
 fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotError> {
     let known = FAMILIES.into_iter().map(str::to_owned).find(|family| {
         let families = [fontdb::Family::Name(family)];

@@ -1,4 +1,4 @@
-//! Plots as PNG files, with and without the feature `png`.
+//! Tests of plots as PNG files, with and without the feature `png`.
 
 use super::tests::lines;
 use super::*;
@@ -13,7 +13,7 @@ mod with {
 
     use super::*;
 
-    /// Renders a plot. Returns `None`, and prints a warning, on a machine without fonts.
+    /// Renders a plot. On a machine without fonts, prints a warning and returns `None`.
     fn png(svg: &Svg, scale: f32) -> Option<Pixmap> {
         match svg.to_png(scale) {
             Ok(bytes) => Some(Pixmap::decode_png(&bytes).expect("a PNG file")),
@@ -42,7 +42,7 @@ mod with {
             assert!(count(0x00, 0x72, 0xb2) > 300, "first line");
             assert!(count(0xd5, 0x5e, 0x00) > 300, "second line");
             assert!(count(0xfd, 0xf0, 0xec) > 10_000, "shaded phase");
-            // The rows of the title are empty unless a font drew it.
+            // The rows of the title have dark pixels only if a font drew the text.
             let title = &pixels[..image.width() as usize * (40.0 * scale) as usize];
             assert!(title.iter().filter(|pixel| pixel.red() < 0x60).count() > 200, "title");
         }

@@ -1,4 +1,4 @@
-//! Properties of the pictures, instead of reference pictures.
+//! Tests of properties of the pictures. There are no reference pictures.
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -166,7 +166,7 @@ fn bars_are_as_long_as_their_values() {
     let document = roxmltree::Document::parse(svg.as_str()).unwrap();
     let height = |colour: &str| -> f64 {
         let bars = document.descendants().filter(|node| node.attribute("fill") == Some(colour));
-        // The other rectangle is in the legend.
+        // The legend also has a rectangle of this colour, so the highest rectangle is the bar.
         let heights = bars.map(|node| node.attribute("height").unwrap().parse().unwrap());
         heights.fold(0.0, f64::max)
     };
@@ -189,7 +189,7 @@ fn writes_files() {
     assert!(matches!(svg.write_svg("/nonexistent/a.svg"), Err(PlotError::Write(_))));
 }
 
-/// To replay, set EQUIC_SEED.
+/// The test prints its seed. To replay a run, set EQUIC_SEED to this seed.
 #[test]
 fn random_plots_keep_inside_their_picture() {
     let seed = std::env::var("EQUIC_SEED")

@@ -1,8 +1,8 @@
-//! Estimated width of texts, without a font.
+//! Estimates the width of texts without a font.
 //!
-//! The SVG is laid out before the font is known, so the widths are those of DejaVu Sans (and
-//! Verdana, which has the same), by classes of letters. They are accurate within a few per cent,
-//! and affect only margins and line breaks.
+//! The SVG is laid out before the font is known. So the widths are those of DejaVu Sans (and
+//! Verdana, which has the same ones), by classes of letters. They are accurate within a few per
+//! cent, and affect only margins and line breaks.
 
 use unicode_width::UnicodeWidthChar as _;
 
@@ -12,7 +12,7 @@ pub(super) fn width(text: &str, size: f64, bold: bool) -> f64 {
     em * size * if bold { 1.13 } else { 1.0 }
 }
 
-/// Width of a character in em.
+/// Returns the width of a character in em.
 fn advance(c: char) -> f64 {
     match c {
         'i' | 'l' | 'j' | '\'' => 0.28,
@@ -39,8 +39,8 @@ pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<Strin
         while let Some(word) = words.peek() {
             let longer =
                 if line.is_empty() { (*word).to_owned() } else { format!("{line} {word}") };
-            // The last line takes all remaining words, and is cut below. A first word always stays
-            // on its line.
+            // The last line takes all remaining words, and is cut below. The first word of a line
+            // always stays on it.
             if !last && !line.is_empty() && !fits(&longer) {
                 break;
             }

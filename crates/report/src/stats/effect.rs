@@ -1,14 +1,14 @@
-//! Size of the difference between two samples, and its certainty.
+//! Size of the difference between two samples, with its confidence interval.
 
 use serde::{Deserialize, Serialize};
 
 use super::ranks::critical_u;
 use super::{Interval, Sample};
 
-/// A ratio of two samples, with its 95 % interval where the samples are large enough for one.
+/// The ratio of two samples, with its 95 % interval if the samples are large enough for one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The second sample relative to the first: 1.02 is 2 % more.
+    /// The second sample relative to the first. For example, 1.02 means 2 % more.
     pub value: f64,
     /// Interval in which the ratio lies with a confidence of 95 % or more. `None` if the samples are too small.
     #[serde(default)]
@@ -16,18 +16,20 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the [`ratio`] of two samples, with its [`ratio_interval_95`]. The interval takes 4 values of each.
-    /// Returns `None` if a sample is empty or has values that are not above zero.
+    /// Returns the [`ratio`] of two samples, with its [`ratio_interval_95`]. The interval needs 4
+    /// values in each sample. Returns `None` if a sample is empty or has values that are not above
+    /// zero.
     #[must_use]
     pub fn between(first: &Sample, second: &Sample) -> Option<Ratio> {
         let value = ratio(first, second)?;
         Some(Ratio { value, interval: ratio_interval_95(first, second) })
     }
 
-    /// Returns the ratio of figures that were measured in pairs, first and second in the same round: the median of
-    /// the rounds' quotients (second by first), with its [`Sample::median_95`]. The interval takes 6 rounds. A
-    /// disturbance of a whole round affects both figures, so it cancels out. Rounds whose quotient is not finite are
-    /// ignored. Returns `None` if no round is left.
+    /// Returns the ratio of figures that were measured in pairs, the first and the second in the
+    /// same round. The value is the median of the rounds' quotients (second by first), with its
+    /// [`Sample::median_95`]. The interval needs 6 rounds. A disturbance of a whole round affects
+    /// both figures, so it cancels out. Rounds whose quotient is not finite are ignored. Returns
+    /// `None` if no round is left.
     #[must_use]
     pub fn of_pairs(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Ratio> {
         let quotients: Sample = pairs.into_iter().map(|(first, second)| second / first).collect();
@@ -35,17 +37,17 @@ impl Ratio {
     }
 }
 
-/// Returns the shift from one sample to the other by Hodges and Lehmann (1963): the median of all
-/// differences between a value of the second and one of the first. R:
-/// `wilcox.test(second, first, conf.int = TRUE)`, for samples without ties. Returns `None` if one
-/// is empty.
+/// Returns the shift from the first sample to the second by Hodges and Lehmann (1963): the median
+/// of all differences between a value of the second sample and a value of the first. In R, this is
+/// `wilcox.test(second, first, conf.int = TRUE)` for samples without ties. Returns `None` if a
+/// sample is empty.
 #[must_use]
 pub fn shift(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b - a)
 }
 
-/// Returns the median of all quotients of a value of the second sample and one of the first.
-/// Returns `None` if one is empty or has values that are not above zero.
+/// Returns the median of all quotients of a value of the second sample and a value of the first.
+/// Returns `None` if a sample is empty or has values that are not above zero.
 #[must_use]
 pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
     if first.min()? <= 0.0 || second.min()? <= 0.0 {
@@ -54,10 +56,10 @@ pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b / a)
 }
 
-/// Returns the 95 % interval of [`ratio`]: the ratios that a Mann-Whitney test of the samples would not reject.
-/// It covers 95 % or more where the second sample is distributed as the first one times a constant, whatever
-/// that distribution is. Returns `None` where no p-value can be below 5 % (3 values each), or a value is not
-/// above zero.
+/// Returns the 95 % interval of [`ratio`]: the ratios that a Mann-Whitney test of the samples would
+/// not reject. It covers 95 % or more if the second sample is distributed like the first one times
+/// a constant, whatever that distribution is. Returns `None` if no p-value can be below 5 % (as
+/// with 3 values in each sample), or if a value is not above zero.
 #[must_use]
 pub fn ratio_interval_95(first: &Sample, second: &Sample) -> Option<Interval> {
     if first.min()? <= 0.0 || second.min()? <= 0.0 {
@@ -103,9 +105,10 @@ mod tests {
     #[test]
     fn hodges_and_lehmann() {
         let (term, early) = (Sample::from(&TERM[..]), Sample::from(&EARLY[..]));
-        // R: wilcox.test(TERM, EARLY, conf.int = TRUE): difference in location 0.305.
+        // In R, wilcox.test(TERM, EARLY, conf.int = TRUE) reports a difference in location of
+        // 0.305.
         assert!((shift(&early, &term).unwrap() - 0.305).abs() < 1e-12);
-        // NumPy: median(divide.outer(EARLY, TERM)).
+        // The expected value is median(divide.outer(EARLY, TERM)) of NumPy.
         assert!((ratio(&term, &early).unwrap() - 0.762_738_055_462_746_3).abs() < 1e-12);
         let odd = Sample::from(&[1.0, 2.0, 4.0][..]);
         assert_eq!(ratio(&odd, &odd), Some(1.0));
@@ -121,7 +124,8 @@ mod tests {
         for size in [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30] {
             let (mut shown, mut covered) = (0, 0);
             for _ in 0..SAMPLES {
-                // Log-uniform over three decades, cubed: a long tail to the right. The second is 10 % less.
+                // The values are log-uniform over three decades, cubed, so they have a long tail to
+                // the right. The second sample is 10 % less.
                 let mut draw = |factor: f64| -> Sample {
                     let exponent = |rng: &mut SmallRng| rng.random::<f64>().powi(3);
                     (0..size).map(|_| factor * 1000_f64.powf(exponent(&mut rng))).collect()
@@ -136,7 +140,8 @@ mod tests {
             assert_eq!(shown, if size < 4 { 0 } else { SAMPLES }, "{size}");
             if shown > 0 {
                 let coverage = f64::from(covered) / SAMPLES as f64;
-                // Three standard errors below 95 %, and not so wide that it says nothing.
+                // The lower bound is three standard errors below 95 %. The upper bound rejects
+                // intervals that are too wide to be useful.
                 assert!((0.929..=0.99).contains(&coverage), "{size}: {coverage}");
             }
         }
@@ -154,8 +159,8 @@ mod tests {
         for size in [1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 20, 30] {
             let (mut shown, mut covered) = (0, 0);
             for _ in 0..SAMPLES {
-                // A machine whose speed varies over three decades by the round, and a quotient with a long tail, whose
-                // median is 1000^(1/8).
+                // The speed of the machine varies over three decades from round to round. The
+                // quotients have a long tail, and their median is 1000^(1/8).
                 let pairs: Vec<(f64, f64)> = (0..size)
                     .map(|_| {
                         let speed = 1000_f64.powf(rng.random());
@@ -172,7 +177,8 @@ mod tests {
             assert_eq!(shown, if size < 6 { 0 } else { SAMPLES }, "{size}");
             if shown > 0 {
                 let coverage = f64::from(covered) / SAMPLES as f64;
-                // Three standard errors below 95 %; the smallest samples cover 96.9 % or more.
+                // The lower bound is three standard errors below 95 %. The smallest samples cover
+                // 96.9 % or more.
                 assert!((0.929..=0.999).contains(&coverage), "{size}: {coverage}");
             }
         }
@@ -180,14 +186,15 @@ mod tests {
 
     #[test]
     fn pairs_are_compared_within_their_round() {
-        // A machine that gets slower by the round: the medians' quotient is not 3, each round's is, but for one of 2.
+        // The machine gets slower from round to round. The quotient of the medians is not 3, but
+        // the quotient of each round is, except for one that is 2.
         let pairs =
             [(10.0, 30.0), (20.0, 40.0), (200.0, 600.0), (15.0, 45.0), (30.0, 90.0), (1.0, 3.0)];
         let interval = Some(Interval { low: 2.0, high: 3.0 });
         assert_eq!(Ratio::of_pairs(pairs), Some(Ratio { value: 3.0, interval }));
         let few = Ratio::of_pairs(pairs.into_iter().take(5)).unwrap();
         assert_eq!(few, Ratio { value: 3.0, interval: None });
-        // Rounds that say nothing do not count.
+        // Rounds without a finite quotient do not count.
         let ratio = Ratio::of_pairs([(0.0, 1.0), (0.0, 0.0), (2.0, 1.0)]).unwrap();
         assert_eq!(ratio, Ratio { value: 0.5, interval: None });
         assert_eq!(Ratio::of_pairs([(0.0, 1.0)]), None);

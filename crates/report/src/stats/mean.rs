@@ -1,21 +1,23 @@
 //! The 95 % interval of a mean.
 //!
-//! [`Sample::mean_95`] is the union of two intervals: Student's t, and the one that the cubic
-//! transformation of t gives, which corrects for the skewness of the sample (Hall 1992, "On the Removal
-//! of Skewness by Transformation"). Student's t alone covers 88 to 92 % for the mean of exponential values
-//! from 3 to 30 of them, and a percentile bootstrap less. Both ends are widened by `1 + 1.2 / n`, because
-//! the skewness of a small sample underestimates that of the population.
+//! [`Sample::mean_95`] is the union of two intervals. One is Student's t. The other results from
+//! the cubic transformation of t, which corrects for the skewness of the sample (Hall 1992, "On the
+//! Removal of Skewness by Transformation"). Without this correction, Student's t covers only 88 to
+//! 92 % for the mean of 3 to 30 exponential values, and a percentile bootstrap covers less. Both
+//! ends are widened by `1 + 1.2 / n`, because the skewness of a small sample underestimates that of
+//! the population.
 //!
-//! Coverage by simulation (`tests`), from 3 to 30 values: 94.5 % or more where the skewness is at most 2
-//! (the exponential distribution), 91 % or more for log-normal values with a skewness of 6. No interval
-//! covers the mean of a population whose rare, extreme values are missing in the sample.
+//! The coverage by simulation (`tests`), from 3 to 30 values, is 94.5 % or more if the skewness is
+//! at most 2 (the exponential distribution). It is 91 % or more for log-normal values with a
+//! skewness of 6. No interval covers the mean of a population whose rare, extreme values are
+//! missing in the sample.
 
 use super::{Interval, Sample};
 
-/// The fewest values that give an interval. The skewness of fewer is unknown.
+/// The smallest number of values that gives an interval. The skewness of fewer values is unknown.
 pub const FEWEST: usize = 3;
 
-/// Widening factor minus 1, for a sample of one value. It is divided by the sample's size.
+/// Widening factor minus 1, for a sample of one value. It is divided by the size of the sample.
 const WIDENED: f64 = 1.2;
 
 /// The 0.975 quantile of the standard normal distribution.
@@ -32,7 +34,8 @@ const STUDENT: [f64; 30] = [
 impl Sample {
     /// Returns an interval that contains the mean of the population with 95 % confidence. See the
     /// [module](self) for its coverage. Returns `None` if the sample has fewer than [`FEWEST`]
-    /// values, or if all values are equal, because nothing is known about their spread then.
+    /// values. Also returns `None` if all values are equal, because nothing is known about their
+    /// spread then.
     #[must_use]
     pub fn mean_95(&self) -> Option<Interval> {
         let count = self.len();
@@ -51,8 +54,8 @@ impl Sample {
         (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
     }
 
-    /// The skewness, unbiased for normally distributed values: Joanes and Gill's b with divisor
-    /// `(n - 1)(n - 2)`.
+    /// Returns the skewness by Joanes and Gill's b with divisor `(n - 1)(n - 2)`. It is unbiased
+    /// for normally distributed values.
     fn skewness(&self, mean: f64, deviation: f64) -> f64 {
         let n = self.len() as f64;
         let cubes: f64 =
@@ -70,12 +73,13 @@ fn corrected(t: f64, skewness: f64) -> f64 {
     3.0 / skewness * ((1.0 + skewness * (t - skewness / 6.0)).cbrt() - 1.0)
 }
 
-/// The 0.975 quantile of Student's t with `freedom` degrees of freedom, 1 or more.
+/// Returns the 0.975 quantile of Student's t with `freedom` degrees of freedom, which must be 1 or
+/// more.
 fn quantile_of_t(freedom: usize) -> f64 {
     if let Some(known) = freedom.checked_sub(1).and_then(|index| STUDENT.get(index)) {
         return *known;
     }
-    // Fisher's expansion, exact to six digits above 30.
+    // Fisher's expansion. It is exact to six digits for more than 30 degrees of freedom.
     let (z, v) = (NORMAL, freedom as f64);
     z + (z.powi(3) + z) / (4.0 * v)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))

@@ -5,7 +5,8 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::*;
 
-/// Number of samples per size and distribution. The standard error of a coverage of 95 % is 0.28 %.
+/// Number of samples for each size and distribution. The standard error of a coverage of 95 % is
+/// 0.28 %.
 const SAMPLES: usize = 6_000;
 
 fn exponential(rng: &mut SmallRng) -> f64 {
@@ -23,12 +24,12 @@ type Population = (&'static str, f64, fn(&mut SmallRng) -> f64, f64);
 const POPULATIONS: [Population; 8] = [
     ("normal", 10.0, |rng| 10.0 + normal(rng), 0.945),
     ("uniform", 0.5, |rng| rng.random(), 0.945),
-    // Skewness 1, 1.41, -1.41 and 2.
+    // The next four populations have a skewness of 1, 1.41, -1.41 and 2.
     ("gamma 4", 4.0, |rng| (0..4).map(|_| exponential(rng)).sum(), 0.945),
     ("gamma 2", 2.0, |rng| exponential(rng) + exponential(rng), 0.945),
     ("gamma 2, to the left", -2.0, |rng| -exponential(rng) - exponential(rng), 0.945),
     ("exponential", 1.0, exponential, 0.94),
-    // Skewness 1.75 and 6.18.
+    // The next two populations have a skewness of 1.75 and 6.18.
     ("log-normal 0.5", 1.133_148_453_066_826_3, |rng| (0.5 * normal(rng)).exp(), 0.94),
     ("log-normal 1", 1.648_721_270_700_128_2, |rng| normal(rng).exp(), 0.905),
 ];
@@ -46,7 +47,8 @@ fn mean_95_covers_the_mean_of_skewed_values() {
             });
             let coverage = covered.count() as f64 / SAMPLES as f64;
             println!("{name}, {size}: {coverage:.3}");
-            // The coverage must not come from intervals that are too wide.
+            // The upper bound ensures that the coverage does not come from intervals that are too
+            // wide.
             if !(least..=0.99).contains(&coverage) {
                 wrong.push(format!("{name}, {size} values: {coverage:.3}, and {least} is wanted"));
             }
@@ -78,7 +80,8 @@ fn mean_95_covers_shares_of_rare_events_where_it_is_shown() {
 fn mean_95_of_many_values_is_that_of_t() {
     let values: Sample = (0..1_000).map(f64::from).collect();
     let Interval { low, high } = values.mean_95().unwrap();
-    // Mean 499.5, standard error 288.82 / sqrt(1000) = 9.133, qt(.975, 999) = 1.9623, widened by 1.0012.
+    // The mean is 499.5. The standard error is 288.82 / sqrt(1000) = 9.133, qt(.975, 999) is
+    // 1.9623, and the interval is widened by 1.0012.
     assert!((low - 481.556).abs() < 0.01 && (high - 517.444).abs() < 0.01, "{low} to {high}");
 }
 
@@ -104,7 +107,7 @@ fn mean_95_is_absent_where_nothing_is_known_of_the_spread() {
 
 #[test]
 fn the_quantiles_of_t_continue_without_a_step() {
-    // R: qt(.975, c(31, 60, 1000)).
+    // The expected values are qt(.975, c(31, 60, 1000)) of R.
     for (freedom, expected) in [(31, 2.039_513), (60, 2.000_298), (1_000, 1.962_339)] {
         assert!((quantile_of_t(freedom) - expected).abs() < 2e-6, "{freedom}");
     }

@@ -1,11 +1,12 @@
-//! Coverage by simulation, with fixed seeds: each figure is the same in every run.
+//! Coverage by simulation. The seeds are fixed, so the results are the same in every run.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::*;
 
-/// Samples of each size and distribution. The standard error of a coverage of 95 % is 0.34 %.
+/// Number of samples for each size and distribution. The standard error of a coverage of 95 % is
+/// 0.34 %.
 const SAMPLES: usize = 4_000;
 
 fn exponential(rng: &mut SmallRng) -> f64 {
@@ -17,13 +18,14 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * angle.cos()
 }
 
-/// Values of two modes, 30 % of them at a fifth: a machine that is disturbed now and then.
+/// Returns values of two modes, like those of a machine that is disturbed from time to time: 30 %
+/// of the values are at a fifth of the others.
 fn disturbed(rng: &mut SmallRng) -> f64 {
     let slow = rng.random::<f64>() < 0.3;
     (if slow { 1.0 } else { 5.0 }) * (1.0 + 0.05 * rng.random::<f64>())
 }
 
-/// A way to draw values, and their median.
+/// Name of a population, its median, and a function that draws a value.
 type Population = (&'static str, f64, fn(&mut SmallRng) -> f64);
 
 const POPULATIONS: [Population; 6] = [
@@ -54,7 +56,8 @@ fn median_95_covers_the_median_of_skewed_values_or_is_not_shown() {
             }
             let coverage = f64::from(covered) / SAMPLES as f64;
             println!("{name}, {size}: {coverage:.3}");
-            // Three standard errors less; and not so wide that it says nothing.
+            // The lower bound is three standard errors below 95 %. The upper bound rejects
+            // intervals that are too wide to be useful.
             assert!((0.9395..=0.996).contains(&coverage), "{name}, {size} values: {coverage}");
         }
     }
@@ -62,18 +65,18 @@ fn median_95_covers_the_median_of_skewed_values_or_is_not_shown() {
 
 #[test]
 fn median_95_has_the_ranks_of_tables() {
-    // R: qbinom(.025, n, .5)
+    // The expected values are qbinom(.025, n, .5) of R.
     for (count, expected) in
         [(5, None), (6, Some(1)), (8, Some(1)), (9, Some(2)), (20, Some(6)), (100, Some(40))]
     {
         assert_eq!(rank(count), expected, "{count}");
     }
-    // The approximation goes on where the sums end, and does not leave the sample.
+    // The approximation continues the exact values, and its rank always lies within the sample.
     let (exact, approximate) = (rank(EXACT - 1).unwrap(), rank(EXACT).unwrap());
     assert!(exact.abs_diff(approximate) <= 2, "{exact} {approximate}");
     let many: Sample = (0..10_001).map(f64::from).collect();
     let Interval { low, high } = many.median_95().unwrap();
-    // 5000 -+ 1.96 * 50.
+    // The ends are 5000 - 1.96 * 50 and 5000 + 1.96 * 50.
     assert!((low - 4902.0).abs() < 3.0 && (high - 5098.0).abs() < 3.0, "{low} {high}");
     assert_eq!(Sample::default().median_95(), None);
     let constant: Sample = [4.0; 6].into_iter().collect();

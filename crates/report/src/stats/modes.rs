@@ -1,9 +1,9 @@
-//! Test of whether a sample has more than one mode: Hartigan's dip test.
+//! Hartigan's dip test: whether a sample has more than one mode.
 //!
 //! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution
 //! and the closest unimodal distribution. It is from 1/(2n) to 1/4. The p-value compares it with
 //! the dips of uniform samples of the same size. The uniform distribution has the largest dips of
-//! all unimodal ones, so for others the test errs towards one mode.
+//! all unimodal distributions. So for other distributions, the test errs towards one mode.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::Sample;
 
-/// Number of uniform samples for a probability. Probabilities under 0.05 are then accurate to
-/// 0.005.
+/// Number of uniform samples that a probability is computed from. Probabilities under 0.05 are then
+/// accurate to 0.005.
 const DRAWS: usize = 2_000;
 /// Minimum number of values for a test.
 const FEWEST: usize = 4;
@@ -23,7 +23,7 @@ const FEWEST: usize = 4;
 pub struct Dip {
     /// The dip.
     pub dip: f64,
-    /// The probability of such a dip or a larger one in a uniform sample.
+    /// The probability of this dip, or a larger one, in a uniform sample.
     pub p: f64,
 }
 
@@ -69,15 +69,15 @@ fn uniform_dips(size: usize, seed: u64) -> Vec<f64> {
     dips
 }
 
-/// A distinct value, the number of values below it, and the number up to and including it: the
-/// corners of a step of the empirical distribution.
+/// A step of the empirical distribution: a distinct value, the number of values below it, and the
+/// number of values up to and including it.
 struct Step {
     x: f64,
     below: f64,
     to: f64,
 }
 
-/// Returns the dip of ascending values, or 0 without values.
+/// Returns the dip of values in ascending order, or 0 if there are no values.
 fn dip(sorted: &[f64]) -> f64 {
     let mut steps: Vec<Step> = Vec::with_capacity(sorted.len());
     let mut below = 0.0;
@@ -91,10 +91,11 @@ fn dip(sorted: &[f64]) -> f64 {
         return if below > 0.0 { 0.5 / below } else { 0.0 };
     }
     let (mut low, mut high) = (0, steps.len() - 1);
-    // Twice the dip, in units of values.
+    // This variable is twice the dip, in units of values.
     let mut dip: f64 = 1.0;
     loop {
-        // Convex up to the mode and concave from it: the closest unimodal fit to the steps.
+        // The closest unimodal fit to the steps is convex up to the mode and concave from the mode
+        // on.
         let minorant = hull(&steps, low, high, |step| -step.below);
         let majorant = hull(&steps, low, high, |step| step.to);
         let (distance, from, to) = widest(&steps, &minorant, &majorant);
@@ -165,7 +166,7 @@ fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize
     widest
 }
 
-/// Returns the greatest distance of the steps from the line through `corners`, within a range.
+/// Returns the greatest distance between the steps and the line through `corners`, within a range.
 fn farthest(
     steps: &[Step],
     corners: &[usize],
@@ -176,7 +177,7 @@ fn farthest(
     range.map(|at| step(&steps[at]) - on(steps, corners, at, line)).fold(0.0, f64::max)
 }
 
-/// A sample in two parts.
+/// A sample that is split into two parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halves {
     /// Median of the lower part.
@@ -189,9 +190,9 @@ pub struct Halves {
     pub high_count: usize,
 }
 
-/// Splits a sample into the two parts whose values are closest to their own means (2-means in one
-/// dimension). Returns `None` with fewer than two distinct values. Every sample can be split, so
-/// use [`DipTest`] first.
+/// Splits a sample into two parts so that the values are closest to the means of their parts
+/// (2-means in one dimension). Returns `None` if the sample has fewer than two distinct values.
+/// Every other sample can be split, so use [`DipTest`] first.
 #[must_use]
 pub fn halves(sample: &Sample) -> Option<Halves> {
     let sorted = sample.sorted();
@@ -200,7 +201,7 @@ pub fn halves(sample: &Sample) -> Option<Halves> {
     for (index, pair) in sorted.windows(2).enumerate() {
         before += pair[0];
         let (low, high) = ((index + 1) as f64, (sorted.len() - index - 1) as f64);
-        // The variance between the parts, without a constant factor.
+        // The variance between the parts, without its constant factor.
         let between = low * high * (before / low - (total - before) / high).powi(2);
         if pair[0] < pair[1] && best.is_none_or(|(most, _)| between > most) {
             best = Some((between, index + 1));

@@ -1,35 +1,37 @@
-//! Tests by ranks: whether two samples, or pairs, differ; they ask for no normal distribution.
+//! Rank tests: whether two samples, or the values of pairs, differ. They do not assume a normal
+//! distribution.
 //!
 //! * [`mann_whitney`]: two independent samples (Mann and Whitney 1947).
 //! * [`signed_rank`]: pairs, by their differences (Wilcoxon 1945).
 //!
-//! Both are two-sided, and exact for fewer than [`EXACT`] values; larger samples have the normal approximation
-//! with corrections for ties and continuity. R's `wilcox.test` approximates small samples with ties, too. That
-//! is wrong where it matters: of five equal differences the approximation says p = 0.037, and chance alone
-//! gives 1 in 16; of three equal values against three larger ones it says 0.047, and chance gives 1 in 10.
+//! Both are two-sided, and exact for fewer than [`EXACT`] values. For larger samples, they use the
+//! normal approximation with corrections for ties and continuity. R's `wilcox.test` also
+//! approximates for small samples with ties. That is wrong where it matters. For five equal
+//! differences, the approximation gives p = 0.037, but the exact probability is 1 in 16. For three
+//! equal values against three larger ones, it gives 0.047, but the exact probability is 1 in 10.
 //!
-//! Few values cannot show a small p-value, however much they differ: [`least_mann_whitney`] and
-//! [`least_signed_rank`] return the least that is possible.
+//! Few values cannot give a small p-value, however much they differ. [`least_mann_whitney`] and
+//! [`least_signed_rank`] return the smallest possible p-value.
 
 use super::Sample;
 
-/// Samples of at least this size use the normal approximation.
+/// Sample size from which on the normal approximation is used.
 pub const EXACT: usize = 50;
 
 /// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Test {
-    /// The statistic: U of the first sample, or the sum of the ranks of the differences above zero.
+    /// The statistic: U of the first sample, or the sum of the ranks of the positive differences.
     pub statistic: f64,
-    /// The probability of such a difference or a larger one if there is no real difference. From 0
-    /// to 1.
+    /// The probability of such a difference, or a larger one, if there is no real difference. It is
+    /// from 0 to 1.
     pub p: f64,
     /// True if `p` is computed exactly rather than approximated.
     pub exact: bool,
 }
 
 /// Tests whether one of two independent samples tends to have larger values than the other. Returns
-/// `None` if one is empty.
+/// `None` if a sample is empty.
 #[must_use]
 pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     let (m, n) = (first.len(), second.len());
@@ -43,7 +45,7 @@ pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     let (m_f, n_f) = (m as f64, n as f64);
     let u = sum - m_f * (m_f + 1.0) / 2.0;
     if m < EXACT && n < EXACT {
-        // Ranks that are shared are halves: twice a rank is a whole number.
+        // Shared ranks are multiples of one half, so twice a rank is a whole number.
         let p = if tied {
             tails(&subset_sums(&doubled_ranks(&all), m), (2.0 * sum).round() as usize)
         } else {
@@ -57,7 +59,7 @@ pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
 }
 
 /// Tests whether the differences of pairs tend to one side of zero. Differences of zero are
-/// ignored. Returns `None` if no others are left.
+/// ignored. Returns `None` if no other differences are left.
 #[must_use]
 pub fn signed_rank(differences: &[f64]) -> Option<Test> {
     let mut all: Vec<(f64, bool)> = differences
@@ -71,7 +73,7 @@ pub fn signed_rank(differences: &[f64]) -> Option<Test> {
     }
     let Ranked { sum, ties, .. } = ranked(&mut all);
     if n < EXACT {
-        // Ranks that are shared are halves: twice a rank is a whole number.
+        // Shared ranks are multiples of one half, so twice a rank is a whole number.
         let p = tails(&signed_sums(&doubled_ranks(&all)), (2.0 * sum).round() as usize);
         return Some(Test { statistic: sum, p, exact: true });
     }
@@ -80,29 +82,30 @@ pub fn signed_rank(differences: &[f64]) -> Option<Test> {
     Some(Test { statistic: sum, p: normal_p(sum - n * (n + 1.0) / 4.0, variance), exact: false })
 }
 
-/// Returns the least p-value that [`mann_whitney`] can give for samples of these sizes.
+/// Returns the smallest p-value that [`mann_whitney`] can give for samples of these sizes.
 #[must_use]
 pub fn least_mann_whitney(first: usize, second: usize) -> f64 {
     let fewer = first.min(second);
     let all = first + second;
-    // One of the ways to choose the smaller sample, at either end.
+    // The smallest p-value belongs to one of the ways to choose the smaller sample, at either end.
     let ways: f64 = (0..fewer).map(|taken| (all - taken) as f64 / (taken + 1) as f64).product();
     (2.0 / ways).min(1.0)
 }
 
-/// Returns the least p-value that [`signed_rank`] can give for this number of pairs.
+/// Returns the smallest p-value that [`signed_rank`] can give for this number of pairs.
 #[must_use]
 pub fn least_signed_rank(pairs: usize) -> f64 {
     (2.0 * 0.5_f64.powf(pairs as f64)).min(1.0)
 }
 
-/// Returns the largest k, counted from 1, for which U is below k with a probability of at most 2.5 % where two
-/// samples of these sizes have the same distribution. Returns `None` if no k has that.
+/// Returns the largest k, counted from 1, for which U is below k with a probability of at most 2.5
+/// % if two samples of these sizes have the same distribution. Returns `None` if this holds for no
+/// k.
 pub(super) fn critical_u(first: usize, second: usize) -> Option<usize> {
     let (m, n) = (first as f64, second as f64);
     if first >= EXACT || second >= EXACT {
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        // Half a step less, so that the approximation errs to the safe side.
+        // Half a step is subtracted, so that the interval is rather too wide than too narrow.
         let k = m * n / 2.0 - 1.959_963_984_540_054 * deviation - 0.5;
         return (k >= 1.0).then_some(k.floor() as usize);
     }
@@ -120,8 +123,9 @@ pub(super) fn critical_u(first: usize, second: usize) -> Option<usize> {
     (k > 0).then_some(k)
 }
 
-/// Holm's correction (1979) for as many tests as there are: p-values of which the chance that any is
-/// wrongly under a bound is no more than that bound. In the order given.
+/// Applies Holm's correction (1979) to the p-values of several tests. If all null hypotheses are
+/// true, the probability that any corrected p-value is below a bound is at most this bound. Returns
+/// the values in the order of the argument.
 #[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -138,12 +142,13 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 struct Ranked {
     /// Sum of the ranks of the marked values.
     sum: f64,
-    /// Sum of t^3 - t over groups of t equal values.
+    /// Sum of t^3 - t over all groups of equal values, where t is the number of values in the
+    /// group.
     ties: f64,
     tied: bool,
 }
 
-/// Assigns ranks, counted from 1. Equal values share their mean rank.
+/// Assigns ranks, counted from 1. Equal values share the mean of their ranks.
 fn ranked(all: &mut [(f64, bool)]) -> Ranked {
     all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut ranked = Ranked { sum: 0.0, ties: 0.0, tied: false };
@@ -159,8 +164,7 @@ fn ranked(all: &mut [(f64, bool)]) -> Ranked {
     ranked
 }
 
-/// Returns, for each sum, the number of ways to select `taken` different ranks of 1 to `total` with
-/// this sum.
+/// Returns, for each sum, in how many ways `taken` different ranks of 1 to `total` have this sum.
 fn rank_sums(total: usize, taken: usize) -> Vec<f64> {
     let largest = taken * (2 * total - taken + 1) / 2;
     let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
@@ -177,7 +181,7 @@ fn rank_sums(total: usize, taken: usize) -> Vec<f64> {
     ways.pop().unwrap_or_default()
 }
 
-/// Twice the rank of each value, of values in order.
+/// Returns twice the rank of each value. The values must be sorted.
 fn doubled_ranks(sorted: &[(f64, bool)]) -> Vec<usize> {
     let mut ranks = Vec::with_capacity(sorted.len());
     for equal in sorted.chunk_by(|a, b| a.0 == b.0) {
@@ -187,7 +191,7 @@ fn doubled_ranks(sorted: &[(f64, bool)]) -> Vec<usize> {
     ranks
 }
 
-/// For each sum, how many subsets of `taken` of these ranks have it.
+/// Returns, for each sum, the number of subsets of `taken` ranks with this sum.
 fn subset_sums(ranks: &[usize], taken: usize) -> Vec<f64> {
     let largest: usize = ranks.iter().rev().take(taken).sum();
     let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
@@ -204,7 +208,7 @@ fn subset_sums(ranks: &[usize], taken: usize) -> Vec<f64> {
     ways.pop().unwrap_or_default()
 }
 
-/// For each sum, how many subsets of these ranks have it.
+/// Returns, for each sum, the number of subsets of the ranks with this sum.
 fn signed_sums(ranks: &[usize]) -> Vec<f64> {
     let mut ways = vec![0.0; ranks.iter().sum::<usize>() + 1];
     ways[0] = 1.0;
@@ -216,7 +220,7 @@ fn signed_sums(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-/// Returns twice the smaller of the two tails that include `at`.
+/// Returns twice the smaller of the two tails. Both tails include `at`.
 fn tails(ways: &[f64], at: usize) -> f64 {
     let all: f64 = ways.iter().sum();
     let lower: f64 = ways.iter().take(at + 1).sum();
@@ -224,9 +228,10 @@ fn tails(ways: &[f64], at: usize) -> f64 {
     (2.0 * lower.min(upper) / all).min(1.0)
 }
 
-/// Returns the two-sided p-value, with the continuity correction: half a step towards the middle.
+/// Returns the two-sided p-value. The continuity correction moves the value half a step towards the
+/// middle.
 fn normal_p(deviation: f64, variance: f64) -> f64 {
-    // All values are equal.
+    // The variance is 0 if all values are equal.
     if variance <= 0.0 {
         return 1.0;
     }

@@ -1,5 +1,5 @@
-//! Known samples. The values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`, two-sided). The
-//! examples of R's `wilcox.test` also have those of Hollander and Wolfe.
+//! Known samples. The expected values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`,
+//! two-sided). The examples of R's `wilcox.test` also have the values of Hollander and Wolfe.
 
 use super::*;
 
@@ -16,17 +16,18 @@ fn check(test: Option<Test>, statistic: f64, p: f64, exact: bool) {
 /// Hollander and Wolfe 1973, p. 69: permeability of human chorioamnion at term and at 12 to 26 weeks.
 const TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
 const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
-/// The same book, p. 29: depression scale before and after therapy, in thousandths.
+/// The same book, p. 29: a depression scale before and after therapy, in thousandths.
 const BEFORE: [f64; 9] = [1830.0, 500.0, 1620.0, 2480.0, 1680.0, 1880.0, 1550.0, 3060.0, 1300.0];
 const AFTER: [f64; 9] = [878.0, 647.0, 598.0, 2050.0, 1060.0, 1290.0, 1060.0, 3140.0, 1290.0];
 
 #[test]
 fn small_samples_without_ties_are_exact() {
-    // mannwhitneyu(TERM, EARLY, method="exact"); R gives W = 35, p = 0.1272 for one side.
+    // The expected value is mannwhitneyu(TERM, EARLY, method="exact") of SciPy. R gives W = 35 and
+    // p = 0.1272 for one side.
     let (term, early) = (sample(&TERM), sample(&EARLY));
     check(mann_whitney(&term, &early), 35.0, 0.254_412_254_412_254_4, true);
     check(mann_whitney(&early, &term), 15.0, 0.254_412_254_412_254_4, true);
-    // 2 of the 20 ways to choose 3 of 6.
+    // 2 of the 20 ways to choose 3 of 6 values are as extreme.
     check(mann_whitney(&sample(&[1.0, 2.0, 3.0]), &sample(&[4.0, 5.0, 6.0])), 0.0, 0.1, true);
     let fast = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
     let slow =
@@ -34,7 +35,7 @@ fn small_samples_without_ties_are_exact() {
     check(mann_whitney(&fast, &slow), 868.0, 0.017_858_427_894_344_248, true);
 }
 
-/// Every way to choose the first sample of all values, by brute force.
+/// Computes the p-value by brute force, from all ways to choose the first sample out of all values.
 fn permuted(first: &[f64], second: &[f64]) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let rank = |value: f64| {
@@ -65,7 +66,7 @@ fn small_samples_with_ties_are_exact() {
     check(mann_whitney(&sample(&first), &sample(&second)), 13.0, p, true);
     let same = sample(&[5.0; 4]);
     check(mann_whitney(&same, &same), 8.0, 1.0, true);
-    // The approximation says 0.047.
+    // The normal approximation would give 0.047.
     check(mann_whitney(&sample(&[1.0; 3]), &sample(&[2.0; 3])), 0.0, 0.1, true);
     check(mann_whitney(&sample(&[2.0; 3]), &sample(&[1.0, 1.0, 2.0])), 7.5, 0.4, true);
 }
@@ -90,7 +91,7 @@ fn few_values_have_a_least_p_value() {
 
 #[test]
 fn critical_values_are_those_of_the_tables() {
-    // R: qwilcox(.025, m, n)
+    // The expected values are qwilcox(.025, m, n) of R.
     for (m, n, expected) in [
         (3, 3, None),
         (3, 4, None),
@@ -107,7 +108,7 @@ fn critical_values_are_those_of_the_tables() {
 
 #[test]
 fn large_samples_are_normal() {
-    // Of 50 values on it is no longer exact, and hardly differs.
+    // From 50 values on, the result is no longer exact, but it hardly differs.
     let fast: Sample = (0..50).map(f64::from).collect();
     let slow: Sample = (0..49).map(|i| f64::from(i) + 9.5).collect();
     let normal = mann_whitney(&fast, &slow).unwrap();
@@ -121,12 +122,13 @@ fn large_samples_are_normal() {
 #[test]
 fn pairs() {
     let differences: Vec<f64> = BEFORE.iter().zip(AFTER).map(|(a, b)| a - b).collect();
-    // R: wilcox.test(x, y, paired = TRUE): V = 40, p = 0.03906.
+    // In R, wilcox.test(x, y, paired = TRUE) gives V = 40 and p = 0.03906.
     check(signed_rank(&differences), 40.0, 0.039_062_5, true);
-    // Of the 512 ways to choose the signs of its nine values, 17 have a sum of 38.5 or more. R approximates: 0.0651.
+    // The signs of the nine values can be chosen in 512 ways, and 17 of these have a sum of 38.5 or
+    // more. R approximates, and gives 0.0651.
     let tied = [1.0, 1.0, -2.0, 3.0, 0.0, 4.0, -1.0, 5.0, 6.0, 2.0];
     check(signed_rank(&tied), 38.5, 0.066_406_25, true);
-    // Equal differences: all of one sign are 2 of 2^n.
+    // If all differences are equal, 2 of the 2^n ways have the same sign everywhere.
     for n in [1, 2, 5, 6, 10] {
         let statistic = f64::from(n * (n + 1) / 2);
         check(signed_rank(&vec![3.0; n as usize]), statistic, 2.0_f64.powi(1 - n).min(1.0), true);
@@ -146,7 +148,7 @@ fn nothing_has_no_test() {
 
 #[test]
 fn many_tests_are_corrected() {
-    // R: p.adjust(c(0.01, 0.04, 0.03, 0.5), "holm")
+    // The expected values are p.adjust(c(0.01, 0.04, 0.03, 0.5), "holm") of R.
     let adjusted = holm(&[0.01, 0.04, 0.03, 0.5]);
     for (one, expected) in adjusted.iter().zip([0.04, 0.09, 0.09, 0.5]) {
         assert!((one - expected).abs() < 1e-15, "{adjusted:?}");

@@ -1,8 +1,8 @@
 //! Loads relocatable ELF objects that clang writes for BPF.
 //!
-//! All code sections are concatenated, and so are all data sections. Relocations are resolved to
-//! indices and offsets in these. The file may come from an attacker, so the limits below bound the
-//! memory for it, and everything unknown is rejected.
+//! The loader concatenates all code sections, and likewise all data sections. It resolves
+//! relocations to indices and offsets in these. The file may come from an attacker. Therefore the
+//! limits below bound the memory for it, and everything unknown is rejected.
 
 use object::LittleEndian as Le;
 use object::SymbolIndex;
@@ -36,19 +36,21 @@ pub enum ElfError {
     #[error("not a relocatable BPF object: compile with `clang -target bpf -c`")]
     NotBpf,
     /// The file contains no code.
-    #[error("no code: there has to be a function")]
+    #[error("the file has no code: add a function")]
     NoCode,
     /// The file contains too much code.
-    #[error("more than {MAX_INSTRUCTIONS} instructions: split the program")]
+    #[error("the file has more than {MAX_INSTRUCTIONS} instructions: split the program")]
     CodeTooLong,
     /// The file contains too many functions.
-    #[error("more than {MAX_FUNCTIONS} functions: split the program")]
+    #[error("the file has more than {MAX_FUNCTIONS} functions: split the program")]
     TooManyFunctions,
     /// The names of functions overlap in the file, so that their total length exceeds the limit.
     #[error("the functions' names take more bytes than the whole file: shorten them")]
     NamesTooLong,
     /// The variables do not fit into the memory.
-    #[error("variables take more than {room} bytes: make them smaller, or the memory larger")]
+    #[error(
+        "the variables take more than {room} bytes: make them smaller, or configure more memory"
+    )]
     DataTooLong {
         /// Bytes available for variables.
         room: usize,
@@ -74,7 +76,7 @@ pub enum ElfError {
     Relocation {
         /// The section that it applies to.
         section: usize,
-        /// Offset in the section, in bytes.
+        /// The initial memory from [`DATA_START`] on.
         offset: u64,
         /// Reason why the relocation cannot be applied.
         what: &'static str,
@@ -115,7 +117,7 @@ enum Placed {
 struct Loader<'d, 'f, F> {
     bytes: &'d [u8],
     sections: SectionTable<'d, FileHeader64<Le>>,
-    /// Content of the section name table. Empty if there is none.
+    /// Content of the section name table. Empty if the file has no such table.
     names: &'d [u8],
     symbols: SymbolTable<'d, FileHeader64<Le>>,
     placed: Vec<Placed>,
@@ -188,7 +190,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let flags = section.sh_flags(Le).0;
             let (loaded, executable) =
                 (flags & elf::SHF_ALLOC.0 != 0, flags & elf::SHF_EXECINSTR.0 != 0);
-            // Unwind tables, which some options of clang add. The VM does not unwind.
+            // A section with unwind tables, which some options of clang add. It is skipped, because
+            // the VM does not unwind.
             let unwinds = !executable && self.has_name(section.sh_name(Le), UNWIND);
             if !loaded || unwinds || section.sh_size(Le) == 0 {
                 self.placed.push(Placed::Not);
@@ -198,7 +201,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let bytes = match section.sh_type(Le) {
                 elf::SHT_PROGBITS => section.data(Le, self.bytes)?,
                 elf::SHT_NOBITS if !executable => &[],
-                _ => return Err(bad("of a kind that is not loaded: neither code nor data")),
+                _ => return Err(bad("its kind is not supported: only code and data are loaded")),
             };
             if executable {
                 if !size.is_multiple_of(SLOT) {
@@ -232,7 +235,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let section = usize::from(symbol.st_shndx(Le).0);
         match self.placed.get(section).copied().unwrap_or(Placed::Not) {
             Placed::Not => {
-                let what = "is in no section that is loaded";
+                let what = "it is not in a section that is loaded";
                 Err(ElfError::Symbol { name: self.name(index, symbol), what })
             }
             placed => Ok(placed),
@@ -240,7 +243,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     }
 
     fn name(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> String {
-        // Reads at most as much of the string table as a name may have.
+        // Reads at most as many bytes of the string table as a name may have.
         let from = usize::try_from(symbol.st_name(Le)).unwrap_or(usize::MAX);
         let from = self.strings.get(from..).unwrap_or(&[]);
         let from = &from[..from.len().min(MAX_NAME + 1)];
@@ -271,11 +274,14 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 _ => None,
             };
             let Some(at) = at.filter(|at| at.is_multiple_of(SLOT) && *at < self.code.len()) else {
-                return Err(ElfError::Symbol { name, what: "a function where no code is" });
+                return Err(ElfError::Symbol {
+                    name,
+                    what: "it is a function, but it is not in the code",
+                });
             };
             let global = symbol.st_bind() != elf::STB_LOCAL;
             if global && !globals.insert(name.clone()) {
-                return Err(ElfError::Symbol { name, what: "two functions of this name" });
+                return Err(ElfError::Symbol { name, what: "two functions have this name" });
             }
             functions.push(Function { name, start: (at / SLOT) as u32, global });
             if functions.len() > MAX_FUNCTIONS {

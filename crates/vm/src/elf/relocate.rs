@@ -1,4 +1,5 @@
-//! Relocations that clang's BPF back end leaves to the loader. Loaded sections have three kinds.
+//! Relocations that clang's BPF back end leaves to the loader. Three kinds of them occur in loaded
+//! sections.
 
 use object::LittleEndian as Le;
 use object::elf::{self, RelocationType};
@@ -9,10 +10,10 @@ use super::{ElfError, Loader, Placed};
 use crate::decode::SLOT;
 use crate::memory::DATA_START;
 
-/// A 64-bit pointer in a data section.
+/// Relocation type of a 64-bit pointer in a data section.
 const R_BPF_64_ABS64: RelocationType = RelocationType(2);
 
-/// An error without a location, which the caller adds, or a complete error.
+/// An error whose location the caller must add, or a complete error.
 enum Bad {
     Here(&'static str),
     Other(ElfError),
@@ -46,7 +47,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 continue;
             }
             let Some((relocations, _)) = section.rel(Le, self.bytes)? else {
-                let what = "relocations with addends are not clang's for BPF";
+                let what = "relocations with addends are not supported: clang writes none for BPF";
                 return Err(ElfError::Section { section: target, what });
             };
             // Many sections can refer to the same relocation table, so the total number is limited
@@ -91,9 +92,9 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 self.pointer(base + offset as usize, symbol)
             }
             (elf::R_BPF_64_64 | elf::R_BPF_64_32 | R_BPF_64_ABS64, _) => {
-                Err(Bad::Here("a relocation that does not fit the place it changes"))
+                Err(Bad::Here("the kind of the relocation does not fit the kind of the section"))
             }
-            _ => Err(Bad::Here("a relocation of an unknown kind")),
+            _ => Err(Bad::Here("the kind of the relocation is unknown")),
         }
     }
 
@@ -102,7 +103,9 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let address = self.address(symbol)?;
         let slot = &mut self.code[at..at + 16];
         if slot[0] != 0x18 {
-            return Err(Bad::Here("the address of a variable, and no LDDW to hold it"));
+            return Err(Bad::Here(
+                "the relocation is for a variable's address, but the instruction is not LDDW",
+            ));
         }
         let addend = u64::from(u32_at(slot, 4)) | u64::from(u32_at(slot, 12)) << 32;
         let value = address.wrapping_add(addend);
@@ -117,7 +120,9 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         let imm = u32_at(&self.code, at + 4) as i32;
         if self.code[at] != 0x85 {
-            return Err(Bad::Here("a call of a function, and no CALL to make it"));
+            return Err(Bad::Here(
+                "the relocation is for a call of a function, but the instruction is not CALL",
+            ));
         }
         if found.st_shndx(Le) == elf::SHN_UNDEF {
             let name = self.name(symbol, found);
@@ -128,16 +133,17 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             return Ok(());
         }
         let Placed::Code(base) = self.placed_symbol(symbol, found)? else {
-            return Err(Bad::Here("a call of something that is no function"));
+            return Err(Bad::Here("the called symbol is not a function"));
         };
-        // Adds the symbol's value and, for a section symbol, the distance in the section. -1 means
-        // its start.
-        let within =
-            i64::try_from(found.st_value(Le)).map_err(|_| Bad::Here("a symbol far out"))?;
+        // The callee's offset in its section is the symbol's value plus the distance in the
+        // immediate, in instructions. Only section symbols have a distance. An immediate of -1
+        // means a distance of 0.
+        let within = i64::try_from(found.st_value(Le))
+            .map_err(|_| Bad::Here("the value of the symbol is too large"))?;
         let target = within / SLOT as i64 + i64::from(imm) + 1;
         let target = (base / SLOT) as i64 + target;
         let distance = i32::try_from(target - (at / SLOT) as i64 - 1);
-        let distance = distance.map_err(|_| Bad::Here("a call too far away"))?;
+        let distance = distance.map_err(|_| Bad::Here("the called function is too far away"))?;
         self.code[at + 1] = self.code[at + 1] & 0x0f | 0x10;
         self.code[at + 4..at + 8].copy_from_slice(&distance.to_le_bytes());
         Ok(())
@@ -157,7 +163,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     fn address(&self, symbol: SymbolIndex) -> Result<u64, Bad> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         if found.st_shndx(Le) == elf::SHN_UNDEF {
-            let what = "is declared and not defined: variables have to be the program's own";
+            let what = "it is declared but not defined: a program can use only its own variables";
             return Err(ElfError::Symbol { name: self.name(symbol, found), what }.into());
         }
         match self.placed_symbol(symbol, found)? {

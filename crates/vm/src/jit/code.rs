@@ -19,9 +19,9 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) glue: Glue,
-    /// Charge for entering: the sum over the function's instructions.
+    /// Charge for entering the function: the sum over its instructions.
     pub(super) cost: u32,
-    /// Its first instruction.
+    /// Index of the function's first instruction.
     pub(super) at: u32,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Compiled<H: HelperHost> {
 
 impl<H: HelperHost> Compiled<H> {
     /// Compiles a program for a sandbox of `memory` bytes. `entries` are the functions that the
-    /// host can call. Returns `None` if there is no compiler for the machine.
+    /// host can call. Returns `None` if there is no compiler for this machine.
     pub(crate) fn new(
         checked: &Checked,
         entries: &[Function],
@@ -134,10 +134,10 @@ impl Code {
             // SAFETY: cleaning a cache line of the mapping only writes back its content.
             unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
-        // SAFETY: a barrier.
+        // SAFETY: this is a memory barrier.
         unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
         for at in (from & !(instructions - 1)..to).step_by(instructions) {
-            // SAFETY: an invalidated line is fetched again.
+            // SAFETY: an invalidated cache line is fetched again.
             unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
         // SAFETY: barriers.
@@ -146,7 +146,7 @@ impl Code {
 
     /// Returns the address of the code at `offset`, which must be within it.
     fn at(&self, offset: usize) -> *const u8 {
-        assert!(offset < self.len, "an offset within the code");
+        assert!(offset < self.len, "the offset must be within the code");
         self.mapping.as_ptr().wrapping_add(offset)
     }
 }

@@ -15,32 +15,32 @@ pub(super) struct Output {
     pub(super) entries: Vec<usize>,
 }
 
-/// The end of a jump or call instruction whose target can still be changed.
+/// Position of a jump or call instruction's end. Its target can still be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patch(pub(super) usize);
 
 /// Code generator for one machine. Targets and positions are offsets in the code.
 pub(super) trait Backend {
-    /// Condition that a comparison sets for the branch right after it.
+    /// Condition that a comparison sets for the branch right after the comparison.
     type Condition: Copy;
 
     /// Creates a code generator for a sandbox of `memory` bytes, and a program with this number of
     /// operations and these registers.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
-    /// Writes the code that ends a call without budget, or a call that a helper ends. It is written
-    /// first.
+    /// Writes the code that ends a call early, because of the budget or because of a helper. The
+    /// compiler calls this function first.
     fn glue(&mut self);
 
     /// Writes code that enters the function at `target`. That function and its callees use only
-    /// these registers. The code is a function of type `enter::Glue`.
+    /// `registers`. The code is a function of type `enter::Glue`.
     fn entry(&mut self, target: usize, registers: u16);
 
     /// Pads the code to an alignment that is fetched fast. Execution never reaches the padding.
     fn align(&mut self);
 
-    /// Writes code that enters the function right after it, like `entry`. Returns the offset of the
-    /// code. No other function calls the function.
+    /// Writes code that enters the function whose code follows, like `entry`. Returns the offset of
+    /// the entry code. No other function of the program calls that function.
     fn begin_entry(&mut self, registers: u16) -> usize;
 
     /// Writes the exit of a function that began with `begin_entry`.
@@ -56,7 +56,8 @@ pub(super) trait Backend {
 
     fn patch(&mut self, patch: Patch, target: usize);
 
-    /// Takes `cost`, which is not 0, from the budget, and jumps if the budget is too small.
+    /// Takes `cost`, which is not 0, from the budget. The returned jump is taken if the budget is
+    /// too small.
     fn charge(&mut self, cost: u32) -> Patch;
 
     /// Ends the call, because instruction `at` used up the budget.
@@ -146,9 +147,9 @@ struct Compiler<'c, B> {
     offsets: Vec<u32>,
     /// Forward jumps and calls, with their target instructions.
     jumps: Vec<(Patch, u32)>,
-    /// Functions with direct entries: first instruction, and offset of the entry code.
+    /// Functions with direct entries: the first instruction, and the offset of the entry code.
     direct: Vec<(u32, usize)>,
-    /// Jumps for a used-up budget, with the instruction that caused it.
+    /// Jumps that are taken if the budget is used up, each with the instruction that uses it up.
     overdrawn: Vec<(Patch, u32)>,
 }
 
@@ -235,9 +236,10 @@ impl<B: Backend> Compiler<'_, B> {
     }
 }
 
-/// Returns the offset of an access from the frame pointer if it needs no mask, because it is within
-/// the function's own frame or those below it. This is safe because the program can only read the
-/// frame pointer, which is at least STACK minus the active frames above the start of the sandbox.
+/// Returns the offset of an access from the frame pointer, or `None` if the access needs a mask. No
+/// mask is needed within the function's own frame and the frames below it. This is safe because the
+/// program can only read the frame pointer, which is at least STACK minus the active frames above
+/// the start of the sandbox.
 pub(super) fn frame_offset(place: Place, bytes: usize) -> Option<i32> {
     use crate::check::MAX_CALL_DEPTH;
     use crate::memory::STACK_FRAME;

@@ -1,6 +1,6 @@
 //! Calls from the host into compiled code, and from compiled code to helpers.
 
-#![allow(unsafe_code, reason = "calling compiled code, and being called by it")]
+#![allow(unsafe_code, reason = "calls compiled code, which calls back")]
 
 use std::any::Any;
 use std::mem::offset_of;
@@ -24,11 +24,11 @@ pub(super) struct State {
     budget: u64,
     /// Native stack pointer when the program was entered.
     stack: *mut u8,
-    /// Index of the called helper, and index of the call instruction: `State::call`.
+    /// Index of the called helper and index of the call instruction, packed by `State::call`.
     call: u32,
     trap: u32,
     trap_at: u32,
-    // Compiled code does not use the fields below.
+    // Compiled code does not use the fields from here on.
     /// Size of the sandbox with its slack, in bytes.
     len: usize,
     /// The program's `Helpers<H>`.
@@ -90,7 +90,10 @@ pub(crate) struct Ready<H: HelperHost> {
 
 impl<H: HelperHost> Ready<H> {
     pub(crate) fn new(compiled: Arc<Compiled<H>>, sandbox: Sandbox) -> Ready<H> {
-        assert!(compiled.memory == sandbox.size(), "code for a sandbox of this size");
+        assert!(
+            compiled.memory == sandbox.size(),
+            "the code must be compiled for this size of the sandbox"
+        );
         let state = Box::new(State::new(&sandbox, compiled.helpers()));
         let entries = Arc::clone(&compiled.entries);
         Ready { state, sandbox, entries, compiled }
@@ -153,7 +156,7 @@ fn trapped<H: HelperHost>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize
     })
 }
 
-/// Result of a helper, in two registers: `r0`, and whether to end the call of the program.
+/// Result of a helper, in two registers: `r0`, and whether the call of the program must end.
 #[repr(C)]
 struct Returned {
     value: u64,
@@ -200,8 +203,9 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     r5: u64,
     state: *mut State,
 ) -> Returned {
-    // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not access it
-    // before compiled code returns, and compiled code not before this function returns.
+    // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not access the
+    // state before compiled code returns, and compiled code does not access it before this function
+    // returns.
     let state = unsafe { &mut *state };
     // SAFETY: `Ready::<H>::new` set the pointer from the `Helpers<H>` that it keeps alive. They are
     // never modified.
@@ -213,7 +217,7 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     // SAFETY: these are the bytes of the sandbox and its slack. `enter` borrows the sandbox
     // uniquely, and compiled code waits.
     let bytes = unsafe { std::slice::from_raw_parts_mut(state.base, state.len) };
-    // Most helpers are zero-sized types, so they need not be looked up.
+    // Most helpers are zero-sized types, which need no look-up.
     let run = match size_of::<R>() {
         0 => NonNull::<R>::dangling().as_ptr().cast_const(),
         _ => std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>(),
@@ -224,8 +228,8 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     let run = unsafe { &*run };
     let mut caller = Caller { data, memory: Memory::new(bytes), budget: &mut state.budget };
     let arguments = [r1, r2, r3, r4, r5];
-    // A panic cannot unwind through compiled code, so it is caught here and resumed after that has
-    // returned.
+    // A panic cannot unwind through compiled code. It is caught here, and resumed after the
+    // compiled code has returned.
     let result = catch_unwind(AssertUnwindSafe(|| run.run(&mut caller, &arguments)));
     match result {
         Ok(Ok(value)) => return Returned { value, ends: 0 },

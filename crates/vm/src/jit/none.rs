@@ -1,4 +1,4 @@
-//! Replaces the compiler on other machines, where programs are interpreted.
+//! Replaces the compiler on machines for which there is none. Programs are interpreted there.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,7 @@ use crate::helper::{HelperHost, Helpers, Run};
 use crate::interpret::End;
 use crate::sandbox::Sandbox;
 
-/// Never exists, because there is no compiler.
+/// Compiled code. No value of this type exists, because there is no compiler.
 #[derive(Debug)]
 pub(crate) struct Compiled<H> {
     never: Infallible,
@@ -32,7 +32,7 @@ impl<H: HelperHost> Compiled<H> {
     }
 }
 
-/// Never exists, because there is no compiler.
+/// A compiled program with its sandbox. No value of this type exists, because there is no compiler.
 #[derive(Debug)]
 pub(crate) struct Ready<H> {
     compiled: Arc<Compiled<H>>,
@@ -58,7 +58,7 @@ impl<H: HelperHost> Ready<H> {
     }
 }
 
-/// Without compiled code, no shims are needed.
+/// The shims of a table of helpers. There are none without compiled code.
 #[derive(Debug, Default)]
 pub(crate) struct Shims;
 

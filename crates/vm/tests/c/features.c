@@ -1,4 +1,4 @@
-/* Compiled by clang: functions and variables of every kind. */
+/* C that clang compiles: functions and variables of every kind. */
 typedef unsigned long u64;
 typedef unsigned int u32;
 
@@ -29,20 +29,20 @@ __attribute__((noinline)) u64 shared(u64 a)
 	return triple(a) + 1;
 }
 
-/* A global function in its own section, static and global functions of another one, and a helper
- * by name. */
+/* A global function in its own section. It calls static and global functions of another section,
+ * and a helper by name. */
 __attribute__((section("operations/a"))) u64 calls(u64 i)
 {
 	return shared(i) + triple(i) + host_add(i, text[i & 3]);
 }
 
-/* A helper called by number. */
+/* Calls a helper by number. */
 __attribute__((section("operations/b"))) u64 by_number(u64 i)
 {
 	return host_seven(i) + names[i & 1][0];
 }
 
-/* .data, .bss, and pointers in variables. */
+/* Uses .data, .bss, and pointers in variables. */
 u64 variables(u64 i)
 {
 	many[i % 100] += i;
@@ -50,7 +50,7 @@ u64 variables(u64 i)
 	return first.x + first.next->y + table[i & 3] + many[i % 100];
 }
 
-/* The stack, signed loads, a loop. */
+/* Uses the stack, signed loads, and a loop. */
 u64 stack(u64 n)
 {
 	volatile signed char buffer[100];
@@ -62,7 +62,7 @@ u64 stack(u64 n)
 	return sum;
 }
 
-/* Signed division came with -mcpu=v4. */
+/* Signed division needs `-mcpu=v4`. */
 long divide(long a, long b)
 {
 #if __BPF_CPU_VERSION__ >= 4
@@ -85,7 +85,7 @@ u64 atomics(u64 a)
 	return old + __sync_lock_test_and_set(&counter, 5);
 }
 
-/* Does not terminate. */
+/* Never terminates. */
 u64 endless(void)
 {
 	for (;;)

@@ -1,5 +1,5 @@
-/* RTT, Reno and pacing on a context of 128 bytes, like a congestion controller for each ACK. The
- * benchmark uses this program. */
+/* A congestion controller that runs for each ACK: RTT, Reno and pacing on a context of 128 bytes.
+ * The benchmark uses this program. */
 typedef unsigned long long u64;
 
 struct context {

@@ -18,7 +18,7 @@ pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
             slot += if line.starts_with("lddw") { 2 } else { 1 };
         }
     }
-    // Test vectors jump to `exit` without a label, which means the last one.
+    // In test vectors, a jump to `exit` has no label. It means the last `exit`.
     if let Some((_, _, slot)) = lines.iter().rev().find(|(_, line, _)| *line == "exit") {
         labels.entry("exit".to_owned()).or_insert(*slot);
     }

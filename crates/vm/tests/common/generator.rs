@@ -1,5 +1,5 @@
-//! Random programs, and a check of each: both engines have the same effect on registers, memory,
-//! budget and host, and none on other memory.
+//! Generates random programs, and checks each of them: both engines must have the same effect on
+//! registers, memory, budget and host. No other memory may change.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl Generator {
         self.rng.random_range(0..end)
     }
 
-    /// Returns a boundary value of some operation, or another value.
+    /// Returns a value at the boundary of some operation, or another value.
     fn value(&mut self) -> u64 {
         const EDGES: [i64; 22] = [
             0,
@@ -146,7 +146,7 @@ impl Generator {
             code[at][4..].copy_from_slice(&(distance as i32).to_le_bytes());
         }
         let mut code = code.concat();
-        // A few are modified: the check rejects them, or they have another meaning.
+        // Modifies a few programs. The check rejects them, or they have another meaning.
         if self.below(8) == 0 {
             for _ in 0..1 + self.below(4) {
                 let at = self.below(code.len() as u64) as usize;
@@ -164,7 +164,7 @@ impl Generator {
             if !jumps {
                 continue;
             }
-            // Mostly forward, so that programs make progress.
+            // Most jumps go forward, so that programs make progress.
             let nth = begins.iter().position(|begin| *begin == at).unwrap() as u64;
             let target = match self.below(4) {
                 0 => self.below(begins.len() as u64),
@@ -257,7 +257,7 @@ pub(crate) enum Outcome {
 /// Runs programs next to memory that they must not access.
 pub(crate) struct Arena {
     helpers: Arc<Helpers<Log>>,
-    /// Memory of other programs, mapped near the memory of new ones.
+    /// Instances of other programs, whose memory is mapped near the memory of new ones.
     neighbours: Vec<Instance<Log>>,
     heap: Vec<u64>,
 }
@@ -271,7 +271,7 @@ impl Default for Arena {
         let program =
             Program::from_code(&exit, Arc::clone(&helpers), &small(Engine::Auto)).unwrap();
         let mut neighbours: Vec<_> = (0..8).map(|_| program.instantiate().unwrap()).collect();
-        // Leaves a gap, which the next mappings use.
+        // Leaves a gap, which the kernel uses for the next mappings.
         neighbours.remove(5);
         neighbours.remove(2);
         for neighbour in &mut neighbours {

@@ -1,6 +1,7 @@
-//! The effect of each instruction according to RFC 9669, in numbers: rows in text files in this
-//! folder, and whole programs in `programs.rs`. Each row runs on both engines with many choices of
-//! registers, and the whole memory is compared afterwards. Every accepted instruction has a row.
+//! The effect of each instruction according to RFC 9669, in numbers. Single instructions are rows
+//! in the text files of this folder, and whole programs are in `programs.rs`. Each row runs on both
+//! engines with many choices of registers, and the whole memory is compared afterwards. Every
+//! instruction that the check accepts must have a row.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use common::{ENGINES, asm};
 use equic_vm::{Caller, Config, Engine, Helpers, Program, Region};
 
-/// Sandbox sizes in bytes: the default, whose masks are compiled specially, and another.
+/// Sandbox sizes in bytes: the default, whose masks are compiled specially, and another size.
 const SIZES: [u64; 2] = [64 << 10, 16 << 10];
 
 /// A program with its expected result.
@@ -25,7 +26,7 @@ struct Vector {
     /// Size of the sandbox in bytes.
     size: u64,
     code: Vec<u8>,
-    /// Memory before the instruction: zero, except for these bytes at these offsets.
+    /// Row of the text file that the program tests.
     before: Vec<(u64, Vec<u8>)>,
     /// Memory after the instruction: only these bytes at these offsets have changed.
     after: Vec<(u64, Vec<u8>)>,
@@ -89,7 +90,7 @@ fn play(vectors: &[Vector]) {
             if found != expected
                 && let Some(offset) = (0..expected.len()).find(differs)
             {
-                // Results are words, so show the whole word in the error.
+                // Results are words, so the error shows the whole word.
                 let word = offset & !7..(offset & !7) + 8;
                 let (found, expected) = (&found[word.clone()], &expected[word.clone()]);
                 panic!("{row}: on {engine:?}, {found:x?} instead of {expected:x?} at {word:?}");
@@ -161,7 +162,7 @@ fn kind(slot: &[u8]) -> (u8, i32) {
     let chosen = match slot[0] {
         // LDDW, CALL
         0x18 | 0x85 => i32::from(slot[1] >> 4),
-        // Byte swaps; atomic operations
+        // Opcodes of byte swaps and atomic operations.
         0xd4 | 0xd7 | 0xdc | 0xc3 | 0xdb => imm,
         // Other arithmetic
         opcode if matches!(opcode & 7, 4 | 7) => offset,
@@ -173,7 +174,8 @@ fn kind(slot: &[u8]) -> (u8, i32) {
 /// True if the check accepts an instruction slot that uses only the registers r0 and r1.
 fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
     let exit = asm::slot(0x95, 0, 0, 0, 0);
-    // The second half of an LDDW if one is needed, and instructions as targets of jumps and calls.
+    // The second half of an LDDW, if one is needed. Otherwise `exit` instructions, which are
+    // targets for jumps and calls.
     let next = if slot[0] == 0x18 { [0; 8] } else { exit };
     let code = [slot, next, exit, exit].concat();
     let config = config(Engine::Interpreter, SIZES[1]);
@@ -210,7 +212,8 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     let mut known = BTreeSet::new();
     for opcode in 0..=255 {
         for src in [0, 1] {
-            // The distinguishing fields are limited: offsets to 32, operations to 0xf1.
+            // The distinguishing fields have small values: offsets up to 32, and operations up to
+            // 0xf1. The loops cover all of these.
             let offsets = (0..=64).map(|offset| (offset, 0));
             for (offset, imm) in offsets.chain((1..=0x100).map(|imm| (0, imm))) {
                 let slot = asm::slot(opcode, 0, src, offset, imm);
@@ -222,6 +225,7 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     }
     let missing: Vec<_> = known.difference(&played).collect();
     assert!(missing.is_empty(), "instructions without a row (opcode, field): {missing:x?}");
-    // Also the other way round: every instruction of the rows was among those tried.
+    // The comparison also works the other way round: every instruction of the rows is among those
+    // tried.
     assert_eq!(known, played);
 }

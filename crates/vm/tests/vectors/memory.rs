@@ -66,7 +66,7 @@ pub(crate) fn stores() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, value, bytes] = *row else { panic!("{row:?}") };
         let (at, value) = (address(at, size), number(value));
-        // The 16 bytes around the stored value, before and after.
+        // The 16 bytes around the stored value, before the store and after it.
         let (window, before) = if at < 16 { (0, FIRST) } else { (size - 16, LAST) };
         let width = bytes.len() as u32 * 4;
         let shift = 128 - width - (at - window) as u32 * 8;
@@ -101,16 +101,16 @@ pub(crate) fn stores() -> Vec<Vector> {
     in_each_size(include_str!("stores.txt"), vector)
 }
 
-/// Offsets of the memory words for atomic operations.
+/// Returns the offsets of the memory words for atomic operations.
 fn words(size: u64) -> [u64; 3] {
     [0, 136, size - 8]
 }
 
-/// One of several positions in memory of a 64-bit word, or of a 32-bit half.
+/// One of several positions in memory, of a 64-bit word or a 32-bit half of one.
 struct Cell {
     address: u64,
     offset: i16,
-    /// Number of bits in the word below the half.
+    /// Number of bits of the word that are below the half.
     shift: u32,
     wide: bool,
 }
@@ -127,7 +127,7 @@ impl Cell {
         base(self.address + u64::from(self.shift / 8), self.offset)
     }
 
-    /// The whole word.
+    /// The value of the whole word that contains the cell.
     fn word(&self, value: u64) -> u64 {
         const BESIDE: u64 = 0xa5c3_96f0;
         if self.wide { value } else { value << self.shift | BESIDE << (32 - self.shift) }
@@ -138,7 +138,7 @@ impl Cell {
         sequence.run(&format!("stxdw [r{base}], r{scratch}"));
     }
 
-    /// Saves the word in the cell as a result, and clears it.
+    /// Saves the word that contains the cell as a result, and clears it.
     fn keep(&self, sequence: &mut Sequence, base: u8, scratch: u8, value: u64) {
         sequence.set(&[(base, self.address)]);
         sequence.run(&format!("ldxdw r{scratch}, [r{base}]"));
@@ -161,7 +161,7 @@ pub(crate) fn atomic() -> Vec<Vector> {
         let value = value | upper(wide);
         let mut sequence = Sequence::default();
         for (dst, src) in pairs() {
-            // Use FETCH for half of the register pairs.
+            // Half of the register pairs use FETCH.
             let fetch = (dst + src / 2) % 2 == 0 || exchange;
             let cell = Cell::new(dst, src, wide, size);
             cell.write(&mut sequence, dst, src, before);

@@ -6,7 +6,7 @@ use crate::common::asm;
 
 /// Names, programs, and expected results.
 const PROGRAMS: &[(&str, &str, u64)] = &[
-    // RFC 9669 s.2, s.4.3: arguments, results, the end.
+    // RFC 9669 s.2 and s.4.3: arguments, results, and the end of a program.
     ("exit", "exit", 0),
     ("exit with a result", "mov r0, -1\nexit", u64::MAX),
     (
@@ -100,7 +100,8 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
         "mov r1, r10\nadd r1, -16\nstxdw [r1], r1\nldxdw r0, [r10-16]\nsub r0, r10\nstdw [r1], 0\nexit",
         -16_i64 as u64,
     ),
-    // RFC 9669 s.5.3: operands that are the same register, and r0 in both of its parts.
+    // RFC 9669 s.5.3: both operands are the same register, or r0 is also an operand of a
+    // compare-and-exchange.
     (
         "an address added to memory",
         "mov r1, 256\nstdw [r1], 1\nlock add [r1], r1\nldxdw r0, [r1]\nstdw [r1], 0\nexit",

@@ -3,7 +3,7 @@
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// Value of registers that the instruction does not use, before and after it.
+/// Value of the registers that the instruction does not use, before and after the instruction.
 const OTHER: u64 = 0x5a5a_1234_a5a5_4321;
 
 /// Upper halves of registers, which 32-bit instructions ignore.
@@ -17,13 +17,13 @@ pub(crate) fn arithmetic32() -> Vec<Vector> {
     rows(include_str!("arithmetic32.txt")).map(|row| binary(&row, false)).collect()
 }
 
-/// Returns the immediate with the value of the operand, if there is one (RFC 9669 s.4.1:
-/// sign-extended for 64 bits).
+/// Returns the immediate with the value of the operand, or `None` if no immediate has this value.
+/// RFC 9669 s.4.1: an immediate is sign-extended to 64 bits.
 fn constant(operand: u64, wide: bool) -> Option<i32> {
     if wide { i32::try_from(operand as i64).ok() } else { Some(operand as i32) }
 }
 
-/// Upper halves of two registers: zero, or values that must have no effect.
+/// Returns the upper halves of two registers: zero, or values that must have no effect.
 fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     match (wide, (dst + src) % 4) {
         (true, _) | (_, 0) => (0, 0),
@@ -112,7 +112,7 @@ pub(crate) fn jumps32() -> Vec<Vector> {
     rows(include_str!("jumps32.txt")).flat_map(|row| jumps(&row, "32")).collect()
 }
 
-/// Columns: the left operand, the right one, the jumps that are taken.
+/// Columns: the left operand, the right operand, and the jumps that are taken.
 fn jumps(row: &[&str], suffix: &str) -> Vec<Vector> {
     let [left, right, taken @ ..] = row else { panic!("{row:?}") };
     let (left, right, wide) = (number(left), number(right), suffix.is_empty());

@@ -3,7 +3,8 @@
 use super::Vector;
 use crate::common::asm;
 
-/// Offset of the results in the stack: this many bytes below its end, growing upwards.
+/// Offset of the results in the stack, as a number of bytes below the stack's end. The results grow
+/// upwards.
 const RESULTS: i16 = 4_000;
 
 /// A program under construction.

@@ -5,7 +5,8 @@ use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
 use crate::{PacketNumber, PathId, VarInt};
 use core::time::Duration;
 
-/// An ACK frame. No range goes below zero, and at least one number is missing between two ranges.
+/// An ACK frame. No range goes below zero, and at least one packet number is missing between two
+/// ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     largest: PacketNumber,
@@ -163,7 +164,7 @@ impl<'a> Ack<'a> {
         self.encode_fields(sink)
     }
 
-    /// Writes everything after the type. A PATH_ACK frame has the same fields.
+    /// Writes all fields after the type. A PATH_ACK frame has the same fields.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.largest.as_varint())?;
         sink.varint(self.delay)?;

@@ -126,8 +126,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Writes the header of a STREAM frame, for callers whose data is not in one piece. The caller
-    /// must write `len` bytes next, or, without `len`, everything up to the end of the packet. The
-    /// caller must also ensure that the data ends at 2^62-1 or before.
+    /// must write `len` bytes next. Without `len`, it must write data up to the end of the packet.
+    /// The caller must also ensure that the data ends at 2^62-1 or before.
     ///
     /// # Errors
     /// Fails if there is no room for the header. Nothing is written then.
@@ -247,7 +247,7 @@ impl NewConnectionId {
         self.retire_prior_to
     }
 
-    /// 1 to 20 bytes.
+    /// The connection ID, of 1 to 20 bytes.
     pub const fn connection_id(&self) -> ConnectionId {
         self.connection_id
     }
@@ -278,7 +278,7 @@ impl NewConnectionId {
         self.encode_fields(sink)
     }
 
-    /// Writes everything after the type. A PATH_NEW_CONNECTION_ID frame has the same fields after
+    /// Writes all fields after the type. A PATH_NEW_CONNECTION_ID frame has the same fields after
     /// its path ID.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.sequence_number)?;

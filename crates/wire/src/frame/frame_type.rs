@@ -167,14 +167,15 @@ impl FrameType {
             return None;
         }
         Some(match self.0.get() {
-            // IH01, except for the application's CONNECTION_CLOSE.
+            // Table 3 marks these types IH01, except for the application's CONNECTION_CLOSE, which
+            // is not in this arm.
             number::PADDING | number::PING | number::CONNECTION_CLOSE => true,
             // IH_1
             number::ACK | number::ACK_ECN | number::CRYPTO => {
                 matches!(packet, Initial | Handshake | OneRtt)
             }
-            // ___1. RFC 9000 s.12.5 also lists RETIRE_CONNECTION_ID, which contradicts its table 3:
-            // a client has no connection ID to retire in 0-RTT.
+            // Table 3 marks these types ___1. RFC 9000 s.12.5 also lists RETIRE_CONNECTION_ID,
+            // which contradicts table 3: a client has no connection ID to retire in 0-RTT.
             number::NEW_TOKEN
             | number::RETIRE_CONNECTION_ID
             | number::PATH_RESPONSE
@@ -204,9 +205,9 @@ impl FrameType {
             || matches!(side, Side::Server)
     }
 
-    /// True if a packet with such a frame must be acknowledged. That is every type except those
-    /// marked N in table 3, and PATH_ACK. Unknown types count as ack-eliciting, unless their
-    /// extension defines otherwise (RFC 9000 s.19.21).
+    /// True if a packet with such a frame must be acknowledged. That is every type except PATH_ACK
+    /// and those marked N in table 3. Unknown types count as ack-eliciting, unless their extension
+    /// defines otherwise (RFC 9000 s.19.21).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
             self.0.get(),
@@ -237,7 +238,8 @@ impl FrameType {
         )
     }
 
-    /// True if the frame's content counts towards flow control: those marked F in table 3.
+    /// True if the frame's content counts towards flow control. These are the types marked F in
+    /// table 3.
     pub const fn is_flow_controlled(self) -> bool {
         matches!(self.0.get(), STREAM..=STREAM_LAST)
     }

@@ -28,7 +28,7 @@ use core::time::Duration;
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// This number of PADDING frames in a row. Each is one byte long.
+    /// A run of this number of PADDING frames. Each is one byte long.
     Padding(NonZeroUsize),
     /// PING.
     Ping,
@@ -122,7 +122,7 @@ pub struct StopSending {
 pub struct StreamLimit {
     /// The stream.
     pub stream_id: StreamId,
-    /// Bytes from the beginning of the stream.
+    /// The limit, in bytes from the beginning of the stream.
     pub limit: VarInt,
 }
 
@@ -150,13 +150,15 @@ pub enum ConnectionClose<'a> {
 /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency s.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckFrequency {
-    /// A frame with a smaller number than one received before is ignored.
+    /// Number of this frame. The receiver ignores a frame with a smaller number than one that it
+    /// has already received.
     pub sequence_number: VarInt,
     /// Number of ack-eliciting packets that may arrive before an ACK must be sent.
     pub ack_eliciting_threshold: VarInt,
     /// The requested maximum ACK delay, in microseconds.
     pub requested_max_ack_delay_us: VarInt,
-    /// Number of reordered packets that cause an immediate ACK. 0: reordering causes none.
+    /// Number of reordered packets that cause an immediate ACK. If it is 0, reordering never causes
+    /// an immediate ACK.
     pub reordering_threshold: VarInt,
 }
 
@@ -174,7 +176,7 @@ impl AckFrequency {
 pub struct UnknownFrame<'a> {
     /// Type of the frame.
     pub frame_type: FrameType,
-    /// All bytes after the type, up to the end of the packet.
+    /// All bytes after the frame type, up to the end of the packet.
     pub rest: &'a [u8],
 }
 

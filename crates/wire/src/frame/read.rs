@@ -13,7 +13,7 @@ use crate::packet::PacketType;
 use crate::{Direction, Side, StreamCount, StreamId, TransportErrorCode};
 use core::num::NonZeroUsize;
 
-/// Iterator over the frames of a packet's payload, in order. It ends after the first frame that
+/// An iterator over the frames of a packet's payload, in order. It ends after the first frame that
 /// does not parse. It also ends after a frame of unknown type, unless [`Frames::resume`] is called
 /// with the bytes after that frame.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +81,10 @@ impl<'a> Frame<'a> {
         Frame::read_fields(reader, frame_type).map_err(|kind| FrameError { frame_type, kind })
     }
 
+    /// Checks that `sender` may send the frame in packets of this type.
+    ///
     /// # Errors
-    /// Fails with PROTOCOL_VIOLATION if the frame is not permitted in packets of this type, or from
+    /// Fails with PROTOCOL_VIOLATION if the frame is not permitted in such packets, or not from
     /// this sender. Frames of unknown types pass, because the extension decides.
     pub fn check_allowed(&self, packet: PacketType, sender: Side) -> Result<(), FrameError> {
         let frame_type = self.frame_type();

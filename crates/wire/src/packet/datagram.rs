@@ -19,7 +19,7 @@ pub struct ParseOptions {
     pub greased_fixed_bit: bool,
 }
 
-/// Iterator over the packets of a UDP payload, in order. It ends after the first packet whose
+/// An iterator over the packets of a UDP payload, in order. It ends after the first packet whose
 /// length is unknown. If only the packet itself is unusable, it returns an error and continues with
 /// the next one.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub enum Packet<'a> {
     Retry(Retry<'a>),
     /// A Version Negotiation packet.
     VersionNegotiation(VersionNegotiation<'a>),
-    /// A long header of an unknown version, with all bytes after it.
+    /// A packet with a long header of an unknown version. It extends to the end of the datagram.
     UnknownVersion(LongInvariant<'a>),
 }
 
@@ -55,7 +55,7 @@ pub enum LongKind<'a> {
     },
     /// Early data.
     ZeroRtt,
-    /// The rest of the handshake.
+    /// A Handshake packet, which carries the rest of the handshake.
     Handshake,
 }
 
@@ -185,7 +185,8 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Also parses packets of this version. Versions 1 and 2 are always parsed.
+    /// Returns the same iterator, which also parses packets of this version. Versions 1 and 2 are
+    /// always parsed.
     #[must_use]
     pub const fn including(self, version: KnownVersion) -> Self {
         match version {

@@ -10,7 +10,7 @@ use crate::version::Version;
 pub struct LongInvariant<'a> {
     /// The first byte. Its upper bit is set. The version defines the other bits.
     pub first_byte: u8,
-    /// 0 marks a Version Negotiation packet.
+    /// The version field. 0 marks a Version Negotiation packet.
     pub version: Version,
     /// Destination Connection ID.
     pub dcid: &'a [u8],

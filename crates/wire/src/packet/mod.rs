@@ -37,11 +37,11 @@ pub const MIN_INITIAL_DATAGRAM: usize = 1200;
 /// The type of a long header packet of version 1 or 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LongPacketType {
-    /// The first packets of the handshake, in both directions.
+    /// Carries the first messages of the handshake, in both directions.
     Initial,
-    /// Early data of the client.
+    /// Carries early data of the client.
     ZeroRtt,
-    /// The rest of the handshake.
+    /// Carries the rest of the handshake.
     Handshake,
     /// Makes the client prove that it owns its address.
     Retry,
@@ -129,7 +129,7 @@ impl fmt::Display for PacketError {
             PacketError::ConnectionIdTooLong => "a connection ID over 20 bytes",
             PacketError::TooShortToSample => "too short for a header protection sample",
             PacketError::EmptyRetryToken => "a Retry without a token",
-            PacketError::VersionList => "a list of versions that ends inside one",
+            PacketError::VersionList => "the list of versions ends inside a version",
         })
     }
 }

@@ -8,10 +8,11 @@ use core::fmt;
 
 /// Length of the ciphertext sample for the mask, in bytes.
 pub const SAMPLE_LEN: usize = 16;
-/// The sample is taken as if the packet number had four bytes (RFC 9001 s.5.4.2).
-pub(super) const SAMPLE_OFFSET: usize = 4;
 /// Offset of the sample from the start of the packet number, in bytes. It assumes a packet number
 /// of four bytes (RFC 9001 s.5.4.2).
+pub(super) const SAMPLE_OFFSET: usize = 4;
+/// Minimum length of packet number and protected payload together, in bytes. With less, a packet
+/// has no room for a header protection sample (RFC 9001 s.5.4.2).
 pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
 
 /// Mask for header protection: one byte for the first byte of the packet, four for the packet
@@ -88,7 +89,8 @@ impl Protected {
         self.pn_offset
     }
 
-    /// Returns the sample for the mask, or `None` if `packet` is shorter than the parsed one.
+    /// Returns the sample for the mask, or `None` if `packet` is shorter than the packet that was
+    /// parsed.
     #[inline]
     pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
         let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
@@ -96,7 +98,7 @@ impl Protected {
     }
 
     /// Removes header protection from `packet`, in place. Returns `None` and changes nothing if
-    /// `packet` is shorter than the parsed one.
+    /// `packet` is shorter than the packet that was parsed.
     #[inline(always)]
     pub fn remove(self, packet: &mut [u8], mask: &HeaderMask) -> Option<Unprotected> {
         let [first_mask, pn_mask @ ..] = mask;
@@ -141,10 +143,12 @@ impl Unprotected {
         self.pn_offset.saturating_add(self.packet_number.len().bytes())
     }
 
+    /// Checks that the Reserved Bits are zero.
+    ///
     /// # Errors
-    /// Fails if the Reserved Bits are not zero. The caller must authenticate the packet first: to
-    /// drop other packets because of these bits would reveal header bits to an attacker (RFC 9001
-    /// s.9.5).
+    /// Fails if the Reserved Bits are not zero. The caller must authenticate the packet first.
+    /// Dropping an unauthenticated packet because of these bits would reveal bits of the header to
+    /// an attacker (RFC 9001 s.9.5).
     pub const fn check_reserved_bits(self) -> Result<(), ReservedBitsSet> {
         match self.first_byte & self.form.reserved_bits() {
             0 => Ok(()),
@@ -177,7 +181,7 @@ impl ReservedBitsSet {
 }
 
 impl PacketType {
-    /// The form of its header.
+    /// Whether the header is long or short.
     pub const fn header_form(self) -> HeaderForm {
         match self {
             PacketType::OneRtt => HeaderForm::Short,
@@ -188,7 +192,7 @@ impl PacketType {
 
 impl fmt::Display for ReservedBitsSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reserved Bits that are not zero")
+        f.write_str("the Reserved Bits are not zero")
     }
 }
 

@@ -58,7 +58,8 @@ impl<'a> Retry<'a> {
         self.token
     }
 
-    /// The packet without its tag: the last part of the Retry Pseudo-Packet (RFC 9001 s.5.8).
+    /// The packet without its integrity tag. These bytes are the last part of the Retry
+    /// Pseudo-Packet (RFC 9001 s.5.8).
     pub const fn without_tag(&self) -> &'a [u8] {
         self.without_tag
     }
@@ -68,8 +69,8 @@ impl<'a> Retry<'a> {
         self.integrity_tag
     }
 
-    /// Writes a Retry packet without its tag, which is computed from these bytes. The lower four
-    /// bits of `unused` go into the Unused field and may have any value.
+    /// Writes a Retry packet without its integrity tag, which the caller computes from these bytes.
+    /// The lower four bits of `unused` go into the Unused field and may have any value.
     ///
     /// # Errors
     /// Fails if there is no room for the packet. Nothing is written then.

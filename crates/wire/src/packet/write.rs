@@ -267,7 +267,7 @@ impl fmt::Display for FinishError {
         f.write_str(match self {
             FinishError::BufferFull => "no room for the tag",
             FinishError::TooShortToSample => "too short for a header protection sample",
-            FinishError::LengthTooSmall => "the packet is longer than its Length field can say",
+            FinishError::LengthTooSmall => "the packet is longer than its Length field can express",
         })
     }
 }

@@ -31,13 +31,16 @@ pub struct TransportParameters<'a> {
     pub max_idle_timeout_ms: VarInt,
     /// The largest UDP payload that the endpoint accepts, in bytes.
     pub max_udp_payload_size: MaxUdpPayloadSize,
-    /// Limit on the total bytes of all streams that the endpoint receives.
+    /// The largest total number of bytes that the endpoint accepts on all streams.
     pub initial_max_data: VarInt,
-    /// Limit on the bytes that the endpoint receives on each bidirectional stream it opens.
+    /// The largest number of bytes that the endpoint accepts on each bidirectional stream that it
+    /// opens.
     pub initial_max_stream_data_bidi_local: VarInt,
-    /// Limit on the bytes that the endpoint receives on each bidirectional stream its peer opens.
+    /// The largest number of bytes that the endpoint accepts on each bidirectional stream that its
+    /// peer opens.
     pub initial_max_stream_data_bidi_remote: VarInt,
-    /// Limit on the bytes that the endpoint receives on each unidirectional stream its peer opens.
+    /// The largest number of bytes that the endpoint accepts on each unidirectional stream that its
+    /// peer opens.
     pub initial_max_stream_data_uni: VarInt,
     /// Number of bidirectional streams that the peer may open.
     pub initial_max_streams_bidi: StreamCount,
@@ -51,19 +54,19 @@ pub struct TransportParameters<'a> {
     pub disable_active_migration: bool,
     /// Number of the peer's connection IDs that the endpoint stores.
     pub active_connection_id_limit: ActiveConnectionIdLimit,
-    /// The largest DATAGRAM frame that the endpoint accepts, in bytes, including type and Length.
-    /// 0: it does not support DATAGRAM (RFC 9221).
+    /// The largest DATAGRAM frame that the endpoint accepts, in bytes, including type and Length. 0
+    /// means that the endpoint does not support DATAGRAM (RFC 9221).
     pub max_datagram_frame_size: VarInt,
     /// The endpoint accepts packets with a zero Fixed Bit (RFC 9287).
     pub grease_quic_bit: bool,
-    /// The endpoint accepts ACK_FREQUENCY frames, and this is the shortest ACK delay it supports,
-    /// in microseconds (draft-ietf-quic-ack-frequency). It must not exceed `max_ack_delay`. `None`:
-    /// it does not support ACK_FREQUENCY.
+    /// The shortest ACK delay that the endpoint supports, in microseconds
+    /// (draft-ietf-quic-ack-frequency). It must not exceed `max_ack_delay`. `None` if the endpoint
+    /// does not accept ACK_FREQUENCY frames.
     pub min_ack_delay_us: Option<VarInt>,
-    /// The endpoint supports multipath QUIC, and its peer may use path IDs up to this one, until a
-    /// MAX_PATH_ID frame raises the limit (RFC 10069 s.2.1). An endpoint that sends this parameter
-    /// must not use zero-length connection IDs. It is never remembered for 0-RTT. `None`: no
-    /// multipath.
+    /// The largest path ID that the peer may use, until a MAX_PATH_ID frame raises the limit (RFC
+    /// 10069 s.2.1). An endpoint that sends this parameter supports multipath QUIC and must not use
+    /// zero-length connection IDs. The parameter is never remembered for 0-RTT. `None` if the
+    /// endpoint does not support multipath.
     pub initial_max_path_id: Option<PathId>,
     /// The version that the endpoint chose and those it supports (RFC 9368).
     pub version_information: Option<VersionInformation<'a>>,
@@ -136,8 +139,8 @@ impl<'a> TransportParameters<'a> {
     }
 }
 
-/// All received parameters, of which only the unknown ones matter. Two values are equal if their
-/// unknown parameters are.
+/// All received parameters. Only the unknown ones matter: two values are equal if their unknown
+/// parameters are.
 #[derive(Clone, Copy)]
 struct Unknown<'a>(RawParameters<'a>);
 

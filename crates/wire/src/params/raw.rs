@@ -18,8 +18,8 @@ pub struct RawParameter<'a> {
     pub value: &'a [u8],
 }
 
-/// Iterator over the parameters in the order they were received. It ends after the first that
-/// extends beyond the input.
+/// An iterator over the parameters, in the order in which they were received. It ends after the
+/// first parameter that extends beyond the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawParameters<'a> {
     reader: Reader<'a>,
@@ -72,7 +72,7 @@ ids! {
     INITIAL_MAX_STREAMS_BIDI = 0x08, "initial_max_streams_bidi";
     /// Streams.
     INITIAL_MAX_STREAMS_UNI = 0x09, "initial_max_streams_uni";
-    /// Exponent of two.
+    /// Exponent, to the base 2, of the unit of ACK Delay fields.
     ACK_DELAY_EXPONENT = 0x0a, "ack_delay_exponent";
     /// Milliseconds.
     MAX_ACK_DELAY = 0x0b, "max_ack_delay";
@@ -88,9 +88,9 @@ ids! {
     RETRY_SOURCE_CONNECTION_ID = 0x10, "retry_source_connection_id";
     /// RFC 9368.
     VERSION_INFORMATION = 0x11, "version_information";
-    /// Bytes (RFC 9221).
+    /// Largest DATAGRAM frame, in bytes (RFC 9221).
     MAX_DATAGRAM_FRAME_SIZE = 0x20, "max_datagram_frame_size";
-    /// A path ID (RFC 10069 s.2.1).
+    /// The largest path ID that the peer may use (RFC 10069 s.2.1).
     INITIAL_MAX_PATH_ID = 0x3e, "initial_max_path_id";
     /// A flag: present or absent (RFC 9287).
     GREASE_QUIC_BIT = 0x2ab2, "grease_quic_bit";

@@ -52,7 +52,8 @@ struct ServerOnly {
 }
 
 impl<'a> TransportParameters<'a> {
-    /// Reads the content of the quic_transport_parameters extension that `sender` sent.
+    /// Reads the content of a quic_transport_parameters extension. `sender` is the side that sent
+    /// it.
     ///
     /// # Errors
     /// See [`ParameterErrorKind`]. The endpoint closes the connection with
@@ -178,7 +179,8 @@ impl<'a> TransportParameters<'a> {
 }
 
 impl ServerOnly {
-    /// Reads one parameter that only a server may send. Returns whether it is one of these.
+    /// Reads one parameter that only a server may send. Returns `false` if `parameter` is not one
+    /// of these.
     fn take(&mut self, parameter: RawParameter<'_>) -> Result<bool, ParameterErrorKind> {
         let value = parameter.value;
         match parameter.id.0.get() {

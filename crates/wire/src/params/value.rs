@@ -11,7 +11,8 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxUdpPayloadSize(VarInt);
 
-/// Exponent of ACK Delay fields: they are multiplied by two to the power of it. At most 20.
+/// Exponent of ACK Delay fields, at most 20. The value of such a field is multiplied by two to the
+/// power of this exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AckDelayExponent(u8);
 
@@ -115,9 +116,9 @@ pub struct PreferredAddress {
 }
 
 impl PreferredAddress {
-    /// Returns `None` if the connection ID is empty. The addresses 0.0.0.0:0 and \[::\]:0 mean that
-    /// there is no address of that family. The flow label and scope of an IPv6 address are not
-    /// sent.
+    /// Returns `None` if the connection ID is empty. The address 0.0.0.0:0 or \[::\]:0 means that
+    /// the server has no address of that family. The flow label and the scope of an IPv6 address
+    /// are not sent.
     pub fn new(
         ipv4: Option<SocketAddrV4>,
         ipv6: Option<SocketAddrV6>,
@@ -132,12 +133,12 @@ impl PreferredAddress {
         legal.then_some(PreferredAddress { ipv4, ipv6, connection_id, reset_token })
     }
 
-    /// The IPv4 address, or `None` if there is none.
+    /// The IPv4 address, or `None` if the server offers no IPv4 address.
     pub const fn ipv4(&self) -> Option<SocketAddrV4> {
         self.ipv4
     }
 
-    /// The IPv6 address, or `None` if there is none.
+    /// The IPv6 address, or `None` if the server offers no IPv6 address.
     pub const fn ipv6(&self) -> Option<SocketAddrV6> {
         self.ipv6
     }

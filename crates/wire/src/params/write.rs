@@ -27,11 +27,11 @@ impl TransportParameters<'_> {
     }
 
     /// Writes all known parameters that differ from their defaults. Extensions add their own with
-    /// [`RawParameter::write`], each once. The caller must ensure that the values are legal
-    /// together (`min_ack_delay`, and the versions of a client).
+    /// [`RawParameter::write`], each once. The caller must ensure that the values are legal in
+    /// combination (`min_ack_delay`, and the versions of a client).
     ///
     /// # Errors
-    /// Fails if there is no room for them. Nothing is written then.
+    /// Fails if there is no room for the parameters. Nothing is written then.
     pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
         writer.atomically(|writer| self.encode(writer))
     }

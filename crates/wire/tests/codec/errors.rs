@@ -16,12 +16,12 @@ fn frame_errors() {
         ("4001", TypeNotShortest, Code::PROTOCOL_VIOLATION),
         ("80000000", TypeNotShortest, Code::PROTOCOL_VIOLATION),
         ("40", Truncated, Code::FRAME_ENCODING_ERROR),
-        // ACK: the first range, a gap, and a range that go below zero.
+        // ACK frames in which the first range, a gap, or another range goes below zero.
         ("0205000006", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("02050001040000", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("02050001000303", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("020500010000ff", Truncated, Code::FRAME_ENCODING_ERROR),
-        // The largest possible number of ranges, without any range.
+        // An ACK frame that declares the largest possible number of ranges, and contains none.
         ("020500ffffffffffffffff00", Truncated, Code::FRAME_ENCODING_ERROR),
         ("03050000000000", Truncated, Code::FRAME_ENCODING_ERROR),
         ("06ffffffffffffffff0100", OffsetTooLarge, Code::FRAME_ENCODING_ERROR),
@@ -41,7 +41,7 @@ fn frame_errors() {
         ("3102", Truncated, Code::FRAME_ENCODING_ERROR),
     ];
     for (bytes, kind, code) in rows {
-        // After a frame that parses.
+        // A valid PING frame comes first, so the malformed frame is not at the start.
         let payload = [vec![1], hex(bytes)].concat();
         let mut frames = Frames::new(&payload).expect("it is not empty");
         assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
@@ -55,7 +55,7 @@ fn frame_errors() {
 
 #[test]
 fn frame_edges_that_are_legal() {
-    // 2^60 streams, data up to 2^62-1, packet numbers down to 0.
+    // Frames at the limits: 2^60 streams, data up to 2^62-1, packet numbers down to 0.
     for bytes in ["12d000000000000000", "0e04fffffffffffffffe01aa", "0205000005", "02050001020100"]
     {
         let payload = hex(bytes);
@@ -77,7 +77,7 @@ fn frame_padding_is_counted_in_one_piece() {
 
 #[test]
 fn frame_of_an_unknown_type_is_for_the_extension() {
-    // PING, an extension's frame (type 0x2f5a, one integer), PING.
+    // The payload is PING, a frame of an extension (type 0x2f5a, one integer), PING.
     let payload = hex("016f5a4a0101");
     let mut frames = Frames::new(&payload).unwrap();
     assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
@@ -90,7 +90,7 @@ fn frame_of_an_unknown_type_is_for_the_extension() {
     assert_eq!(frames.next(), None);
 }
 
-/// RFC 9000 table 3, and the sections of the extensions.
+/// Checks the properties of each frame type against RFC 9000 table 3 and the extensions' sections.
 #[test]
 fn frame_types_permitted_by_packet_type() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
@@ -180,7 +180,7 @@ fn packet_errors() {
     let long_id = [hex("c00000000115"), vec![1; 21], vec![0; 40]].concat();
     let read = Datagram::new(&long_id, ParseOptions::default()).next();
     assert_eq!(read, Some(Err(PacketError::ConnectionIdTooLong)));
-    // Another version may have such a long ID.
+    // A packet of another version may have a connection ID of 21 bytes.
     let other = [hex("c00a1a2a3a15"), vec![1; 21], vec![0; 40]].concat();
     let read = Datagram::new(&other, ParseOptions::default()).next();
     let Some(Ok(Packet::UnknownVersion(LongInvariant { version, dcid, .. }))) = read else {

@@ -1,4 +1,4 @@
-//! Tests of reading and writing: examples of the RFCs, properties of values and random bytes,
+//! Tests of reading and writing: examples of the RFCs, properties of values and of random bytes,
 //! comparison with other implementations, and rejected input.
 
 mod errors;

@@ -101,7 +101,8 @@ fn multipath_frame_bytes() {
 
 #[test]
 fn multipath_path_ack() {
-    // Path 2: 20 to 17, then two numbers missing, then 14; a delay of 100 units.
+    // Path 2 acknowledges 20 to 17, then leaves out two numbers, then acknowledges 14. The ACK
+    // delay is 100 units.
     let bytes = hex("3e02144064010301 00".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
     assert_eq!(path_ack.path_id, PathId::new(2));
@@ -118,7 +119,8 @@ fn multipath_path_ack() {
 
 #[test]
 fn multipath_path_ack_with_ecn_counts() {
-    // Path 2^32-1: 5, at once; 3 packets with ECT(0), 1 with ECT(1), 64 with CE.
+    // Path 2^32-1 acknowledges packet 5 without delay. The counts are 3 packets with ECT(0), 1 with
+    // ECT(1) and 64 with CE.
     let bytes = hex("3fc0000000ffffffff050000000301 4040".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
     let counts = EcnCounts { ect0: varint(3), ect1: varint(1), ce: varint(64) };
@@ -129,7 +131,7 @@ fn multipath_path_ack_with_ecn_counts() {
     write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts))
         .expect("it fits");
     assert_eq!(writer.written(), bytes);
-    // With one byte less, nothing is written.
+    // If the buffer is one byte smaller, nothing is written.
     let mut less = [0; 16];
     let mut writer = Writer::new(&mut less[..bytes.len() - 1]);
     let ack = write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts));

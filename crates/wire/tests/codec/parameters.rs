@@ -1,4 +1,4 @@
-//! Transport parameters: every legal set survives a round trip, and illegal ones are rejected.
+//! Transport parameters: every legal set survives a round trip, and illegal sets are rejected.
 
 use crate::support::strategies::*;
 use crate::support::{check, hex, laws};
@@ -154,7 +154,7 @@ fn param_errors() {
         ("0d0101", Side::Server, id(ParameterId::PREFERRED_ADDRESS), Length),
     ];
     for (bytes, sender, id, kind) in rows {
-        // The first row is a client's set, without parameters of a server.
+        // In the first row, a server sends a client's set, which has no parameters of a server.
         let bytes = match (sender, bytes) {
             (Side::Server, "") | (Side::Client, _) => client_with(bytes),
             (Side::Server, _) => server_with(bytes),

@@ -51,7 +51,7 @@ fn mutate(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns one of `valid` or random bytes, with a few changes.
+/// Returns one of `valid`, or random bytes, with a few changes.
 fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = if rng.random_ratio(1, 4) {
         let mut bytes = vec![0; rng.random_range(0..80)];
@@ -66,7 +66,7 @@ fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Checks the law, and prints the input that breaks it.
+/// Checks `law` with many inputs, and prints the input that breaks it.
 fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
     let mut rng = StdRng::seed_from_u64(seed);
     for index in 0..cases(default_cases) {

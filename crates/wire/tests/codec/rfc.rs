@@ -78,7 +78,7 @@ fn packet_number_encodings_of_appendix_a_2() {
     assert_eq!((sent.len(), sent.bits()), (PacketNumberLen::Three, 0xace8fe));
 }
 
-/// "More than twice as large a range" (RFC 9000 s.17.1).
+/// Checks the lengths around each limit of "more than twice as large a range" (RFC 9000 s.17.1).
 #[test]
 fn packet_number_encodings_at_the_edges() {
     use PacketNumberLen::{Four, One, Three, Two};
@@ -92,7 +92,8 @@ fn packet_number_encodings_at_the_edges() {
     assert_eq!((first(0), first(126), first(127)), (Some(One), Some(One), Some(Two)));
 }
 
-/// Numbers at both ends of the range, where a candidate has no neighbour (RFC 9000 A.3).
+/// Decodes packet numbers at both ends of the range, where a candidate has no neighbour (RFC 9000
+/// A.3).
 #[test]
 fn packet_number_decodings_at_the_edges() {
     let restore = |largest: Option<u64>, bits: &str, len| {
@@ -136,7 +137,7 @@ fn packet_client_initials_of_the_appendices() {
         assert_eq!(unprotected.packet_number().restore(None), Some(number(2)));
         assert_eq!(unprotected.check_reserved_bits(), Ok(()));
 
-        // Write the packet again: header, ciphertext without its tag, tag, header protection.
+        // Writes the packet again: header, ciphertext without its tag, tag, header protection.
         let mut buffer = vec![0; 1200];
         let mut writer = Writer::new(&mut buffer);
         let written = LongHeader {

@@ -19,7 +19,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
 
-/// The frame reads back, its length is as declared, and no proper prefix of it parses.
+/// Checks that the frame reads back, that its length is as declared, and that no proper prefix of
+/// it parses.
 fn law_of_frame(frame: &Frame<'_>) {
     let mut buffer = vec![0; frame.encoded_len()];
     let mut writer = Writer::new(&mut buffer);
@@ -62,8 +63,8 @@ fn varint_round_trip() {
 
 #[test]
 fn packet_number_round_trip() {
-    // A peer that has received any packet from `acked` to the one before this can restore the
-    // number.
+    // The peer has received any packet from `acked` to the one before this packet. It must be able
+    // to restore the number.
     check((varint(), 1..1u64 << 31, any::<u64>()), |(acked, ahead, seen)| {
         let Some(sent) = PacketNumber::new(acked.get() + ahead) else { return };
         let acked = PacketNumber::from(acked);
@@ -164,7 +165,7 @@ fn frame_round_trip_with_data() {
     });
 }
 
-/// A STREAM frame that is written in two steps is the same frame.
+/// Checks that a STREAM frame has the same bytes if its header and its data are written separately.
 fn header_of_stream(stream: &Stream<'_>) {
     let whole = Frame::Stream(*stream);
     let (id, offset, len) = (stream.stream_id(), stream.offset(), Some(stream.data().len()));
@@ -204,7 +205,7 @@ fn ack_holds_as_many_ranges_as_fit() {
         assert!(ack.ranges().eq(ranges.iter().copied()));
         assert_eq!((ack.raw_delay(), ack.ecn()), (delay, ecn));
         law_of_frame(&frame);
-        // The same for a PATH_ACK frame.
+        // Checks the same for a PATH_ACK frame.
         let path_id = PathId::new(room as u32);
         law_of_frame(&Frame::PathAck(PathAck { path_id, ack }));
         let bytes = writer.written().to_vec();

@@ -1,5 +1,5 @@
-//! Properties of arbitrary bytes: they may fail to parse, but a value that was parsed, written and
-//! parsed again is the same. The fuzz targets check the same properties.
+//! Properties of arbitrary bytes. The bytes may fail to parse, but a value that was parsed, written
+//! and parsed again must be the same. The fuzz targets check the same properties.
 
 use equic_wire::frame::{Frame, Frames, PathAck, write_ack, write_path_ack};
 use equic_wire::packet::{
@@ -38,7 +38,7 @@ fn one(bytes: &[u8], options: ParseOptions) -> Packet<'_> {
     packet
 }
 
-/// Writes the packet again, as if header protection had a mask of zeros.
+/// Writes the packet again, with a header protection mask of zeros.
 fn rewrite_long(long: &LongPacket<'_>, options: ParseOptions) {
     assert!(long.protected().sample(long.bytes()).is_some());
     let mut plain = long.bytes().to_vec();

@@ -26,7 +26,7 @@ pub(crate) fn cases(default: u32) -> u32 {
     }
 }
 
-/// Checks `law` with values of `strategy`, and shrinks a value that fails.
+/// Checks `law` with values of `strategy`, and shrinks a value that breaks it.
 pub(crate) fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed().to_le_bytes());

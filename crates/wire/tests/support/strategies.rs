@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Values of every length, including the limits of each.
+/// Returns values of every encoded length, including the limits of each.
 pub(crate) fn varint() -> impl Strategy<Value = VarInt> {
     let edge = |value: u64| Just(VarInt::new(value).unwrap());
     let up_to =
@@ -55,7 +55,7 @@ pub(crate) fn version() -> impl Strategy<Value = KnownVersion> {
     prop_oneof![Just(KnownVersion::V1), Just(KnownVersion::V2)]
 }
 
-/// A packet type, with a token that only an Initial uses.
+/// Returns a packet type. Only an Initial uses the token.
 pub(crate) fn long_kind<'a>(index: u8, token: &'a [u8]) -> LongKind<'a> {
     match index % 3 {
         0 => LongKind::Initial { token },
@@ -69,7 +69,7 @@ pub(crate) fn ecn() -> impl Strategy<Value = Option<EcnCounts>> {
     option::of(counts.prop_map(|(ect0, ect1, ce)| EcnCounts { ect0, ect1, ce }))
 }
 
-/// Ranges from the largest to the smallest, with a gap between any two.
+/// Returns ranges from the largest to the smallest, with a gap between any two.
 pub(crate) fn ack_ranges() -> impl Strategy<Value = Vec<AckRange>> {
     let step = prop_oneof![0..4u64, 0..200u64, 0..1_000_000u64];
     (varint(), vec((step.clone(), step), 1..40)).prop_map(|(largest, steps)| {

@@ -1,4 +1,4 @@
-//! A client and a server of quinn's on loopback, and a relay between them that loses packets.
+//! A client and a server of quinn on loopback, and a relay between them that drops packets.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::net::UdpSocket;
 /// The top of the repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Compiles a plugin as it is compiled for eQUIC, and packs it.
+/// Compiles a plugin in the same way as for eQUIC, and packs it into a bundle.
 pub(crate) fn bundle(manifest: &str, source: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("object.o");
@@ -24,7 +24,7 @@ pub(crate) fn bundle(manifest: &str, source: &Path) -> Vec<u8> {
 
 /// Result of a transfer.
 pub(crate) struct Done {
-    /// The sender's congestion window at the end, as quinn says.
+    /// The sender's final congestion window, as quinn reports it.
     pub(crate) window: u64,
     /// Datagrams that the relay dropped.
     pub(crate) dropped: u64,
@@ -60,8 +60,8 @@ fn configs(transport: TransportConfig) -> (ServerConfig, ClientConfig) {
     (ServerConfig::with_crypto(Arc::new(server)), client)
 }
 
-/// Passes datagrams on between one client and the server. Of those of the client, every `drop`th after the first 50
-/// is lost.
+/// Forwards datagrams between one client and the server. After the first 50 datagrams of the
+/// client, it drops every `drop`th.
 async fn relay(socket: UdpSocket, server: SocketAddr, drop: Option<u64>, dropped: Arc<AtomicU64>) {
     let mut buffer = vec![0; 65_536];
     let (mut client, mut seen) = (None, 0);
@@ -79,13 +79,14 @@ async fn relay(socket: UdpSocket, server: SocketAddr, drop: Option<u64>, dropped
             Some(server)
         };
         if let Some(to) = to {
-            // One that the system does not take is lost, as on any network.
+            // A datagram that the system does not accept is lost, as on any network.
             let _ = socket.send_to(&buffer[..length], to).await;
         }
     }
 }
 
-/// Sends `bytes` from a client, whose congestion controllers these are, to a server, which has to get them right.
+/// Sends `bytes` from a client with these congestion controllers. The server must receive them
+/// unchanged.
 pub(crate) async fn transfer(controllers: Controllers, bytes: usize, drop: Option<u64>) -> Done {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(Arc::new(controllers));
@@ -111,7 +112,7 @@ pub(crate) async fn transfer(controllers: Controllers, bytes: usize, drop: Optio
     let mut stream = connection.open_uni().await.unwrap();
     stream.write_all(&payload).await.unwrap();
     stream.finish().unwrap();
-    // All is acknowledged, so the controller has heard of all.
+    // All bytes are acknowledged here, so the controller has been notified of all of them.
     assert_eq!(stream.stopped().await.unwrap(), None);
     let server_side = receiving.await.unwrap();
     let window = connection.stats().path.cwnd;

@@ -8,8 +8,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Rate, RetryPolicy, Service};
 
-/// Asks for ten seconds after more than four Initials at once, or one per second, came without a
-/// token.
+/// Makes the service ask for tokens for ten seconds after too many Initials came without a token.
+/// The limit is four at once, and then one per second.
 fn adapt(service: &mut Service) {
     service.retry = RetryPolicy::Adaptive;
     service.retry_above = Rate::per_second(1, 4);
@@ -20,13 +20,13 @@ fn adaptive(what: &str) -> Script {
     case(what).service(adapt)
 }
 
-/// Returns the script after it began to ask.
+/// Returns a script in which the service has already begun to ask for tokens.
 fn begun(what: &str) -> Script {
     let calm = (0..4).fold(adaptive(what), |script, n| script.packet(v4(attempt(n)), New));
     calm.packet(v4(full()), RetrySent)
 }
 
-/// Returns an Initial to an ID that is too short for a client's choice.
+/// Returns an Initial whose Destination Connection ID is too short for the choice of a client.
 fn short_id() -> Packet {
     v4(initial().dcid(&[1; 7]).fill(1200).build())
 }
@@ -38,23 +38,25 @@ pub(super) fn rows() -> Vec<Script> {
 fn calm() -> Vec<Script> {
     let old = token(C4, START_MS - 15_001);
     vec![
-        adaptive("calm: nobody is asked").packet(v4(full()), New).packet(v4(full()), Underway),
-        adaptive("calm: who was asked a moment ago brings proof").packet(v4(proved(1)), Proved),
-        adaptive("calm: a token that does not hold").packet(v4(bringing(&old)), BadToken),
-        adaptive("calm: a token of the server's is the server's to judge")
+        adaptive("calm: an Initial without a token passes")
+            .packet(v4(full()), New)
+            .packet(v4(full()), Underway),
+        adaptive("calm: a valid token is accepted").packet(v4(proved(1)), Proved),
+        adaptive("calm: an expired token is refused").packet(v4(bringing(&old)), BadToken),
+        adaptive("calm: a token of another format passes, because the server checks it")
             .packet(v4(bringing(b"the server's")), New),
-        adaptive("calm: charged to the source as ever")
+        adaptive("calm: Initials are charged to their source")
             .service(|service| service.new_per_source = Rate::per_second(1, 1))
             .packet(v4(attempt(1)), New)
             .packet(v4(attempt(2)), RateNewSource),
-        adaptive("calm: fragments, and what went to a group")
+        adaptive("calm: a fragment, and a packet to a multicast address")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment)
             .packet(udp(C4, "239.0.0.1:443", attempt(2)), New),
-        adaptive("calm: an ID of the server's may be short, where an attempt was forgotten")
+        adaptive("calm: a short ID passes if the table has lost the attempt")
             .packet(v4(full()), New)
             .forget_handshakes()
             .packet(short_id(), New),
-        adaptive("without a rate it stays calm")
+        adaptive("without a rate, the service never asks for tokens")
             .service(|service| service.retry_above = Rate::OFF)
             .service(|service| service.new_per_service = Rate::per_second(1, 1))
             .packet(v4(full()), New)
@@ -65,30 +67,33 @@ fn calm() -> Vec<Script> {
 fn asking() -> Vec<Script> {
     let unknown = || v4(padded(&[initial().version(UNKNOWN)], 1200));
     vec![
-        begun("one too many is asked already").answered(bytes(RETRY_V1)),
-        begun("asking: proof opens a connection").packet(v4(proved(9)), Proved),
-        begun("asking: a token that does not hold")
+        begun("the first Initial over the limit is answered with a Retry")
+            .answered(bytes(RETRY_V1)),
+        begun("asking: a valid token opens a connection").packet(v4(proved(9)), Proved),
+        begun("asking: an expired token is refused")
             .packet(v4(bringing(&token(C4, START_MS - 15_001))), BadToken),
-        begun("asking: attempts that were let in before go on")
+        begun("asking: attempts that were admitted before continue")
             .packet(v4(attempt(0)), Underway)
             .packet(v4(short(30)), Established)
             .packet(v4(handshake().build()), Handshake),
-        begun("asking: short IDs").packet(short_id(), ShortDcid),
-        begun("asking: what cannot be answered")
+        begun("asking: an Initial with a short ID is dropped").packet(short_id(), ShortDcid),
+        begun("asking: an Initial that cannot be answered is dropped")
             .packet(udp(C4, "239.0.0.1:443", attempt(9)), Unproved),
         begun("asking: unknown versions are answered").packet(unknown(), VersionNegotiationSent),
-        adaptive("calm: unknown versions are answered, and count for nothing")
+        adaptive("calm: unknown versions are answered, and do not count as Initials")
             .packets(20, &unknown(), VersionNegotiationSent)
             .packet(v4(full()), New),
         begun("asking: answers have a rate")
             .live(|service| service.answers_per_service = Rate::per_second(1, 1))
             .packet(v4(attempt(9)), RetrySent)
             .packet(v4(attempt(9)), RateAnswers),
-        begun("asking: dry run")
+        begun("asking: in a dry run, the server gets the Initial")
             .dry_run(true)
             .packet(v4(attempt(9)), Expected::Verdict(RetrySent, false)),
-        begun("asking: not who is allowed").allow("192.0.2.0/24").packet(v4(attempt(9)), Allowed),
-        begun("each service by itself")
+        begun("asking: an allowed source needs no token")
+            .allow("192.0.2.0/24")
+            .packet(v4(attempt(9)), Allowed),
+        begun("each service has its own limit")
             .another_service(
                 {
                     let mut other = Service::default();
@@ -103,42 +108,42 @@ fn asking() -> Vec<Script> {
 }
 
 fn to_and_fro() -> Vec<Script> {
-    // As many as are allowed. One more would exceed the limit.
+    // Sends four Initials, which is the limit. One more would exceed it.
     let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
     let every = |script: Script, ns: u64, times: usize| {
         (0..times).fold(script, |script, _| script.wait(ns).packet(v4(full()), RetrySent))
     };
     vec![
-        four(adaptive("as many as there may be"))
+        four(adaptive("Initials up to the limit pass"))
             .wait(SECOND)
             .packet(v4(attempt(4)), New)
             .wait(SECOND - 1)
             .packet(v4(attempt(5)), RetrySent),
-        begun("it asks for ten seconds")
+        begun("the service asks for ten seconds")
             .wait(10 * SECOND - 1)
             .packet(v4(attempt(8)), RetrySent)
             .wait(1)
             .packet(v4(attempt(8)), New),
-        every(begun("at half of the rate it is calm again"), 2 * SECOND, 4)
+        every(begun("at half of the rate, the service becomes calm again"), 2 * SECOND, 4)
             .wait(2 * SECOND)
             .packet(v4(attempt(8)), New),
-        every(begun("with more than half of it, not"), 3 * SECOND / 2, 20),
-        begun("and begins anew")
+        every(begun("above half of the rate, the service continues to ask"), 3 * SECOND / 2, 20),
+        begun("after a calm time, the whole burst passes again")
             .wait(20 * SECOND)
             .packet(v4(attempt(5)), New)
             .packet(v4(attempt(6)), New)
             .packet(v4(attempt(7)), New)
             .packet(v4(attempt(8)), New)
             .packet(v4(attempt(9)), RetrySent),
-        adaptive("proof, and tokens that do not hold, are none too many")
+        adaptive("neither valid nor expired tokens count against the limit")
             .packets(1, &v4(proved(1)), Proved)
             .packets(20, &v4(proved(1)), Underway)
             .packets(20, &v4(bringing(&token(C4, START_MS - 15_001))), BadToken)
             .packet(v4(full()), New),
-        four(adaptive("attempts under way are none"))
+        four(adaptive("packets of admitted attempts do not count against the limit"))
             .packets(15, &v4(attempt(0)), Underway)
             .packet(v4(attempt(4)), RetrySent),
-        adaptive("but for those that carry more than 16 packets")
+        adaptive("every 17th packet of an attempt counts as a new Initial")
             .packet(v4(attempt(0)), New)
             .packets(15, &v4(attempt(0)), Underway)
             .packet(v4(attempt(0)), New)
@@ -148,30 +153,30 @@ fn to_and_fro() -> Vec<Script> {
             .packet(v4(attempt(0)), New)
             .packets(15, &v4(attempt(0)), Underway)
             .packet(v4(attempt(0)), RetrySent),
-        four(adaptive("a proved attempt carries as many as ever"))
+        four(adaptive("an attempt with a token may have 64 packets"))
             .packet(v4(proved(9)), Proved)
             .packets(63, &v4(proved(9)), Underway),
-        adaptive("nor is who is allowed")
+        adaptive("Initials of an allowed source do not count against the limit")
             .allow("192.0.2.1/32")
             .packets(20, &v4(full()), Allowed)
             .unlist("192.0.2.1/32")
             .packet(v4(attempt(1)), New),
-        adaptive("what is refused for another reason came all the same")
+        adaptive("an Initial counts even if another limit refuses it")
             .service(|service| service.new_per_source = Rate::per_second(1, 1))
             .packet(v4(attempt(1)), New)
             .packets(3, &v4(attempt(2)), RateNewSource)
             .packet(v4(attempt(2)), RetrySent),
-        adaptive("short IDs that nobody chose, too")
+        adaptive("dropped Initials with a short ID count, too")
             .packets(4, &short_id(), ShortDcid)
             .packet(v4(full()), RetrySent),
-        begun("pinned, and let go")
+        begun("the policy changes to never, to always, and back to adaptive")
             .live(|service| service.retry = RetryPolicy::Never)
             .packet(v4(attempt(5)), New)
             .live(|service| service.retry = RetryPolicy::Always)
             .packet(v4(attempt(6)), RetrySent)
             .live(adapt)
             .packet(v4(attempt(6)), RetrySent),
-        begun("a shorter time holds from the next one on")
+        begun("a shorter hold time applies from the next Initial on")
             .live(|service| service.retry_hold_ns = SECOND)
             .packet(v4(attempt(5)), RetrySent)
             .wait(SECOND)

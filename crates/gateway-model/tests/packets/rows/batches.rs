@@ -1,4 +1,4 @@
-//! Section 1, batches, and packets without an Ethernet header.
+//! Section 1: batches, and packets without an Ethernet header.
 
 use super::ids::KNOWN;
 use super::{C4, S4, attempt, full, v4, v6};
@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Script> {
     [classes(), charges(), ids(), shapes(), without_ethernet()].concat()
 }
 
-/// Returns this many short headers of 1,200 bytes each.
+/// Returns this number of short header packets of 1,200 bytes each.
 fn shorts(count: usize) -> Vec<Vec<u8>> {
     vec![short(1200); count]
 }
@@ -57,18 +57,18 @@ fn classes() -> Vec<Script> {
         case("two Initials of an attempt, and then others")
             .batch(v4, &same, New)
             .batch(v4, &same, Underway),
-        case("two attempts").batch(v4, &[attempt(1), attempt(2)], Batch),
+        case("Initials of two attempts").batch(v4, &[attempt(1), attempt(2)], Batch),
         case("another connection ID of the client").batch(
             v4,
             &[full(), initial().scid(&[9; 5]).fill(1200).build()],
             Batch,
         ),
-        case("another version").batch(
+        case("two versions").batch(
             v4,
             &[full(), initial().version(UNKNOWN).fill(1200).build()],
             Batch,
         ),
-        case("an unknown version").batch(
+        case("batch of an unknown version").batch(
             v4,
             &vec![initial().version(UNKNOWN).fill(1200).build(); 2],
             Batch,
@@ -146,7 +146,7 @@ fn charges() -> Vec<Script> {
             .batch(v4, &vec![full(); 24], Underway)
             .service(|s| s.new_per_source = Rate::per_second(1, 1))
             .packet(v4(full()), RateNewSource),
-        case("batch: the quota is for the first one")
+        case("batch: the quota applies to the first datagram")
             .service(|s| (s.max_connections, s.policy) = (1, QuotaPolicy::New))
             .connections(0, "192.0.2.1", 1)
             .batch(v4, &vec![full(); 2], Quota),
@@ -208,7 +208,7 @@ fn ids() -> Vec<Script> {
     ]
 }
 
-/// Packets that are not a batch, although the kernel reports a segment length.
+/// Packets that are not a batch, although the kernel reports a segment length for them.
 fn shapes() -> Vec<Script> {
     let arrival = Arrival { no_ethernet: false, segment: 600 };
     let as_batch =
@@ -226,12 +226,12 @@ fn shapes() -> Vec<Script> {
             Batch.into(),
         ),
         as_batch(
-            case("batch: a first fragment, dropped as one")
+            case("batch: a first fragment is dropped as a fragment")
                 .service(|s| s.fragments = FragmentPolicy::Drop),
             v4(short(500)).udp_len(508 + 8).fragment(1, 0, true),
             FirstFragment.into(),
         ),
-        as_batch(case("batch to somebody else"), udp(C4, "10.0.0.1:444", short(1200)), Untouched),
+        as_batch(case("batch to another port"), udp(C4, "10.0.0.1:444", short(1200)), Untouched),
         as_batch(case("batch of TCP"), v4(short(1200)).protocol(6), Untouched),
         case("batch at the end of the longest packet").batch(
             v4,
@@ -255,12 +255,12 @@ fn without_ethernet() -> Vec<Script> {
             .without_ethernet(v6(full()).extension(DESTINATION_OPTIONS, 0, 17), Deep),
         case("no Ethernet header: another version of IP")
             .without_ethernet(v4(full()).version(5), Untouched),
-        case("no Ethernet header: one that is there is none of IP").arrival(
+        case("no Ethernet header: an Ethernet header in place of the IP header").arrival(
             v4(full()).build(),
             Arrival { no_ethernet: true, segment: 0 },
             Untouched,
         ),
-        case("no Ethernet header: answered without one")
+        case("no Ethernet header: the answer has none either")
             .service(|service| service.retry = RetryPolicy::Always)
             .without_ethernet(v4(full()), RetrySent)
             .without_ethernet(v6(full()), RetrySent),

@@ -64,7 +64,7 @@ pub(super) fn rows() -> Vec<Script> {
             &[handshake(), initial().dcid(&[1; 7])],
             ShortDcid,
         ),
-        case("Fixed Bit is asked of the first packet only")
+        case("the Fixed Bit is required only in the first packet")
             .service(|service| service.require_fixed_bit = true)
             .packet(v4(padded(&[handshake(), initial().greased()], 1200)), New),
         case("the coalesced Initial's IDs count")

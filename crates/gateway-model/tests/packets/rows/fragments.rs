@@ -22,7 +22,7 @@ fn half() -> Packet {
     v4(short(992)).udp_len(1408).fragment(1, 0, true)
 }
 
-/// Returns a long header that ends 2 bytes into the Source Connection ID.
+/// Returns a long header that ends after 2 bytes of the Source Connection ID.
 fn cut_id() -> Vec<u8> {
     let mut header = initial().version(UNKNOWN).build();
     header.truncate(17);
@@ -30,8 +30,8 @@ fn cut_id() -> Vec<u8> {
 }
 
 fn first() -> Vec<Script> {
-    // Another identification than that of `half`, which must be the last one in the seeds made from
-    // these rows.
+    // The identification differs from that of `half`, which must be the last one in the seeds that
+    // are made from these rows.
     let fragment = |payload: Vec<u8>| v4(payload).udp_len(1408).fragment(9, 0, true);
     let small = |len: u16| v4(short(1000)).udp_len(len).fragment(9, 0, true);
     vec![
@@ -40,34 +40,34 @@ fn first() -> Vec<Script> {
         case("first fragment, UDP length 7").packet(small(7), BadUdp),
         case("first fragment, UDP length 8").packet(small(8), Empty),
         case("first fragment of 8 bytes").packet(fragment(Vec::new()), Truncated),
-        case("first fragment of 8 bytes, padding behind it")
+        case("first fragment of 8 bytes, followed by padding")
             .packet(fragment(Vec::new()).padding(30), Truncated),
         case("first fragment, IPv6")
             .packet(v6(short(1000)).udp_len(1308).fragment(9, 0, true), Established),
-        case("the last fragment may not be short of the UDP length")
+        case("the last fragment must not be shorter than the UDP length")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, false), BadUdp),
         case("a long header in a first fragment: an Initial")
             .packet(fragment(full()), FirstFragment)
             .packet(v6(full()).udp_len(1308).fragment(9, 0, true), FirstFragment),
         case("a long header in a first fragment: an Initial of 74 bytes")
             .packet(fragment(full()[..32].to_vec()), FirstFragment),
-        case("a long header in a first fragment: an Initial may be behind it")
+        case("a long header in a first fragment: an Initial may follow it")
             .packet(fragment(handshake().build()), FirstFragment)
             .packet(fragment(zero_rtt().build()), FirstFragment),
         case("a long header in a first fragment: one byte")
             .packet(fragment(vec![0xc0]), FirstFragment),
-        case("a long header in a first fragment: what is malformed, too")
+        case("a long header in a first fragment: also a malformed one")
             .packet(fragment(cut_id()).padding(30), FirstFragment)
             .packet(fragment(initial().token_len(1500).body(600).build()), FirstFragment),
         case("a long header in a first fragment: an unknown version, answered or not")
             .packet(fragment(padded(&[initial().version(UNKNOWN)], 1200)), FirstFragment)
             .live(|service| service.version_negotiation = true)
             .packet(fragment(padded(&[initial().version(UNKNOWN)], 1200)), FirstFragment),
-        case("a long header in a first fragment: of a source that is allowed")
+        case("a long header in a first fragment: also of an allowed source")
             .allow("192.0.2.1/32")
             .packet(fragment(full()), FirstFragment)
             .packet(half(), Allowed),
-        case("a long header in a first fragment is charged to nobody")
+        case("a long header in a first fragment is charged to no bucket")
             .service(|service| {
                 service.new_per_source = Rate::per_second(1, 1);
                 service.new_per_service = Rate::per_second(1, 1);
@@ -83,7 +83,7 @@ fn first() -> Vec<Script> {
     ]
 }
 
-/// First fragments without the header that contains the destination port.
+/// First fragments that do not contain the destination port.
 fn hidden() -> Vec<Script> {
     // Returns the first `n` bytes after the IPv6 header of a chain that leads to an Initial.
     let cut = |packet: Packet, n: usize| packet.ip_len(n as u16).cut(14 + 40 + n);
@@ -112,15 +112,15 @@ fn hidden() -> Vec<Script> {
         case("IPv6, ends inside the Fragment header").packet(cut(first(), 7), Untouched),
         case("IPv6, an atomic fragment that ends between two headers")
             .packet(cut(v6(full()).fragment(1, 0, false).extension(60, 0, 2), 16), Untouched),
-        case("IPv6, to somebody else, too: nothing says so").packet(
+        case("IPv6, also to another port, because the port is not visible").packet(
             cut(udp("[2001:db8::1]:1", "[fd00::9]:9", full()).fragment(1, 0, true), 8),
             Deep,
         ),
-        case("IPv6, a header of another kind is seen")
+        case("IPv6, a header other than UDP is visible")
             .packet(cut(options(0, 1).protocol(58), 16), Untouched),
         case("IPv6, UDP cut behind the ports")
             .packet(cut(first().extension(AUTHENTICATION, 0, 1), 20), BadUdp),
-        pass_deep(case("IPv6, ends between two headers, pass deep ones"))
+        pass_deep(case("IPv6, ends between two headers, deep headers pass"))
             .packet(cut(options(0, 2), 16), Untouched),
         case("IPv6, ends between two headers, dry run")
             .config(|config| config.dry_run = true)
@@ -142,31 +142,31 @@ fn later() -> Vec<Script> {
         policy("pass: nothing is remembered", Pass)
             .packet(half(), Established)
             .packet(rest(), Untouched),
-        policy("follow: the first one passed", Follow)
+        policy("follow: the first fragment passed", Follow)
             .packet(half(), Established)
             .packet(rest(), Fragment),
-        denied(policy("follow: the first one was dropped", Follow))
+        denied(policy("follow: the first fragment was dropped", Follow))
             .packet(half(), Denied)
             .packet(rest(), LaterFragment),
-        policy("follow: the first one had a bad UDP length", Follow)
+        policy("follow: the first fragment had a bad UDP length", Follow)
             .packet(v4(full()).udp_len(7).fragment(1, 0, true), BadUdp)
             .packet(rest(), LaterFragment),
-        denied(policy("follow: in a dry run the first one passed", Follow))
+        denied(policy("follow: in a dry run, the first fragment passed", Follow))
             .service(|service| service.dry_run = true)
             .packet(half(), Verdict(Denied, false))
             .packet(rest(), Fragment),
-        policy("drop: all are dropped", Drop)
+        policy("drop: all fragments are dropped", Drop)
             .packet(half(), FirstFragment)
             .packet(rest(), LaterFragment),
-        policy("drop: the first one is dropped, although later ones came before it", Drop)
+        policy("drop: the first fragment is dropped even if later ones came before it", Drop)
             .packet(rest(), Untouched)
             .packet(half(), FirstFragment),
-        policy("drop: of an allowed source, too", Drop)
+        policy("drop: also fragments of an allowed source", Drop)
             .allow("192.0.2.1/32")
             .packet(half(), FirstFragment),
         denied(policy("drop: the lists come first", Drop)).packet(half(), Denied),
         policy("drop: the UDP length comes first", Drop).packet(half().udp_len(7), BadUdp),
-        policy("drop: what QUIC it is does not matter", Drop)
+        policy("drop: the QUIC packet does not matter", Drop)
             .packet(v4(short(30)).fragment(1, 0, true), FirstFragment),
         policy("drop: not in a dry run", Drop)
             .service(|service| service.dry_run = true)
@@ -235,7 +235,7 @@ fn matching() -> Vec<Script> {
         policy("the same addresses, mapped, in IPv6", Drop)
             .packet(half(), FirstFragment)
             .packet(mapped(vec![0; 400]).fragment(1, 125, false), Untouched),
-        policy("first fragment to somebody else", Drop)
+        policy("first fragment to another port", Drop)
             .packet(udp(super::C4, "10.0.0.1:53", full()).fragment(1, 0, true), Untouched)
             .packet(v4(vec![0; 400]).fragment(1, 125, false), Untouched),
         policy("a whole packet is not a first fragment", Drop)

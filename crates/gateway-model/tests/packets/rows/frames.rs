@@ -1,4 +1,4 @@
-//! Section 1: which frames are for a service.
+//! Section 1: the frames that are for a service.
 
 use super::{S4, S6, full, v4, v6};
 use crate::packets::frame::*;
@@ -20,16 +20,16 @@ fn ethernet() -> Vec<Script> {
         case("two tags").packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q), New),
         case("two tags of one kind, IPv6")
             .packet(v6(full()).vlan(TPID_8021Q).vlan(TPID_8021Q), New),
-        case("three tags: the host might take them off")
+        case("three tags, which the host may remove")
             .packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q).vlan(TPID_8021Q), Deep),
-        case("three tags, pass deep ones")
+        case("three tags, deep headers pass")
             .config(|config| config.drop_deep_headers = false)
             .packet(v4(full()).vlan(TPID_8021AD).vlan(TPID_8021Q).vlan(TPID_8021Q), Untouched),
-        case("three tags, whatever is behind them")
+        case("three tags, whatever follows")
             .packet(v4(full()).vlan(TPID_8021Q).vlan(TPID_8021Q).vlan(TPID_8021Q).cut(26), Deep),
-        case("two tags and a type that is not walked")
+        case("two tags and a tag of an unknown type")
             .packet(v4(full()).vlan(TPID_8021Q).vlan(TPID_8021Q).vlan(0x9100), Untouched),
-        case("a tag of a type that is not walked").packet(v4(full()).vlan(0x9100), Untouched),
+        case("a tag of an unknown type").packet(v4(full()).vlan(0x9100), Untouched),
         case("ARP").packet(v4(full()).ethertype(0x0806), Untouched),
         case("IPv4 under the ethertype of IPv6").packet(v4(full()).ethertype(0x86dd), Untouched),
         case("IPv6 under the ethertype of IPv4").packet(v6(full()).ethertype(0x0800), Untouched),
@@ -37,7 +37,7 @@ fn ethernet() -> Vec<Script> {
         case("cut inside a tag").packet(v4(full()).vlan(TPID_8021Q).cut(16), Untouched),
         case("cut inside the IPv4 header").packet(v4(full()).cut(33), Untouched),
         case("cut inside the IPv6 header").packet(v6(full()).cut(53), Untouched),
-        case("Ethernet padding behind a small packet")
+        case("Ethernet padding after a small packet")
             .packet(v4(short(21)).padding(40), Established),
     ]
 }
@@ -105,7 +105,7 @@ fn ipv6() -> Vec<Script> {
         ),
         case("Payload Length 0 and another extension header")
             .packet(v6(full()).extension(DESTINATION_OPTIONS, 0, 1).ip_len(0), Untouched),
-        pass_deep(case("Payload Length 0 and Hop-by-Hop, pass deep ones"))
+        pass_deep(case("Payload Length 0 and Hop-by-Hop, deep headers pass"))
             .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).ip_len(0), Untouched),
         case("Payload Length ends before the ports").packet(v6(full()).ip_len(3), Untouched),
         case("Payload Length under the frame: padding")
@@ -130,21 +130,21 @@ fn ipv6() -> Vec<Script> {
         case("atomic fragment is a whole packet").packet(v6(full()).fragment(7, 0, false), New),
         case("ESP").packet(v6(full()).protocol(50), Untouched),
         case("No Next Header").packet(v6(full()).protocol(59), Untouched),
-        case("ICMPv6 behind options")
+        case("ICMPv6 after options")
             .packet(v6(full()).extension(HOP_BY_HOP, 0, 1).protocol(58), Untouched),
         case("extension header past the payload")
             .packet(v6(full()).extension(ROUTING, 2, 1).ip_len(23), Untouched),
         case("16 extension headers").packet(deep(16), New),
         case("17 extension headers").packet(deep(17), Deep),
         case("16 and a fragment header").packet(deep(16).fragment(1, 0, true), Deep),
-        case("17 extension headers, whatever is behind them").packet(deep(17).protocol(6), Deep),
+        case("17 extension headers, whatever follows").packet(deep(17).protocol(6), Deep),
         case("the 17th extension header is not read: a later fragment")
             .packet(deep(16).fragment(1, 9, false), Deep),
         case("17 extension headers, dry run of the gateway")
             .config(|config| config.dry_run = true)
             .packet(deep(17), Untouched),
-        pass_deep(case("16 extension headers, pass deep ones")).packet(deep(16), New),
-        pass_deep(case("17 extension headers, pass deep ones")).packet(deep(17), Untouched),
+        pass_deep(case("16 extension headers, deep headers pass")).packet(deep(16), New),
+        pass_deep(case("17 extension headers, deep headers pass")).packet(deep(17), Untouched),
         case("16 extension headers, the last one past the end")
             .packet(deep(16).ip_len(125), Untouched),
     ]
@@ -179,14 +179,17 @@ fn sources() -> Vec<Script> {
             .packet(from6("::ffff:127.0.0.1"), BadSource),
         on_loopback(case("from a multicast address, on the loopback interface"))
             .packet(from4("224.0.0.1"), BadSource),
-        case("from nobody, with a bad UDP length").packet(from4("0.0.0.0").udp_len(7), BadUdp),
-        case("from nobody, to another port")
+        case("from an impossible source, with a bad UDP length")
+            .packet(from4("0.0.0.0").udp_len(7), BadUdp),
+        case("from an impossible source, to another port")
             .packet(udp("[::ffff:192.0.2.1]:1000", "[fd00::1]:444", full()), Untouched),
-        case("from nobody, allowed").allow("0.0.0.0/0").packet(from4("127.0.0.1"), BadSource),
-        case("from nobody, dry run")
+        case("from an impossible source, allowed")
+            .allow("0.0.0.0/0")
+            .packet(from4("127.0.0.1"), BadSource),
+        case("from an impossible source, dry run")
             .service(|service| service.dry_run = true)
             .packet(from6("ff02::1"), Expected::Verdict(BadSource, false)),
-        case("a mapped address is not on the IPv4 deny list, and gains nothing by it")
+        case("an IPv4-mapped address is dropped although the IPv4 deny list does not cover it")
             .deny("192.0.2.0/24")
             .packet(from6("::ffff:192.0.2.1"), BadSource),
     ]);
@@ -202,8 +205,8 @@ fn udp_rows() -> Vec<Script> {
         case("UDP length beyond the IP length, with padding to fill it")
             .packet(v6(full()).udp_len(1209).padding(10), BadUdp),
         case("UDP length under the IP length").packet(v4(full()).udp_len(1207), SmallInitial),
-        case("IP length ends behind the ports").packet(v4(full()).ip_len(27), BadUdp),
-        case("IP length ends right behind the ports").packet(v6(full()).ip_len(4), BadUdp),
+        case("IP length ends after the ports").packet(v4(full()).ip_len(27), BadUdp),
+        case("IP length ends right after the ports").packet(v6(full()).ip_len(4), BadUdp),
         case("bad UDP length to another port")
             .packet(udp(super::C4, "10.0.0.1:444", full()).udp_len(7), Untouched),
     ]

@@ -7,7 +7,7 @@ use crate::packets::script::{SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Rate;
 
-/// Returns a service that refuses a second attempt.
+/// Returns a script with a service that refuses a second attempt.
 fn one(what: &str) -> Script {
     case(what).service(|service| service.new_per_source = Rate::per_second(1, 1))
 }
@@ -20,19 +20,16 @@ fn replay() -> Vec<Script> {
     let again =
         |what, times| one(what).packet(v4(full()), New).packets(times, &v4(full()), Underway);
     vec![
-        again("an attempt carries 64 packets, the next is charged as a new one", 63).packets(
-            3,
-            &v4(full()),
-            RateNewSource,
-        ),
-        again("packets to the server's connection ID are among them", 40)
+        again("an attempt has 64 packets, and the next packet is charged as a new attempt", 63)
+            .packets(3, &v4(full()), RateNewSource),
+        again("packets to the server's connection ID count towards the 64", 40)
             .packets(23, &v4(to_server_cid(1)), Underway)
             .packet(v4(to_server_cid(1)), RateNewSource)
             .packet(v4(full()), RateNewSource),
-        again("the one that a connection ID is learnt from, too", 62)
+        again("the packet that brings a new connection ID counts towards the 64", 62)
             .packet(v4(to_server_cid(1)), Underway)
             .packet(v4(full()), RateNewSource),
-        again("once it is let in again, it carries as many more", 63)
+        again("an attempt that is admitted again has 64 more packets", 63)
             .packet(v4(full()), RateNewSource)
             .wait(SECOND)
             .packet(v4(full()), New)
@@ -49,23 +46,23 @@ fn adoption() -> Vec<Script> {
     let token = |dcid: &[u8]| v4(initial().dcid(dcid).token(40).fill(1200).build());
     vec![
         one("the Initial again").packet(v4(full()), New).packet(v4(full()), Underway),
-        one("the server's connection ID is adopted, however short")
+        one("the server's connection ID is learnt, even if it is short")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
             .packet(v4(to_server_cid(1)), Underway)
             .packet(v4(full()), Underway),
-        one("a third connection ID is not")
+        one("a third connection ID is not learnt")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
             .packet(v4(to_server_cid(2)), RateNewSource)
             .packet(v4(initial().dcid(&[7; 8]).fill(1200).build()), RateNewSource),
-        one("unless there is a token: Retry came between")
+        one("with a token, a third connection ID is learnt, because of a Retry")
             .packet(v4(full()), New)
             .packet(token(&[8; 8]), Underway)
             .packet(token(&[9; 8]), Underway)
             .packet(token(&[10; 8]), RateNewSource)
             .packet(token(&[9; 8]), Underway),
-        one("with a token the third place is open, without it is not")
+        one("only packets with a token can add a third connection ID")
             .packet(v4(full()), New)
             .packet(token(&[8; 8]), Underway)
             .packet(v4(initial().dcid(&[9; 8]).fill(1200).build()), RateNewSource)
@@ -81,7 +78,7 @@ fn adoption() -> Vec<Script> {
                 v4(padded(&[initial().dcid(&SERVER_CID), handshake().dcid(&SERVER_CID)], 1200)),
                 Underway,
             ),
-        one("connection IDs of other lengths are others")
+        one("connection IDs of different lengths are different")
             .packet(v4(initial().dcid(&[0; 8]).fill(1200).build()), New)
             .packet(v4(initial().dcid(&[0; 9]).fill(1200).build()), Underway)
             .packet(v4(initial().dcid(&[0; 10]).fill(1200).build()), RateNewSource),
@@ -112,18 +109,18 @@ fn identity() -> Vec<Script> {
         case("IPv6: the full address counts, not the prefix")
             .packet(v6(full()), New)
             .packet(udp("[2001:db8::2]:1000", super::S6, full()), New),
-        one("empty SCID: many connections of one port are two connection IDs")
+        one("empty SCID: all connections of a port share one attempt")
             .packet(v4(initial().scid(&[]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[]).dcid(&[1; 8]).fill(1200).build()), Underway)
             .packet(v4(initial().scid(&[]).dcid(&[2; 8]).fill(1200).build()), RateNewSource),
-        case("SCIDs of other lengths are others")
+        case("SCIDs of different lengths are different")
             .packet(v4(initial().scid(&[0; 4]).fill(1200).build()), New)
             .packet(v4(initial().scid(&[0; 5]).fill(1200).build()), New),
-        one("a refused attempt is not under way")
+        one("a refused attempt is not in progress")
             .packet(v4(attempt(1)), New)
             .packet(v4(attempt(2)), RateNewSource)
             .packet(v4(attempt(2)), RateNewSource),
-        one("version 2 goes on where version 1 began")
+        one("version 2 continues an attempt of version 1")
             .packet(v4(full()), New)
             .packet(v4(initial().v2().fill(1200).build()), Underway),
     ]
@@ -132,28 +129,28 @@ fn identity() -> Vec<Script> {
 fn expiry() -> Vec<Script> {
     let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
     vec![
-        brief("a handshake may take its time")
+        brief("a handshake may take handshake_ns")
             .packet(v4(full()), New)
             .wait(SECOND)
             .packet(v4(full()), Underway),
-        brief("and not a nanosecond more")
+        brief("a handshake expires a nanosecond later")
             .packet(v4(full()), New)
             .wait(SECOND + 1)
             .packet(v4(full()), New),
-        brief("packets do not prolong it")
+        brief("packets do not extend the time of a handshake")
             .packet(v4(full()), New)
             .wait(SECOND)
             .packet(v4(full()), Underway)
             .wait(1)
             .packet(v4(full()), New),
-        brief("a fresh entry forgets the old connection IDs")
+        brief("a renewed entry forgets the old connection IDs")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
             .wait(SECOND + 1)
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(2)), Underway)
             .packet(v4(to_server_cid(1)), New),
-        brief("after it, the server's short connection ID does not open another")
+        brief("after a handshake, the server's short connection ID does not open another")
             .packet(v4(full()), New)
             .packet(v4(to_server_cid(1)), Underway)
             .wait(SECOND + 1)
@@ -161,7 +158,8 @@ fn expiry() -> Vec<Script> {
     ]
 }
 
-/// The second flight of an attempt that the table has lost, to a short ID of the server.
+/// The second flight of an attempt that the table has lost. It goes to a short connection ID that
+/// the server chose.
 fn forgotten() -> Vec<Script> {
     let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
     vec![
@@ -170,32 +168,32 @@ fn forgotten() -> Vec<Script> {
             .forget_handshakes()
             .packet(v4(to_server_cid(1)), New)
             .packet(v4(to_server_cid(1)), Underway),
-        one("and is charged as one")
+        one("a forgotten attempt's second flight is charged as a new connection")
             .packet(v4(full()), New)
             .forget_handshakes()
             .packet(v4(to_server_cid(1)), RateNewSource),
-        case("and is refused at the quota")
+        case("a forgotten attempt's second flight is refused at the quota")
             .service(|service| service.max_connections = 1)
             .packet(v4(full()), New)
             .forget_handshakes()
             .connections(0, "192.0.2.1", 1)
             .packet(v4(to_server_cid(1)), Quota),
-        brief("for as long as the attempt could have been under way")
+        brief("a forgotten attempt's second flight passes while the attempt could be in progress")
             .packet(v4(full()), New)
             .forget_handshakes()
             .wait(SECOND)
             .packet(v4(to_server_cid(1)), New),
-        brief("and not a nanosecond longer")
+        brief("a forgotten attempt's second flight is refused a nanosecond later")
             .packet(v4(full()), New)
             .forget_handshakes()
             .wait(SECOND + 1)
             .packet(v4(to_server_cid(1)), ShortDcid),
-        one("a source whose attempt was refused has none to forget")
+        one("a source whose attempt was refused has no second flight")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), Quota)
             .packet(v4(to_server_cid(1)), ShortDcid),
-        case("another source has none to forget")
+        case("another source has no second flight")
             .packet(v4(full()), New)
             .packet(udp("192.0.2.2:1000", S4, to_server_cid(1)), ShortDcid),
     ]

@@ -1,4 +1,4 @@
-//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changing them while the gateway
+//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changes of these while the gateway
 //! runs.
 
 use super::{S4, attempt, full, v4, v6};
@@ -36,12 +36,12 @@ fn policy_underway() -> Vec<Script> {
             .packet(v4(attempt(3)), QuotaUnderway)
     };
     vec![
-        two("underway: attempts side by side take the places there are")
+        two("underway: attempts in progress take the places of the quota")
             .packet(v4(attempt(1)), Underway)
             .packet(v4(short(30)), Established)
             .packet(v4(handshake().build()), Handshake)
             .packet(udp("192.0.2.2:1000", S4, attempt(3)), New),
-        two("underway: a handshake that completes changes places")
+        two("underway: a completed handshake becomes a connection")
             .connections(0, client, 1)
             .opened(0, client, 1)
             .packet(v4(attempt(3)), QuotaUnderway)
@@ -50,36 +50,36 @@ fn policy_underway() -> Vec<Script> {
             .packet(v4(attempt(3)), Quota)
             .connections(0, client, 1)
             .packet(v4(attempt(3)), New),
-        two("underway: one that is open and closed at once leaves its place")
+        two("underway: a connection that is closed at once frees its place")
             .opened(0, client, 1)
             .packet(v4(attempt(3)), New)
             .packet(v4(attempt(4)), QuotaUnderway),
-        two("underway: a place is held for the time a handshake may take")
+        two("underway: an attempt holds its place for the time of a handshake")
             .wait(10 * SECOND - 1)
             .packet(v4(attempt(3)), QuotaUnderway)
             .wait(1)
             .packet(v4(attempt(3)), QuotaUnderway)
             .wait(10 * SECOND)
             .packet(v4(attempt(3)), New),
-        two("underway: and for twice that time at most")
+        two("underway: an attempt holds its place for at most twice that time")
             .wait(20 * SECOND)
             .packet(v4(attempt(3)), New),
-        two("underway: what another server opens counts as well")
+        two("underway: connections that another server opens count, too")
             .opened(1, client, 1)
             .packet(v4(attempt(3)), New),
-        two("underway: a server that leaves takes nothing with it")
+        two("underway: a falling count of opened connections frees no place")
             .opened(0, client, 1)
             .packet(v4(attempt(3)), New)
             .opened(0, client, u32::MAX)
             .packet(v4(attempt(4)), QuotaUnderway),
-        underway("underway: what a rate refuses holds no place", 1)
+        underway("underway: an attempt that a rate refuses holds no place", 1)
             .service(|service| service.new_per_source = Rate::per_second(1, 1))
             .packet(v4(attempt(1)), New)
             .opened(0, client, 1)
             .packet(v4(attempt(2)), RateNewSource)
             .wait(SECOND)
             .packet(v4(attempt(2)), New),
-        underway("underway: an allowed source holds no places", 1)
+        underway("underway: attempts of an allowed source hold no place", 1)
             .allow("192.0.2.1/32")
             .packet(v4(attempt(1)), Allowed)
             .packet(v4(attempt(2)), Allowed)
@@ -107,7 +107,7 @@ fn policy_new() -> Vec<Script> {
             .connections(0, "192.0.2.1", 3)
             .packet(v4(short(30)), Established)
             .packet(v4(handshake().build()), Handshake),
-        limit("at the limit: a handshake that was let in goes on", 1)
+        limit("at the limit: an admitted handshake continues", 1)
             .packet(v4(full()), New)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), Underway)
@@ -143,7 +143,7 @@ fn policy_strict() -> Vec<Script> {
             .service(|service| service.dry_run = true)
             .connections(0, "192.0.2.1", 4)
             .packet(v4(full()), Expected::Verdict(QuotaStrict, false)),
-        strict("strict, others do not notice", 3)
+        strict("strict, other sources are not affected", 3)
             .connections(0, "192.0.2.2", 4)
             .packet(v4(full()), New),
         strict("strict comes before the packet rate", 3)
@@ -167,21 +167,21 @@ fn counting() -> Vec<Script> {
             .packet(v4(attempt(1)), New)
             .connections(2, "192.0.2.1", 1)
             .packet(v4(attempt(2)), Quota),
-        limit("counts that add up to more than 2^32 - 1 stay there", 3)
+        limit("a sum of counts is at most 2^32 - 1", 3)
             .connections(0, "192.0.2.1", u32::MAX)
             .connections(1, "192.0.2.1", 1)
             .packet(v4(attempt(1)), Quota)
             .connections(2, "192.0.2.1", u32::MAX)
             .packet(v4(attempt(2)), Quota),
-        underway("underway: and so with this policy", 3)
+        underway("underway: a sum of counts is at most 2^32 - 1", 3)
             .connections(0, "192.0.2.1", u32::MAX)
             .connections(1, "192.0.2.1", 1)
             .packet(v4(attempt(1)), Quota),
-        lease(limit("a sign of life less than a lease in the future is one", 1))
+        lease(limit("a heartbeat less than a lease in the future counts", 1))
             .connections(0, "192.0.2.1", 1)
             .heartbeat_ahead(0, SECOND - 1)
             .packet(v4(full()), Quota),
-        lease(limit("a sign of life a lease in the future is none", 1))
+        lease(limit("a heartbeat a lease in the future does not count", 1))
             .connections(0, "192.0.2.1", 1)
             .heartbeat_ahead(0, SECOND)
             .packet(v4(full()), New),
@@ -197,7 +197,7 @@ fn prefixes_of_sources() -> Vec<Script> {
         limit("IPv6: a /64 is one source", 1)
             .connections(0, "2001:db8::ffff:1", 1)
             .packet(v6(full()), Quota),
-        limit("IPv6: the next /64 is another", 1)
+        limit("IPv6: the next /64 is another source", 1)
             .connections(0, "2001:db8:0:1::1", 1)
             .packet(v6(full()), New),
         limit("NAT64: an IPv4 address is one source", 1)
@@ -252,11 +252,11 @@ fn counting_servers() -> Vec<Script> {
             .connections(0, "192.0.2.1", 1)
             .wait(SECOND - 1)
             .packet(v4(full()), Quota),
-        lease(limit("a server that is silent for the lease does not", 1))
+        lease(limit("a server that is silent for the lease does not count", 1))
             .connections(0, "192.0.2.1", 1)
             .wait(SECOND)
             .packet(v4(full()), New),
-        lease(limit("a sign of life", 1))
+        lease(limit("a heartbeat renews the lease", 1))
             .connections(0, "192.0.2.1", 1)
             .wait(SECOND / 2)
             .heartbeat(0)
@@ -270,7 +270,7 @@ fn counting_servers() -> Vec<Script> {
         group("services of a group count together", 0)
             .connections(0, "192.0.2.1", 1)
             .packet(udp(super::C4, "10.0.0.1:8443", full()), Expected::Of(1, Quota)),
-        group("services of two groups do not", 1)
+        group("services of two groups count separately", 1)
             .connections(0, "192.0.2.1", 1)
             .packet(udp(super::C4, "10.0.0.1:8443", full()), Expected::Of(1, New))
             .packet(v4(full()), Quota),
@@ -295,28 +295,30 @@ fn rates_of_packets() -> Vec<Script> {
         case(what).service(|service| service.bytes_per_source = Rate::per_second(rate, burst))
     };
     vec![
-        packets("the burst, and not one packet more", 10, 3)
-            .packets(3, &v4(short(30)), Established)
-            .packets(2, &v4(short(30)), RatePackets),
-        packets("a unit comes back after its time", 10, 3)
+        packets("exactly the burst passes", 10, 3).packets(3, &v4(short(30)), Established).packets(
+            2,
+            &v4(short(30)),
+            RatePackets,
+        ),
+        packets("a unit is available again after its time", 10, 3)
             .packets(3, &v4(short(30)), Established)
             .wait(SECOND / 10 - 1)
             .packet(v4(short(30)), RatePackets)
             .wait(1)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePackets),
-        packets("refused packets cost nothing", 10, 1)
+        packets("refused packets are not charged", 10, 1)
             .packet(v4(short(30)), Established)
             .packets(50, &v4(short(30)), RatePackets)
             .wait(SECOND / 10)
             .packet(v4(short(30)), Established),
-        packets("a long silence gives the burst, not more", 10, 2)
+        packets("after a long silence, only the burst passes", 10, 2)
             .wait(100 * SECOND)
             .packets(2, &v4(short(30)), Established)
             .wait(100 * SECOND)
             .packets(2, &v4(short(30)), Established)
             .packet(v4(short(30)), RatePackets),
-        packets("a burst of nothing refuses everything", 10, 0).packet(v4(short(30)), RatePackets),
+        packets("a burst of 0 refuses everything", 10, 0).packet(v4(short(30)), RatePackets),
         packets("malformed packets are charged too", 10, 2)
             .packets(2, &v4(Vec::new()), Empty)
             .packet(v4(Vec::new()), RatePackets),
@@ -326,7 +328,7 @@ fn rates_of_packets() -> Vec<Script> {
             .packet(v6(short(30)), RatePackets)
             .wait(1)
             .packet(v6(short(30)), Established),
-        packets("others have their own bucket", 10, 1)
+        packets("other sources have their own bucket", 10, 1)
             .packet(v4(short(30)), Established)
             .packet(udp("192.0.2.2:1000", S4, short(30)), Established)
             .packet(udp("192.0.2.1:2000", S4, short(30)), RatePackets),
@@ -349,11 +351,11 @@ fn rates_of_packets() -> Vec<Script> {
             .packet(v4(short(101)), RateBytes)
             .packet(v4(short(1000)), RateBytes)
             .packet(v4(short(100)), Established),
-        bytes("a first fragment costs what there is of it", 1000, 992)
+        bytes("a first fragment is charged by its own length", 1000, 992)
             .packet(v4(vec![0x41; 1000]).udp_len(1408).fragment(1, 0, true), RateBytes)
             .packet(v4(vec![0x41; 992]).udp_len(65_000).fragment(1, 0, true), Established)
             .packet(v4(vec![0x41; 24]).udp_len(65_000).fragment(1, 0, true), RateBytes),
-        bytes("an empty datagram costs nothing", 1000, 100)
+        bytes("an empty datagram is not charged to the byte rate", 1000, 100)
             .packet(v4(short(100)), Established)
             .packet(v4(Vec::new()), Empty),
         bytes("the packet bucket stays charged when the byte bucket refuses", 1000, 100)
@@ -389,7 +391,7 @@ fn rates_of_new() -> Vec<Script> {
             .packet(v4(attempt(3)), RateNewSource)
             .wait(SECOND / 10)
             .packet(v4(attempt(3)), New),
-        source("a refused attempt leaves established connections alone", 1)
+        source("a refused attempt does not affect established connections", 1)
             .packet(v4(attempt(1)), New)
             .packet(v4(attempt(2)), RateNewSource)
             .packet(v4(short(30)), Established),
@@ -444,7 +446,7 @@ pub(super) fn live_rows() -> Vec<Script> {
             .packet(v4(short(20)), Expected::Untouched)
             .live(|_| {})
             .packet(v4(short(20)), TinyShort),
-        case("a faster rate binds at once, whatever a slower one had charged")
+        case("a faster rate applies at once, even after a slower one has charged the bucket")
             .service(|service| {
                 service.new_per_source =
                     Rate { cost_ns: (60 * SECOND) << 20, burst_ns: 60 * SECOND }

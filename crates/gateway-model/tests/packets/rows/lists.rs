@@ -81,17 +81,17 @@ fn expiry() -> Vec<Script> {
             .packet(v6(full()), Denied)
             .wait(SECOND)
             .packet(v6(full()), Allowed),
-        expired(case("four expired entries give way"), &[32, 31, 30, 29])
+        expired(case("four expired entries are skipped"), &[32, 31, 30, 29])
             .deny("192.0.2.0/24")
             .packet(v4(full()), Denied),
-        expired(case("five do not"), &[32, 31, 30, 29, 28])
+        expired(case("a fifth expired entry ends the search"), &[32, 31, 30, 29, 28])
             .deny("192.0.2.0/24")
             .packet(v4(full()), New),
-        case("an expired entry for everybody")
+        case("an expired entry for all addresses")
             .list(Deny, "0.0.0.0/0", 1)
             .wait(1)
             .packet(v4(full()), New),
-        case("an expired entry that is entered again")
+        case("an expired entry that is added again")
             .list(Deny, "192.0.2.1/32", 1)
             .wait(5)
             .packet(v4(full()), New)
@@ -104,7 +104,7 @@ fn exemption() -> Vec<Script> {
     let allowed = |what: &str| case(what).allow("192.0.2.0/24");
     vec![
         allowed("allowed: short header").packet(v4(short(30)), Allowed),
-        allowed("allowed: Initial, then under way")
+        allowed("allowed: an Initial, and more packets of the attempt")
             .packet(v4(full()), Allowed)
             .packet(v4(full()), Allowed),
         allowed("allowed, but malformed").packet(v4(short(20)), TinyShort),

@@ -37,7 +37,7 @@ pub(crate) fn all() -> Vec<Script> {
     by_subject().into_iter().flat_map(|(_, rows)| rows).collect()
 }
 
-/// The tables, each with its name.
+/// Returns the tables, each with its name.
 pub(crate) fn by_subject() -> Vec<(&'static str, Vec<Script>)> {
     vec![
         ("frames", frames::rows()),
@@ -78,7 +78,7 @@ fn full() -> Vec<u8> {
     initial().fill(1200).build()
 }
 
-/// Returns an Initial. Each `n` is another attempt.
+/// Returns an Initial. Each `n` gives a different attempt.
 fn attempt(n: u8) -> Vec<u8> {
     initial().scid(&[n; 5]).dcid(&[n; 8]).fill(1200).build()
 }

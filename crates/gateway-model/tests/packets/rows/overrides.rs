@@ -7,7 +7,7 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, Service};
 
-/// Returns an override for a prefix that sets no limit.
+/// Returns an override for a prefix. It sets no limit.
 fn own(prefix: &str) -> Override {
     let (addr, len) = prefix.split_once('/').unwrap();
     Override {
@@ -24,7 +24,7 @@ fn connections(prefix: &str, max: u32) -> Override {
     Override { max_connections: Some(max), ..own(prefix) }
 }
 
-/// Returns a service with a quota of 1, and overrides for some prefixes.
+/// Returns a script with a service whose quota is 1, and with overrides for some prefixes.
 fn quota(what: &str, overrides: &[Override]) -> Script {
     case(what).service(|service| {
         service.max_connections = 1;
@@ -47,10 +47,10 @@ fn found() -> Vec<Script> {
         quota(what, &overrides).connections(0, "192.0.2.1", 1).connections(0, "2001:db8::1", 1)
     };
     vec![
-        many("the service's quota is that of who is in no prefix", &[("198.51.100.0/24", 3)])
+        many("a source outside of all prefixes has the service's quota", &[("198.51.100.0/24", 3)])
             .packet(v4(full()), Quota)
             .packet(v6(full()), Quota),
-        many("who is in a prefix has its quota", &[("192.0.2.0/24", 2)])
+        many("a source in a prefix has the prefix's quota", &[("192.0.2.0/24", 2)])
             .packet(v4(attempt(1)), New)
             .connections(0, "192.0.2.1", 2)
             .packet(v4(attempt(2)), Quota)
@@ -60,17 +60,25 @@ fn found() -> Vec<Script> {
             .connections(0, "2001:db8::1", 2)
             .packet(v6(attempt(2)), Quota)
             .packet(v4(full()), Quota),
-        many("all of IPv4", &[("0.0.0.0/0", 2)]).packet(v4(full()), New).packet(v6(full()), Quota),
-        many("all of IPv6", &[("::/0", 2)]).packet(v6(full()), New).packet(v4(full()), Quota),
+        many("a prefix for all of IPv4", &[("0.0.0.0/0", 2)])
+            .packet(v4(full()), New)
+            .packet(v6(full()), Quota),
+        many("a prefix for all of IPv6", &[("::/0", 2)])
+            .packet(v6(full()), New)
+            .packet(v4(full()), Quota),
         many(
-            "the longest prefix decides, be it stricter",
+            "the longest prefix decides if it is stricter",
             &[("192.0.0.0/16", 9), ("192.0.2.0/24", 1)],
         )
         .packet(v4(full()), Quota)
         .packet(udp("192.0.3.1:1000", S4, full()), New),
-        many("or laxer", &[("192.0.2.1/32", 2), ("192.0.2.0/24", 1)]).packet(v4(full()), New),
+        many(
+            "the longest prefix decides if it is less strict",
+            &[("192.0.2.1/32", 2), ("192.0.2.0/24", 1)],
+        )
+        .packet(v4(full()), New),
         quota(
-            "what the longest prefix does not set is the service's, whatever a shorter one says",
+            "a limit that the longest prefix does not set is the service's, not a shorter prefix's",
             &[
                 connections("192.0.0.0/16", 9),
                 Override { packets_per_source: packets(5), ..own("192.0.2.0/24") },
@@ -78,7 +86,7 @@ fn found() -> Vec<Script> {
         )
         .connections(0, "192.0.2.1", 1)
         .packet(v4(full()), Quota),
-        many("0 is no quota", &[("192.0.2.0/24", 0)])
+        many("a quota of 0 means no limit", &[("192.0.2.0/24", 0)])
             .connections(0, "192.0.2.1", 1_000_000)
             .packet(v4(full()), New),
     ]
@@ -108,7 +116,7 @@ fn limits() -> Vec<Script> {
         .packet(v4(short(100)), Established)
         .packet(v4(short(30)), RateBytes)
         .packets(3, &elsewhere(short(100)), Established),
-        limited("a rate that is off lifts the service's", |own| {
+        limited("a rate that is off replaces the service's rate", |own| {
             own.packets_per_source = Some(Rate::OFF)
         })
         .service(|service| service.packets_per_source = Rate::per_second(1, 1))
@@ -134,9 +142,12 @@ fn limits() -> Vec<Script> {
             .packet(v4(attempt(3)), QuotaUnderway)
             .packet(elsewhere(attempt(4)), New)
             .packet(elsewhere(attempt(5)), QuotaUnderway),
-        limited("policy underway: a place that a rate of its own refuses is given back", |own| {
-            (own.max_connections, own.new_per_source) = (Some(2), packets(1));
-        })
+        limited(
+            "policy underway: an attempt that the prefix's rate refuses holds no place",
+            |own| {
+                (own.max_connections, own.new_per_source) = (Some(2), packets(1));
+            },
+        )
         .service(|service| {
             (service.policy, service.max_connections) = (QuotaPolicy::Underway, 1);
         })
@@ -154,11 +165,11 @@ fn order() -> Vec<Script> {
         one("a denied address in a prefix is denied")
             .deny("192.0.2.1/32")
             .packet(v4(full()), Denied),
-        one("an allowed one allowed")
+        one("an allowed address in a prefix is allowed")
             .connections(0, "192.0.2.1", 9)
             .allow("192.0.2.1/32")
             .packet(v4(full()), Allowed),
-        one("proof of an address comes first")
+        one("address validation comes before limits by prefix")
             .service(|service| service.retry = RetryPolicy::Always)
             .packet(v4(full()), RetrySent),
         one("limits by prefix begin and end while running, and the source's bucket stays")
@@ -195,12 +206,12 @@ fn services() -> Vec<Script> {
             .packet(elsewhere(2), Expected::Of(1, New))
             .connections(0, "192.0.2.1", 3)
             .packet(elsewhere(3), Expected::Of(1, Quota)),
-        quota("or none", &[connections("192.0.2.0/24", 2)])
+        quota("a service can have no limits by prefix", &[connections("192.0.2.0/24", 2)])
             .another_service(second(&[]), &["10.0.0.1:8443"])
             .connections(0, "192.0.2.1", 1)
             .packet(v4(attempt(1)), New)
             .packet(elsewhere(2), Expected::Of(1, Quota)),
-        quota("a prefix of the other family is not looked at", &[connections("::/0", 9)])
+        quota("a prefix of the other family does not apply", &[connections("::/0", 9)])
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), Quota)
             .packet(udp("[2001:db8::2]:1", S6, full()), New),

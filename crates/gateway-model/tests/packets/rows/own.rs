@@ -1,4 +1,4 @@
-//! Section 8, "Who is answered", and section 1, "Packets that pass through": addresses of the host.
+//! Addresses of the host: section 8, "Who is answered", and section 1, "Packets that pass through".
 
 use super::ids::KNOWN;
 use super::{C4, S4, full, v4, v6};
@@ -13,18 +13,18 @@ const GROUP_MAC: [u8; 6] = [3, 0, 0, 0, 0, 1];
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 /// An address that this host does not have.
 const ELSEWHERE: &str = "198.51.100.9:443";
-/// An address there that a service names.
+/// Another address that this host does not have, which a service names.
 const NAMED: &str = "198.51.100.80:443";
 
-/// Two addresses and a broadcast address, with one link-layer address.
+/// Returns two addresses and a broadcast address, with one link-layer address.
 fn own() -> Own {
     let addrs = ["10.0.0.1", "fd00::1"].map(|addr| addr.parse().unwrap()).into();
     let broadcasts = vec!["10.0.0.255".parse().unwrap()];
     Own { addrs, broadcasts, macs: vec![SERVER_MAC], transit: false }
 }
 
-/// Returns a service that answers in every way, and a second one that names an address behind the
-/// host.
+/// Returns a script with a service that answers in every way. A second service names an address
+/// behind the host.
 fn answering(what: &str) -> Script {
     let change = |service: &mut Service| {
         service.retry = RetryPolicy::Always;
@@ -48,7 +48,7 @@ fn established(address: &str) -> Packet {
     udp(C4, address, short_to(&KNOWN, 30))
 }
 
-/// Expects none of the three kinds of answers.
+/// Expects that the gateway sends none of the three kinds of answers.
 fn unanswered(script: Script, change: impl Fn(Packet) -> Packet, address: &str) -> Script {
     script
         .packet(change(to(address)), Unproved)
@@ -61,7 +61,7 @@ pub(super) fn rows() -> Vec<Script> {
     let known = |what| answering(what).own(own());
     let through = |what| answering(what).own(Own { transit: true, ..own() });
     vec![
-        known("its own addresses are answered")
+        known("packets to the host's own addresses are answered")
             .packet(v4(full()), RetrySent)
             .packet(v6(full()), RetrySent)
             .packet(unknown(S4), VersionNegotiationSent)
@@ -92,24 +92,24 @@ pub(super) fn rows() -> Vec<Script> {
             .packet(udp("10.0.0.255:1000", S4, full()), Unproved)
             .packet(udp("10.0.0.255:1000", NAMED, full()), Expected::Of(1, Unproved))
             .packet(udp("[fd00::1]:1000", "[fd00::1]:443", full()), Unproved),
-        known("on the loopback interface a host talks to itself")
+        known("on the loopback interface, the host's own address is answered")
             .config(|config| config.on_loopback = true)
             .packet(udp("10.0.0.1:1000", S4, full()), RetrySent),
-        known("what a service names behind the host is answered")
+        known("an address behind the host that a service names is answered")
             .packet(to(NAMED), Expected::Of(1, RetrySent))
             .packet(to(NAMED).with_destination_mac(OTHER_MAC), Expected::Of(1, RetrySent))
             .packet(established(NAMED), Expected::Of(1, ResetSent))
             .packet(to(NAMED).with_destination_mac(BROADCAST_MAC), Expected::Of(1, Unproved)),
-        answering("while the addresses are not known, any is answered")
+        answering("while the host's addresses are unknown, every address is answered")
             .packet(to(ELSEWHERE), RetrySent)
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), RetrySent)
             .packet(to(ELSEWHERE).with_destination_mac(BROADCAST_MAC), Unproved)
             .packet(to(ELSEWHERE).with_source_mac(GROUP_MAC), Unproved),
-        known("what is not answered is judged, and not let through")
+        known("packets that are not answered are judged")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Unproved)
             .deny("192.0.2.1/32")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Denied),
-        through("what passes through is not judged")
+        through("packets that pass through are not judged")
             .deny("192.0.2.1/32")
             .packet(to(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)
             .packet(established(ELSEWHERE).with_destination_mac(OTHER_MAC), Expected::Untouched)

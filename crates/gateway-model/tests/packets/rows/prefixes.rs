@@ -1,4 +1,4 @@
-//! Section 12: new connections by prefixes of their source.
+//! Section 12: rates of new connections for the prefixes of a source.
 
 use super::{S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::{Packet, udp};
@@ -11,7 +11,7 @@ fn rates(what: &str, change: impl FnOnce(&mut PrefixRates)) -> Script {
     case(what).service(|service| change(&mut service.new_per_prefix))
 }
 
-/// Returns a rate of one connection per second, and this many at once.
+/// Returns a rate of one connection per second, with this burst.
 fn burst(burst: u64) -> Rate {
     Rate::per_second(1, burst)
 }
@@ -28,7 +28,7 @@ pub(super) fn rows() -> Vec<Script> {
     [lengths(), order(), spared(), services()].concat()
 }
 
-/// For each length: two addresses in one prefix, and one in the next.
+/// For each prefix length: two addresses in one prefix, and one address in the next prefix.
 fn lengths() -> Vec<Script> {
     type Level = fn(&mut PrefixRates) -> &mut Rate;
     let levels: [(&str, Level, [&str; 3]); 6] = [
@@ -91,18 +91,18 @@ fn order() -> Vec<Script> {
         rates(what, |rates| (rates.v6_56, rates.v6_48) = (burst(narrow), burst(wide)))
     };
     vec![
-        both("a wider prefix is not charged for what a narrower one refuses", 1, 2)
+        both("a wider prefix is not charged if a narrower one refuses", 1, 2)
             .packet(from("2001:db8::1", 1), New)
             .packets(9, &from("2001:db8::1", 2), RateNewPrefix)
             .packet(from("2001:db8:0:100::1", 3), New)
             .packet(from("2001:db8:0:200::1", 4), RateNewPrefix),
-        both("the narrower one stays charged when the wider one refuses", 1, 1)
+        both("a narrower prefix stays charged if a wider one refuses", 1, 1)
             .packet(from("2001:db8::1", 1), New)
             .packet(from("2001:db8:0:100::1", 2), RateNewPrefix)
             .live(|service| service.new_per_prefix.v6_48 = Rate::OFF)
             .packet(from("2001:db8:0:100::1", 3), RateNewPrefix)
             .packet(from("2001:db8:0:200::1", 4), New),
-        rates("prefixes are not charged for what the source's bucket refuses", |rates| {
+        rates("prefixes are not charged if the source's bucket refuses", |rates| {
             rates.v4_24 = burst(2);
         })
         .service(|service| service.new_per_source = burst(1))
@@ -111,7 +111,7 @@ fn order() -> Vec<Script> {
         .packet(from("192.0.2.2", 3), New)
         .packet(from("192.0.2.3", 4), RateNewPrefix)
         .packet(from("192.0.2.3", 5), RateNewSource),
-        rates("nor is the service for what a prefix refuses", |rates| rates.v4_24 = burst(1))
+        rates("the service is not charged if a prefix refuses", |rates| rates.v4_24 = burst(1))
             .service(|service| service.new_per_service = burst(2))
             .packet(from("192.0.2.1", 1), New)
             .packets(9, &from("192.0.2.1", 2), RateNewPrefix)
@@ -127,11 +127,13 @@ fn order() -> Vec<Script> {
             .packet(from("192.0.2.2", 3), RateNewPrefix)
             .wait(SECOND)
             .packet(from("192.0.2.2", 4), New),
-        rates("what is over the quota is not charged", |rates| rates.v4_24 = burst(1))
-            .service(|service| service.max_connections = 1)
-            .connections(0, "192.0.2.1", 1)
-            .packet(from("192.0.2.1", 1), Quota)
-            .packet(from("192.0.2.2", 2), New),
+        rates("an opening over the quota is not charged to prefixes", |rates| {
+            rates.v4_24 = burst(1)
+        })
+        .service(|service| service.max_connections = 1)
+        .connections(0, "192.0.2.1", 1)
+        .packet(from("192.0.2.1", 1), Quota)
+        .packet(from("192.0.2.2", 2), New),
         rates("NAT64: the prefixes of the IPv4 address", |rates| {
             (rates.v4_24, rates.v6_64, rates.v6_32) = (burst(1), burst(1), burst(1));
         })
@@ -148,7 +150,7 @@ fn order() -> Vec<Script> {
         .packet(from("64:ff9b:1::1", 4), New)
         .packet(from("64:ff9b:1::1", 5), RateNewPrefix)
         .packet(from("64:ff9b:1::2", 6), New),
-        rates("whatever makes a source", |rates| {
+        rates("prefixes are independent of the prefix length of sources", |rates| {
             (rates.v6_64, rates.v6_48) = (burst(1), burst(2));
         })
         .config(|config| config.v6_prefix_len = 48)
@@ -162,12 +164,10 @@ fn order() -> Vec<Script> {
 fn spared() -> Vec<Script> {
     let one = |what: &str| rates(what, |rates| rates.v4_24 = burst(1));
     vec![
-        one("attempts under way are not charged to prefixes").packet(v4(full()), New).packets(
-            3,
-            &v4(full()),
-            Underway,
-        ),
-        one("nor what opens nothing")
+        one("packets of attempts in progress are not charged to prefixes")
+            .packet(v4(full()), New)
+            .packets(3, &v4(full()), Underway),
+        one("packets that open nothing are not charged to prefixes")
             .packet(v4(full()), New)
             .packet(v4(short(30)), Established)
             .packet(udp("192.0.2.2:1", S4, short(30)), Established),
@@ -181,13 +181,13 @@ fn spared() -> Vec<Script> {
             .packet(from("192.0.2.2", 3), New)
             .packet(from("192.0.2.2", 4), RateNewPrefix)
             .packet(from("192.0.2.1", 5), Allowed),
-        one("without proof of an address nothing is charged to its prefixes")
+        one("an opening without a validated address is not charged to prefixes")
             .service(|service| service.retry = RetryPolicy::Always)
             .packets(5, &from("192.0.2.1", 1), RetrySent)
             .live(|service| service.retry = RetryPolicy::Never)
             .packet(from("192.0.2.2", 2), New)
             .packet(from("192.0.2.3", 3), RateNewPrefix),
-        one("dry run: what a prefix refuses passes")
+        one("dry run: an opening that a prefix refuses passes")
             .service(|service| service.dry_run = true)
             .packet(from("192.0.2.1", 1), New)
             .packet(from("192.0.2.2", 2), Expected::Verdict(RateNewPrefix, false)),

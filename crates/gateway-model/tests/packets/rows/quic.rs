@@ -43,7 +43,8 @@ fn invariants() -> Vec<Script> {
         bytes.truncate(len);
         v4(bytes)
     };
-    // First byte, version, DCID length: 6 bytes; 8 bytes DCID; SCID length; 5 bytes SCID.
+    // First byte, version and DCID length are 6 bytes. Then follow 8 bytes of DCID, the SCID
+    // length, and 5 bytes of SCID.
     vec![
         case("long header of 1 byte").packet(cut(initial(), 1), Truncated),
         case("long header of 6 bytes").packet(cut(initial().cid_lens(0, 0), 6), Truncated),
@@ -121,7 +122,8 @@ fn lengths() -> Vec<Script> {
             .packet(left(initial().token_len(5000)), SmallInitial),
         case("Token Length beyond the datagram").packet(token_len(5000), BadLength),
         case("Token Length 2^62-1").packet(token_len((1 << 62) - 1), BadLength),
-        // The invariant header has 20 bytes and the Token Length 2, so 1178 are left.
+        // The invariant header has 20 bytes and the Token Length has 2, so 1178 of the 1200 bytes
+        // are left.
         case("token to the end: no Length").packet(token_len(1178), Truncated),
         case("token beyond the end by one").packet(token_len(1179), BadLength),
         case("Initial with a token").packet(v4(initial().token(300).fill(1200).build()), New),

@@ -9,20 +9,20 @@ use crate::packets::script::{Expected, SECOND, Script, case, ring};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{QuotaPolicy, Rate, Service};
 
-/// The answer to a packet of 30 bytes to KNOWN over IPv4. Computed with other implementations of
-/// all its parts.
+/// The answer over IPv4 to a packet of 30 bytes whose connection ID is KNOWN. All parts of it were
+/// computed with other implementations.
 const OF_30: &str = "\
     0200000000020200000000010800450000360000400040116eb50a000001c000020101bb03e8002253ed51e0b1ff294b\
     a808823bbd99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer a nanosecond later.
+/// The answer to the same packet one nanosecond later.
 const OF_30_LATER: &str = "\
     0200000000020200000000010800450000370000400040116eb40a000001c000020101bb03e80023d28678655e65fa5a\
     c10b65c7bbbd99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer to the shortest packet that is answered.
+/// The answer to the shortest packet that the gateway answers.
 const OF_22: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d58ac51e0b1ff29bd\
     99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer to the same packet, to another service.
+/// The answer to the same packet if it was sent to another service.
 const OF_22_TO_DNS: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d6fbe51e0b1ff29f3\
     b2dc90c663f821c28fe04f7018cecf";
@@ -32,7 +32,7 @@ const LONGEST: &str = "\
     0db800000000000000000000000101bb03e80039580a51e0b1ff294ba808823b3473921c09d716a6ebb6da768856f0d4\
     2487df7e23b529bd99254eb7c2749dded0bc04ef9fe8ea";
 
-/// Returns a service that answers for dead servers, without any live server.
+/// Returns a script with a service that answers for dead servers, and without any live server.
 fn dead(what: &str) -> Script {
     alive(what).all_dead()
 }
@@ -48,7 +48,7 @@ fn unknown() -> Packet {
     v4(padded(&[initial().version(UNKNOWN)], 1200))
 }
 
-/// Returns a packet of a dead server's connection, from another client than C4.
+/// Returns a packet of a dead server's connection. Its client is not C4.
 fn from(client: &str) -> Packet {
     udp(client, S4, short_to(&KNOWN, 30))
 }
@@ -67,11 +67,13 @@ fn answers() -> Vec<Script> {
         dead("a packet to an ID that a server has made")
             .packet(known(30), ResetSent)
             .answered(bytes(OF_30)),
-        dead("the shortest packet").packet(known(22), ResetSent).answered(bytes(OF_22)),
-        dead("a long one, over IPv6, with two tags")
+        dead("the shortest packet that is answered")
+            .packet(known(22), ResetSent)
+            .answered(bytes(OF_22)),
+        dead("a long packet over IPv6 with two tags")
             .packet(tagged, ResetSent)
             .answered(bytes(LONGEST)),
-        dead("from 21 bytes to one less than what came, and to 64")
+        dead("an answer has 21 to 64 bytes, and fewer than the packet")
             .packet(known(23), ResetSent)
             .packet(known(63), ResetSent)
             .packet(known(64), ResetSent)
@@ -84,26 +86,29 @@ fn answers() -> Vec<Script> {
             .wait(1)
             .packet(known(30), ResetSent)
             .answered(bytes(OF_30_LATER)),
-        dead("what is behind the datagram is not sent back")
+        dead("bytes after the datagram are not in the answer")
             .packet(known(30).padding(50), ResetSent)
             .answered(bytes(OF_30)),
         dead("the answer has no IP options")
             .packet(known(30).ip_options(7), ResetSent)
             .answered(bytes(OF_30)),
-        dead("in a frame of several buffers").packet(v4(short_to(&id(4), 8000)), ResetSent),
-        dead("where IDs are checked, too")
+        dead("a packet in a frame of several buffers")
+            .packet(v4(short_to(&id(4), 8000)), ResetSent),
+        dead("also if IDs are checked")
             .live(|service| service.check_ids = true)
             .packet(known(30), ResetSent)
             .packet(v4(short(30)), ForgedId),
-        dead("dry run: the host sees it")
+        dead("dry run: the host gets the packet")
             .live(|service| service.dry_run = true)
             .packet(known(30), Expected::Verdict(ResetSent, false)),
-        dead("who is allowed is told too").allow("192.0.2.1/32").packet(known(30), ResetSent),
-        dead("a short answer after a long one has nothing of it")
+        dead("an allowed source is answered, too")
+            .allow("192.0.2.1/32")
+            .packet(known(30), ResetSent),
+        dead("a short answer after a long one contains none of its bytes")
             .packet(known(1200), ResetSent)
             .packet(known(22), ResetSent)
             .answered(bytes(OF_22)),
-        case("resets: nobody is told, unless it is said")
+        case("resets: they can be switched on and off, and are off by default")
             .all_dead()
             .packet(known(30), Established)
             .live(|service| service.stateless_reset = true)
@@ -117,39 +122,41 @@ fn servers() -> Vec<Script> {
     let second = || Service { name: "dns", stateless_reset: true, group: 1, ..Service::default() };
     let of = |place| v4(short_to(&id_at(&ring(), place, 1), 30));
     vec![
-        alive("a server that lives").packet(known(30), Established),
-        alive("one that is silent has its place, and may go on")
+        alive("packets to a live server pass").packet(known(30), Established),
+        alive("a silent server that has its slot may continue")
             .config(|config| config.lease_ns = SECOND)
             .dead(0, u64::MAX)
             .wait(5 * SECOND)
             .packet(of(0), Established),
-        alive("one of several")
+        alive("one dead server of several")
             .leave(1)
             .dead(1, 1)
             .packet(of(0), Established)
             .packet(of(1), ResetSent)
             .packet(of(2), Established)
             .packet(of(3), Established),
-        alive("who left without dying may serve on")
+        alive("a server that left its slot may still serve")
             .leave(1)
             .packet(of(1), Established)
             .dead(1, 2)
             .packet(of(1), Established)
             .dead(1, 3)
             .packet(of(1), ResetSent),
-        dead("a server comes to the place")
+        dead("a new server takes the slot of a dead one")
             .packet(of(1), ResetSent)
             .come(1, 0)
             .packet(of(1), Established)
             .packet(of(2), ResetSent)
             .leave(1)
             .packet(of(1), ResetSent),
-        dead("whichever quota groups it serves: its IDs may go to any")
+        dead("the new server's quota groups do not matter")
             .come(1, u64::MAX)
             .packet(of(1), Established),
-        dead("an ID of no place").packet(of(15), ResetSent).packet(of(16), Established),
-        dead("an ID of no place, 255").packet(of(255), Established),
-        alive("the dead server did not serve this group, so whoever made the ID may live")
+        dead("an ID of a slot without a server")
+            .packet(of(15), ResetSent)
+            .packet(of(16), Established),
+        dead("an ID of slot 255").packet(of(255), Established),
+        alive("a dead server of another group does not answer for this group")
             .another_service(second(), &["10.0.0.1:8443"])
             .dead(5, 2)
             .packet(known(30), Established)
@@ -157,7 +164,7 @@ fn servers() -> Vec<Script> {
             .dead(5, 1)
             .packet(known(30), ResetSent)
             .packet(udp(C4, "10.0.0.1:8443", short_to(&KNOWN, 30)), Expected::Of(1, Established)),
-        dead("the token is that of the service, or it would be an oracle for others")
+        dead("the reset token depends on the service")
             .another_service(second(), &["10.0.0.1:443"])
             .packet(known(22), Expected::Of(1, ResetSent))
             .answered(bytes(OF_22_TO_DNS)),
@@ -167,29 +174,32 @@ fn servers() -> Vec<Script> {
 fn what_is_not() -> Vec<Script> {
     let of = |epoch| v4(short_to(&id_of(&another_ring(epoch), 1), 30));
     vec![
-        dead("what would be answered with as much").packet(known(21), Established),
-        dead("an ID that nobody has made").packet(v4(short(30)), Established),
-        dead("of another key").packet(of(2), Established),
-        dead("of a key that the ring does not have")
+        dead("a packet that is not longer than its answer is not answered")
+            .packet(known(21), Established),
+        dead("a random ID is not answered").packet(v4(short(30)), Established),
+        dead("an ID of another key is not answered").packet(of(2), Established),
+        dead("an ID of a key that the ring does not have is not answered")
             .connections(0, "192.0.2.1", 1)
             .packet(of(1), Established),
-        dead("a long header")
+        dead("a long header is not answered")
             .packet(v4(handshake().dcid(&KNOWN).build()), Handshake)
             .packet(v4(full()), New),
-        dead("an answer of its own kind: there are no loops")
+        dead("a stateless reset is not answered")
             .packet(v4(bytes(OF_30)[42..].to_vec()), Established),
-        dead("an IP fragment").packet(known(30).udp_len(1308).fragment(1, 0, true), Established),
-        dead("who sent to a group")
+        dead("an IP fragment is not answered")
+            .packet(known(30).udp_len(1308).fragment(1, 0, true), Established),
+        dead("a packet to a multicast address is not answered")
             .packet(udp(C4, "239.0.0.1:443", short_to(&KNOWN, 30)), Established)
             .packet(udp(C6, "[ff05::1]:443", short_to(&KNOWN, 30)), Established),
-        dead("who is denied").deny("192.0.2.1/32").packet(known(30), Denied),
-        dead("nobody's address").packet(udp("224.0.0.1:1000", S4, short_to(&KNOWN, 30)), BadSource),
+        dead("a denied source is not answered").deny("192.0.2.1/32").packet(known(30), Denied),
+        dead("an impossible source is not answered")
+            .packet(udp("224.0.0.1:1000", S4, short_to(&KNOWN, 30)), BadSource),
     ]
 }
 
 fn charges() -> Vec<Script> {
     vec![
-        dead("too many answers")
+        dead("the rate of answers is limited")
             .live(|service| {
                 service.stateless_reset = true;
                 service.answers_per_service = Rate::per_second(1, 2);
@@ -200,7 +210,7 @@ fn charges() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .wait(SECOND)
             .packet(from("192.0.2.17:1000"), ResetSent),
-        dead("one receiver uses up an eighth of the answers, and no other receiver's")
+        dead("one receiver can use up only an eighth of the answers")
             .live(|service| service.answers_per_service = Rate::per_second(1, 16))
             .packets(2, &known(30), ResetSent)
             .packets(30, &known(30), RateAnswers)
@@ -210,7 +220,7 @@ fn charges() -> Vec<Script> {
             .wait(8 * SECOND)
             .packet(known(30), ResetSent)
             .packet(known(30), RateAnswers),
-        dead("other answers take nothing from them")
+        dead("other answers do not use up resets")
             .live(|service| {
                 service.version_negotiation = true;
                 service.answers_per_service = Rate::per_second(1, 1);
@@ -219,7 +229,7 @@ fn charges() -> Vec<Script> {
             .packets(5, &unknown(), RateAnswers)
             .packet(known(30), ResetSent)
             .packet(known(30), RateAnswers),
-        dead("nor they from other answers")
+        dead("resets do not use up other answers")
             .live(|service| {
                 service.version_negotiation = true;
                 service.answers_per_service = Rate::per_second(1, 1);
@@ -227,11 +237,11 @@ fn charges() -> Vec<Script> {
             .packet(known(30), ResetSent)
             .packets(5, &known(30), RateAnswers)
             .packet(unknown(), VersionNegotiationSent),
-        dead("the packet is charged to its source as ever")
+        dead("the packet is charged to its source")
             .live(|service| service.packets_per_source = Rate::per_second(1, 1))
             .packet(known(30), ResetSent)
             .packet(known(30), RatePackets),
-        dead("and held to a strict quota, of servers that live")
+        dead("a strict quota counts only live servers")
             .live(|service| (service.max_connections, service.policy) = (1, QuotaPolicy::Strict))
             .connections(0, "192.0.2.1", 2)
             .packet(known(30), ResetSent),

@@ -1,4 +1,4 @@
-//! Section 8: services that ask for proof of addresses.
+//! Section 8: services that ask clients to validate their addresses.
 
 use super::{C4, C6, S4, attempt, full, v4, v6};
 use crate::packets::frame::*;
@@ -10,11 +10,11 @@ use equic_token::{Clock, ConnectionId, Epoch, Key, KeyRing, RetryToken};
 
 const MILLISECOND: u64 = 1_000_000;
 pub(super) const START_MS: u64 = START / MILLISECOND;
-/// The ID that a Retry packet gave to the client.
+/// The connection ID that a Retry packet gave to the client.
 const RETRY_ID: [u8; 8] = [0x8e; 8];
 
-/// The answers to `full()` over IPv4, and to version 2 over IPv6 with two VLAN tags. Computed with
-/// other implementations of AES-GCM and SipHash.
+/// The answers to `full()` over IPv4, and to a packet of version 2 over IPv6 with two VLAN tags.
+/// They were computed with other implementations of AES-GCM and SipHash.
 pub(super) const RETRY_V1: &str = "\
     0200000000020200000000010800450000900000400040116e5b0a000001c000020101bb03e8007cbd2ff00000000105\
     500102030408f292de48af1afe0a08d001020304050607000000000000000000000000120000000f4240040003e80000\
@@ -31,12 +31,12 @@ pub(super) fn bytes(hex: &str) -> Vec<u8> {
     hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Returns a service that requires a token from every client.
+/// Returns a script with a service that requires a token from every client.
 fn asking(what: &str) -> Script {
     case(what).service(|service| service.retry = RetryPolicy::Always)
 }
 
-/// Returns a ring's token for a client that got this ID, made at this time.
+/// Returns a token that a ring made at this time, for a client that got this connection ID.
 fn token_of(ring: &KeyRing, client: &str, id: &[u8], issued: u64) -> Vec<u8> {
     let [original, id] = [&DCID[..], id].map(|id| ConnectionId::new(id).unwrap());
     RetryToken::new(client.parse().unwrap(), original, id, issued).seal(ring).unwrap().to_vec()
@@ -46,12 +46,12 @@ pub(super) fn token(client: &str, issued: u64) -> Vec<u8> {
     token_of(&ring(), client, &RETRY_ID, issued)
 }
 
-/// Returns an Initial with a token, to the ID of the Retry.
+/// Returns an Initial with a token. Its Destination Connection ID is that of the Retry packet.
 pub(super) fn bringing(token: &[u8]) -> Vec<u8> {
     initial().dcid(&RETRY_ID).with_token(token).fill(1200).build()
 }
 
-/// Returns the Initial of a client with a validated address, with the `n`th SCID.
+/// Returns the Initial of a client with a validated address. It has the `n`th SCID.
 pub(super) fn proved(n: u8) -> Vec<u8> {
     let token = token(C4, START_MS);
     initial().dcid(&RETRY_ID).scid(&[n; 5]).with_token(&token).fill(1200).build()
@@ -74,7 +74,7 @@ fn answers() -> Vec<Script> {
             .packet(v4(full()), RetrySent)
             .packet(v4(full()), RetrySent)
             .answered(bytes(RETRY_V1)),
-        asking("what is behind the datagram is not sent back")
+        asking("bytes after the datagram are not in the answer")
             .packet(v4(full()).padding(50), RetrySent)
             .answered(bytes(RETRY_V1)),
         asking("the answer has no IP options")
@@ -82,21 +82,21 @@ fn answers() -> Vec<Script> {
             .answered(bytes(RETRY_V1)),
         asking("the answer has no extension headers")
             .packet(v6(full()).extension(DESTINATION_OPTIONS, 3, 2), RetrySent),
-        asking("the longest IDs").packet(ids(20, 20), RetrySent),
-        asking("the shortest IDs").packet(ids(8, 0), RetrySent),
+        asking("an Initial with the longest IDs is answered").packet(ids(20, 20), RetrySent),
+        asking("an Initial with the shortest IDs is answered").packet(ids(8, 0), RetrySent),
         asking("a frame in several buffers")
             .packet(v4(initial().fill(8000).build()), RetrySent)
             .answered(bytes(RETRY_V1)),
-        asking("an Initial behind 0-RTT").packet(v4(hidden), RetrySent),
+        asking("an Initial after 0-RTT is answered").packet(v4(hidden), RetrySent),
         asking("an IP fragment is not answered")
             .packet(v4(full()).udp_len(1308).fragment(1, 0, true), FirstFragment),
-        asking("who sent to a group is not answered")
+        asking("a packet to a multicast address is not answered")
             .packet(udp(C4, "239.0.0.1:443", full()), Unproved)
             .packet(udp(C6, "[ff05::1]:443", full()), Unproved),
-        asking("dry run: the server sees it")
+        asking("dry run: the server gets the packet")
             .service(|service| service.dry_run = true)
             .packet(v4(full()), Expected::Verdict(RetrySent, false)),
-        asking("answers have a rate")
+        asking("the rate of answers is limited")
             .service(|service| service.answers_per_service = Rate::per_second(1, 2))
             .packet(v4(full()), RetrySent)
             .packet(v6(full()), RetrySent)
@@ -122,14 +122,14 @@ fn tokens() -> Vec<Script> {
     let mut new_token = good.clone();
     new_token[0] |= 0x80;
     vec![
-        asking("a token that holds opens a connection")
+        asking("a valid token opens a connection")
             .packet(v4(bringing(&good)), Proved)
             .packet(v4(bringing(&good)), Underway),
-        asking("over IPv6").packet(v6(bringing(&token(C6, START_MS))), Proved),
+        asking("a valid token over IPv6").packet(v6(bringing(&token(C6, START_MS))), Proved),
         asking("the second flight goes to the server's ID, with the token")
             .packet(v4(bringing(&good)), Proved)
             .packet(v4(initial().dcid(&SERVER_CID).with_token(&good).fill(1200).build()), Underway),
-        asking("and is not known once the table has forgotten the attempt")
+        asking("the second flight is refused if the table has lost the attempt")
             .packet(v4(bringing(&good)), Proved)
             .forget_handshakes()
             .packet(v4(initial().dcid(&[5; 8]).with_token(&good).fill(1200).build()), BadToken),
@@ -143,19 +143,25 @@ fn tokens() -> Vec<Script> {
         asking("a changed ID").packet(flipped(1), BadToken),
         asking("a changed time").packet(flipped(27), BadToken),
         asking("a changed tag").packet(flipped(79), BadToken),
-        asking("of a key that is not known").packet(other_ring(3), BadToken),
-        asking("of another key of this number").packet(other_ring(2), BadToken),
-        asking("a token holds for 15 seconds").packet(issued(START_MS - 15_000), Proved),
-        asking("and a millisecond is too much").packet(issued(START_MS - 15_001), BadToken),
-        asking("clocks may differ by two seconds").packet(issued(START_MS + 2_000), Proved),
-        asking("and by no more").packet(issued(START_MS + 2_001), BadToken),
-        asking("a token of the server's is the server's to judge: answered anew")
+        asking("a token of a key that the ring does not have").packet(other_ring(3), BadToken),
+        asking("a token of another key with the same number").packet(other_ring(2), BadToken),
+        asking("a token is valid for 15 seconds").packet(issued(START_MS - 15_000), Proved),
+        asking("a token is invalid a millisecond later")
+            .packet(issued(START_MS - 15_001), BadToken),
+        asking("a token may be from up to two seconds in the future")
+            .packet(issued(START_MS + 2_000), Proved),
+        asking("a token from further in the future is invalid")
+            .packet(issued(START_MS + 2_001), BadToken),
+        asking("a token of a NEW_TOKEN frame is answered with a Retry")
             .packet(v4(bringing(&new_token)), RetrySent),
-        asking("a token of another length").packet(v4(bringing(&good[..79])), RetrySent),
-        asking("a token that is longer")
+        asking("a token that is too short is answered with a Retry")
+            .packet(v4(bringing(&good[..79])), RetrySent),
+        asking("a token that is too long is answered with a Retry")
             .packet(v4(bringing(&[&good[..], &[0]].concat())), RetrySent),
-        asking("a token of 80 bytes that is of no format known here").packet(flipped(21), BadToken),
-        asking("bytes").packet(v4(bringing(&[0x70; 80])), RetrySent),
+        asking("a token of the right length with an unknown format is refused")
+            .packet(flipped(21), BadToken),
+        asking("random bytes as a token are answered with a Retry")
+            .packet(v4(bringing(&[0x70; 80])), RetrySent),
         asking("a token of one byte").packet(v4(bringing(&[0])), RetrySent),
         asking("a token as long as a datagram has room for")
             .packet(v4(bringing(&[0x70; 1100])), RetrySent),
@@ -171,17 +177,19 @@ fn tokens() -> Vec<Script> {
 
 fn who_is_asked() -> Vec<Script> {
     vec![
-        case("nobody, unless it is said").packet(v4(full()), New),
-        case("then a token is the server's to judge").packet(v4(proved(1)), New),
-        asking("not who is allowed").allow("192.0.2.1/32").packet(v4(full()), Allowed),
-        asking("not who is denied").deny("192.0.2.1/32").packet(v4(full()), Denied),
-        asking("not connections and handshakes")
+        case("by default, the service asks for no token").packet(v4(full()), New),
+        case("by default, the server checks tokens").packet(v4(proved(1)), New),
+        asking("an allowed source needs no token")
+            .allow("192.0.2.1/32")
+            .packet(v4(full()), Allowed),
+        asking("a denied source gets no answer").deny("192.0.2.1/32").packet(v4(full()), Denied),
+        asking("connections and handshakes need no token")
             .packet(v4(short(30)), Established)
             .packet(v4(handshake().build()), Handshake),
-        asking("not what is malformed")
+        asking("malformed packets get no answer")
             .packet(v4(initial().fill(1199).build()), SmallInitial)
             .packet(v4(initial().dcid(&[1; 7]).fill(1200).build()), ShortDcid),
-        case("from the moment on that it is said, to the moment that it is not")
+        case("the policy can be switched on and off")
             .packet(v4(attempt(1)), New)
             .live(|service| service.retry = RetryPolicy::Always)
             .packet(v4(attempt(1)), RetrySent)
@@ -191,36 +199,36 @@ fn who_is_asked() -> Vec<Script> {
     ]
 }
 
-/// Which packets belong to an attempt with a valid token, and which do not.
+/// Packets that belong to an attempt with a valid token, and packets that do not.
 fn attempts() -> Vec<Script> {
     let good = token(C4, START_MS);
     let to =
         |dcid: &[u8], token: &[u8]| v4(initial().dcid(dcid).with_token(token).fill(1200).build());
     let unknown = || v4(padded(&[initial().version(UNKNOWN)], 1200));
     vec![
-        asking("attempts: an unknown version begins none")
+        asking("attempts: an unknown version does not begin an attempt")
             .packet(unknown(), VersionNegotiationSent)
             .packets(63, &v4(full()), RetrySent),
-        asking("attempts: nor does 0-RTT")
+        asking("attempts: 0-RTT does not begin an attempt")
             .packet(v4(zero_rtt().build()), Handshake)
             .packet(v4(full()), RetrySent),
-        asking("attempts: nor one of an allowed source")
+        asking("attempts: an Initial of an allowed source does not begin an attempt")
             .allow("192.0.2.1/32")
             .packet(v4(full()), Allowed)
             .unlist("192.0.2.1/32")
             .packet(v4(full()), RetrySent),
-        asking("attempts: a proved one carries 64 packets")
+        asking("attempts: an attempt with a token has 64 packets")
             .packet(v4(bringing(&good)), Proved)
             .packets(63, &v4(initial().dcid(&RETRY_ID).fill(1200).build()), Underway)
             .packet(v4(initial().dcid(&RETRY_ID).fill(1200).build()), RetrySent),
-        asking("attempts: a proved one has no third ID, with the token or without")
+        asking("attempts: an attempt with a token has no third ID")
             .packet(v4(bringing(&good)), Proved)
             .packet(to(&SERVER_CID, &good), Underway)
             .packet(to(&[9; 8], &good), BadToken)
             .packet(to(&[9; 8], &[]), RetrySent)
             .packet(to(&[9; 8], &[0x70; 9]), RetrySent)
             .packet(to(&SERVER_CID, &good), Underway),
-        asking("attempts: not at another port or address of the service")
+        asking("attempts: another port or address of the service is another attempt")
             .listen("0.0.0.0:8443")
             .packet(v4(bringing(&good)), Proved)
             .packet(
@@ -231,13 +239,13 @@ fn attempts() -> Vec<Script> {
                 udp(C4, "10.0.0.1:8443", initial().dcid(&RETRY_ID).fill(1200).build()),
                 RetrySent,
             ),
-        asking("attempts: version 2 goes on where version 1 began")
+        asking("attempts: version 2 continues an attempt of version 1")
             .packet(v4(bringing(&good)), Proved)
             .packet(
                 v4(initial().v2().dcid(&SERVER_CID).with_token(&good).fill(1200).build()),
                 Underway,
             ),
-        asking("attempts: an Initial of the other version behind a Handshake packet is seen")
+        asking("attempts: an Initial of the other version after a Handshake packet is found")
             .packet(v4(padded(&[handshake(), initial().v2()], 1200)), RetrySent),
     ]
 }
@@ -246,31 +254,35 @@ fn charges() -> Vec<Script> {
     let forged = |row: Script| row.packets(20, &v4(full()), RetrySent);
     vec![
         forged(
-            asking("forged Initials use up nothing of their source's packets")
+            asking("forged Initials are not charged to the packet rate of their source")
                 .service(|service| service.packets_per_source = Rate::per_second(1, 1)),
         )
         .packet(v4(short(30)), Established)
         .packet(v4(short(30)), RatePackets),
-        forged(asking("nor of its connections, or of anybody's").service(|service| {
-            service.new_per_source = Rate::per_second(1, 1);
-            service.new_per_service = Rate::per_second(1, 1);
-        }))
+        forged(asking("forged Initials are not charged to the rates of new connections").service(
+            |service| {
+                service.new_per_source = Rate::per_second(1, 1);
+                service.new_per_service = Rate::per_second(1, 1);
+            },
+        ))
         .packet(v4(proved(1)), Proved)
         .packet(v4(proved(2)), RateNewSource),
-        forged(asking("nor places of its quota").service(|service| {
-            (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
-        }))
+        forged(asking("forged Initials take no place in the quota of their source").service(
+            |service| {
+                (service.max_connections, service.policy) = (1, QuotaPolicy::Underway);
+            },
+        ))
         .packet(v4(proved(1)), Proved)
         .packet(v4(proved(2)), QuotaUnderway),
-        asking("a proved source has its quota")
+        asking("a source with a valid token is subject to its quota")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(proved(1)), Quota),
-        asking("unproved ones are answered at the quota too: anybody may have sent them")
+        asking("an Initial without a token is answered even at the quota")
             .service(|service| service.max_connections = 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), RetrySent),
-        asking("nor do tokens that do not hold, of whomever they are")
+        asking("Initials with invalid tokens are not charged to their source")
             .service(|service| {
                 service.packets_per_source = Rate::per_second(1, 2);
                 service.new_per_source = Rate::per_second(1, 1);
@@ -280,7 +292,7 @@ fn charges() -> Vec<Script> {
             .packets(20, &v4(bringing(&token("192.0.2.2:1000", START_MS))), BadToken)
             .packet(v4(short(30)), Established)
             .packet(v4(proved(1)), Proved),
-        asking("a token is used as often as rates let it, by its own source")
+        asking("a token can be used again by its own source, within the rates")
             .service(|service| service.new_per_source = Rate::per_second(1, 1))
             .packet(v4(proved(1)), Proved)
             .packet(udp("192.0.2.2:1000", S4, proved(2)), BadToken)

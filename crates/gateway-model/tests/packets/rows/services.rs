@@ -1,4 +1,4 @@
-//! Section 1, listeners; dry runs.
+//! Section 1: listeners and dry runs.
 
 use super::{C4, C6, full, v4, v6};
 use crate::packets::frame::udp;
@@ -8,7 +8,8 @@ use Expected::{Of, Untouched, Verdict};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Service;
 
-/// Drops more than the default service, so that the two can be distinguished.
+/// Returns a service that drops more than the default service, so that a verdict shows which of the
+/// two was applied.
 fn strict() -> Service {
     Service { refuse_unknown_versions: true, require_fixed_bit: true, ..Service::default() }
 }
@@ -23,19 +24,19 @@ pub(super) fn rows() -> Vec<Script> {
             .packet(udp("10.0.0.1:443", "192.0.2.1:1000", full()), Untouched),
         case("any IPv4 address").packet(to("10.9.8.7:443"), New),
         case("any IPv6 address").packet(to("[fd00::99]:443"), New),
-        two("the exact listener wins over any", &["10.0.0.1:443"])
+        two("an exact listener takes precedence over a wildcard", &["10.0.0.1:443"])
             .packet(to("10.0.0.1:443"), Of(1, New))
             .packet(to("10.0.0.2:443"), New),
-        two("the exact listener wins over any, IPv6", &["[fd00::1]:443"])
+        two("an exact listener takes precedence over a wildcard, IPv6", &["[fd00::1]:443"])
             .packet(to("[fd00::1]:443"), Of(1, New))
             .packet(to("[fd00::2]:443"), New),
         two("an exact listener has one port", &["10.0.0.1:8443"])
             .packet(to("10.0.0.1:8443"), Of(1, New))
             .packet(to("10.0.0.2:8443"), Untouched),
-        two("any IPv4 is not any IPv6", &["0.0.0.0:8443"])
+        two("the IPv4 wildcard does not cover IPv6", &["0.0.0.0:8443"])
             .packet(to("10.0.0.1:8443"), Of(1, New))
             .packet(to("[fd00::1]:8443"), Untouched),
-        two("any IPv6 is not any IPv4", &["[::]:8443"])
+        two("the IPv6 wildcard does not cover IPv4", &["[::]:8443"])
             .packet(to("10.0.0.1:8443"), Untouched)
             .packet(to("[fd00::1]:8443"), Of(1, New)),
         two("a mapped address in an IPv6 header is IPv6", &["10.0.0.1:8443"])
@@ -43,7 +44,7 @@ pub(super) fn rows() -> Vec<Script> {
         case("disabled service")
             .service(|service| service.enabled = false)
             .packet(v4(full()), Untouched),
-        two("a disabled service with the exact listener hides any", &["10.0.0.1:443"])
+        two("the exact listener of a disabled service hides the wildcard", &["10.0.0.1:443"])
             .config(|config| config.services[1].enabled = false)
             .packet(to("10.0.0.1:443"), Untouched)
             .packet(to("10.0.0.2:443"), New),
@@ -63,7 +64,7 @@ pub(super) fn rows() -> Vec<Script> {
             .packet(v4(short(20)), Verdict(TinyShort, false))
             .dry_run(false)
             .packet(v4(short(20)), TinyShort),
-        case("a dry run records what it would")
+        case("a dry run records attempts")
             .service(|service| service.dry_run = true)
             .packet(v4(full()), New)
             .packet(v4(full()), Underway),

@@ -8,21 +8,21 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{FragmentPolicy, Rate, RetryPolicy, Service};
 
-/// A different client than that of `v4`.
+/// The address of another client than that of `v4`.
 const OTHER: &str = "198.51.100.7:1000";
 
 pub(super) fn rows() -> Vec<Script> {
     [packets(), unknown_senders(), strangers(), known_senders()].concat()
 }
 
-/// Returns a service that passes `burst` packets at once, and then one per second.
+/// Returns a script with a service that passes `burst` packets at once, and then one per second.
 fn passing(what: &str, burst: u64) -> Script {
     case(what).service(|service| service.packets_per_service = Rate::per_second(1, burst))
 }
 
 fn packets() -> Vec<Script> {
     vec![
-        passing("all that passes shares one bucket, whoever sends it", 3)
+        passing("all packets that pass share one bucket", 3)
             .packet(v4(full()), New)
             .packet(v6(short(30)), Established)
             .packet(udp(OTHER, S4, handshake().build()), Handshake)
@@ -31,28 +31,28 @@ fn packets() -> Vec<Script> {
             .wait(SECOND)
             .packet(udp(OTHER, S4, short(30)), Established)
             .packet(v4(short(30)), RatePacketsService),
-        passing("an opening that it refuses was let in: the next one is charged here alone", 1)
+        passing("an opening that the bucket refuses is charged only here the next time", 1)
             .service(|service| service.new_per_source = Rate::per_second(1, 2))
             .packet(v4(short(30)), Established)
             .packet(v4(attempt(1)), RatePacketsService)
             .packet(v4(attempt(1)), RatePacketsService)
             .wait(SECOND)
             .packet(v4(attempt(1)), Underway),
-        passing("what another limit refuses is not charged", 1)
+        passing("packets that another limit refuses are not charged", 1)
             .service(|service| service.new_per_source = Rate::per_second(1, 0))
             .packets(9, &v4(full()), RateNewSource)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePacketsService),
-        passing("nor what is malformed", 1)
+        passing("malformed packets are not charged", 1)
             .packets(9, &v4(Vec::new()), Empty)
             .packet(v4(short(30)), Established)
             .packet(v4(Vec::new()), Empty),
-        passing("nor what is answered", 1)
+        passing("packets that are answered are not charged", 1)
             .service(|service| service.retry = RetryPolicy::Always)
             .packets(3, &v4(full()), RetrySent)
             .packet(v4(short(30)), Established)
             .packet(v4(full()), RetrySent),
-        passing("nor later fragments", 1)
+        passing("later fragments are not charged", 1)
             .service(|service| service.fragments = FragmentPolicy::Follow)
             .packet(v4(short(992)).udp_len(1408).fragment(1, 0, true), Established)
             .packet(v4(vec![0; 400]).fragment(1, 125, false), Fragment),
@@ -62,7 +62,7 @@ fn packets() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePacketsService)
             .packet(udp(OTHER, S4, full()), Allowed),
-        passing("dry run: they pass", 1)
+        passing("dry run: packets over the rate pass", 1)
             .service(|service| service.dry_run = true)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), Expected::Verdict(RatePacketsService, false)),
@@ -75,7 +75,7 @@ fn packets() -> Vec<Script> {
             .packet(v4(short(30)), RatePacketsService)
             .packet(udp(C4, "10.0.0.1:8443", short(30)), Expected::Of(1, Established))
             .packet(udp(C4, "10.0.0.1:8443", short(30)), Expected::Of(1, RatePacketsService)),
-        passing("the bucket of packets is lifted while running", 1)
+        passing("the rate of packets can be switched off", 1)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePacketsService)
             .live(|service| service.packets_per_service = Rate::OFF)
@@ -83,8 +83,8 @@ fn packets() -> Vec<Script> {
     ]
 }
 
-/// Returns a service in which unknown senders share `burst` packets at once, and then one per
-/// second.
+/// Returns a script with a service in which unknown senders share `burst` packets at once, and then
+/// one per second.
 fn sharing(what: &str, burst: u64) -> Script {
     case(what).service(|service| {
         service.unproven_per_service = Rate::per_second(1, burst);
@@ -95,7 +95,7 @@ fn sharing(what: &str, burst: u64) -> Script {
 fn unknown_senders() -> Vec<Script> {
     let id = || id(1);
     vec![
-        sharing("unknown senders share one bucket, of all that opens nothing", 3)
+        sharing("packets of unknown senders that open nothing share one bucket", 3)
             .packet(v4(short(30)), Established)
             .packet(v6(handshake().build()), Handshake)
             .packet(udp(OTHER, S4, zero_rtt().build()), Handshake)
@@ -105,41 +105,41 @@ fn unknown_senders() -> Vec<Script> {
             .wait(SECOND)
             .packet(udp(OTHER, S4, short(30)), Established)
             .packet(v4(short(30)), RateUnproven),
-        sharing("openings are not charged to it", 1)
+        sharing("openings are not charged to the bucket of unknown senders", 1)
             .packet(v4(short(30)), Established)
             .packet(v6(full()), New)
             .packet(udp(OTHER, S4, padded(&[initial().version(9)], 1200)), NewVersion),
-        sharing("nor is what is malformed", 1)
+        sharing("malformed packets are not charged to the bucket of unknown senders", 1)
             .packets(3, &v4(short(20)), TinyShort)
             .packet(v4(short(30)), Established)
             .packet(v4(short(20)), TinyShort)
             .packet(v4(short(30)), RateUnproven),
-        sharing("a flood in its name uses up nothing of its source's", 1)
+        sharing("a flood from a forged source is not charged to this source", 1)
             .service(|service| service.packets_per_source = Rate::per_second(1, 2))
             .packet(v4(short(30)), Established)
             .packets(9, &v4(short(30)), RateUnproven)
             .packet(v4(full()), New)
             .packet(v4(full()), Underway)
             .packet(v4(full()), RatePackets),
-        sharing("what passes is charged to buckets of its source's", 3)
+        sharing("packets of unknown senders that pass are charged to buckets of their source", 3)
             .service(|service| service.packets_per_source = Rate::per_second(1, 1))
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RatePackets)
             .packet(udp(OTHER, S4, short(30)), Established)
             .packet(udp(OTHER, S4, short(30)), RateUnproven),
-        sharing("an allowed source shares nothing", 1)
+        sharing("an allowed source does not use the shared bucket", 1)
             .allow("198.51.100.0/24")
             .packets(3, &udp(OTHER, S4, short(30)), Allowed)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), RateUnproven),
-        sharing("with checked IDs, too: an ID does not say who sent it", 1)
+        sharing("also with checked IDs, because an ID does not identify its sender", 1)
             .service(|service| service.check_ids = true)
             .packets(9, &v4(short(30)), ForgedId)
             .packet(v4(short_to(&id(), 30)), Established)
             .packet(v4(short_to(&id(), 30)), RateUnproven)
             .connections(0, "198.51.100.7", 1)
             .packet(udp("198.51.100.7:9", S4, short_to(&id(), 30)), Established),
-        sharing("what a port that dials out is answered shares the bucket, too", 1)
+        sharing("answers to a port that is also a client use the shared bucket", 1)
             .service(|service| service.also_client = true)
             .packet(v4(version_negotiation()), Handshake)
             .packet(v4(retry().build()), RateUnproven),
@@ -147,7 +147,7 @@ fn unknown_senders() -> Vec<Script> {
             .service(|service| service.dry_run = true)
             .packet(v4(short(30)), Established)
             .packet(v4(short(30)), Expected::Verdict(RateUnproven, false)),
-        sharing("with Retry, who opens comes through while the bucket is empty", 1)
+        sharing("with Retry, openings are answered while the bucket is empty", 1)
             .service(|service| service.retry = RetryPolicy::Always)
             .packet(v4(short(30)), Established)
             .packet(v4(full()), RetrySent)
@@ -155,8 +155,8 @@ fn unknown_senders() -> Vec<Script> {
     ]
 }
 
-/// Packets of unknown senders, in services that distinguish these from known ones. None of them
-/// creates an entry for its sender.
+/// Packets of unknown senders to services that treat these differently from known senders. No
+/// packet may create an entry for its sender.
 pub(crate) fn strangers() -> Vec<Script> {
     let id = || id(1);
     let checking = |what: &str| case(what).service(|service| service.check_ids = true);
@@ -171,11 +171,11 @@ pub(crate) fn strangers() -> Vec<Script> {
             .packet(v4(short_to(&id(), 30)), Established)
             .packet(v6(short_to(&id(), 30)), Established)
             .packet(udp(OTHER, S4, handshake().dcid(&id()).build()), Handshake),
-        checking("strangers: what is malformed")
+        checking("strangers: malformed packets")
             .packet(v4(Vec::new()), Empty)
             .packet(v6(short(20)), TinyShort)
             .packet(udp(OTHER, S4, initial().fill(1199).build()), SmallInitial),
-        limited("strangers: the rates of a source hold for those that share its buckets")
+        limited("strangers: the rates of a source apply to all that share its buckets")
             .packets(2, &udp(OTHER, S4, short_to(&id(), 30)), Established)
             .packet(udp(OTHER, S4, short_to(&id(), 30)), RatePackets)
             .packet(v4(short_to(&id(), 1500)), Established)
@@ -192,11 +192,11 @@ pub(crate) fn strangers() -> Vec<Script> {
             .packet(v6(zero_rtt().build()), Handshake)
             .packet(v4(short(30)), RateUnproven)
             .packet(v4(Vec::new()), Empty),
-        checking("strangers: of an allowed prefix")
+        checking("strangers: packets of an allowed prefix")
             .allow("0.0.0.0/0")
             .packet(v4(short(30)), Allowed)
             .packet(udp(OTHER, S4, padded(&[initial().version(UNKNOWN)], 1200)), Allowed),
-        case("strangers: unknown versions, whatever the service says")
+        case("strangers: unknown versions in a service without these limits")
             .packet(v4(padded(&[initial().version(UNKNOWN)], 1200)), NewVersion)
             .packet(v6(padded(&[initial().version(UNKNOWN)], 1199)), SmallVersion),
         case("strangers: fragments of long headers")
@@ -213,7 +213,7 @@ fn known_senders() -> Vec<Script> {
     };
     let elsewhere = || udp(C4, "10.0.0.1:8443", short(30));
     vec![
-        empty("who holds a connection is known")
+        empty("a sender with a connection is known")
             .packet(v4(short(30)), RateUnproven)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(short(30)), Established)
@@ -221,11 +221,11 @@ fn known_senders() -> Vec<Script> {
             .packet(udp(OTHER, S4, short(30)), RateUnproven)
             .connections(0, "192.0.2.1", 0)
             .packet(v4(short(30)), RateUnproven),
-        empty("and with him his /64")
+        empty("its whole /64 is known")
             .connections(0, "2001:db8::ffff:1", 1)
             .packet(v6(short(30)), Established)
             .packet(udp("[2001:db8:0:1::1]:1000", S6, short(30)), RateUnproven),
-        empty("who opens a connection is known for as long as that may take")
+        empty("a sender that opens a connection is known for the time of a handshake")
             .packet(v4(handshake().build()), RateUnproven)
             .packet(v4(full()), New)
             .packet(v4(handshake().build()), Handshake)
@@ -235,11 +235,11 @@ fn known_senders() -> Vec<Script> {
             .packet(v4(short(30)), Established)
             .wait(1)
             .packet(v4(short(30)), RateUnproven),
-        empty("who was refused is not")
+        empty("a sender whose opening was refused is unknown")
             .service(|service| service.new_per_service = Rate::per_second(1, 0))
             .packet(v4(full()), RateNewService)
             .packet(v4(handshake().build()), RateUnproven),
-        empty("nor is one whose server is silent")
+        empty("a sender whose server is silent is unknown")
             .config(|config| config.lease_ns = SECOND)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(short(30)), Established)
@@ -247,10 +247,10 @@ fn known_senders() -> Vec<Script> {
             .packet(v4(short(30)), RateUnproven)
             .heartbeat(0)
             .packet(v4(short(30)), Established),
-        with_group("who is known to a service of the group is known", 0)
+        with_group("a sender that is known to a service of the group is known", 0)
             .connections(0, "192.0.2.1", 1)
             .packet(elsewhere(), Expected::Of(1, Established)),
-        with_group("but not who is known to another's, or opens there", 1)
+        with_group("a sender that is known only to another group is unknown", 1)
             .connections(0, "192.0.2.1", 1)
             .packet(v4(full()), New)
             .packet(elsewhere(), Expected::Of(1, RateUnproven)),

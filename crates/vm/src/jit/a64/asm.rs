@@ -15,13 +15,13 @@ pub(super) const STATE: Gpr = Gpr(25);
 pub(super) const BASE: Gpr = Gpr(24);
 /// Offset of an access in the sandbox, between mask and access. Free between operations.
 pub(super) const OFFSET: Gpr = Gpr(9);
-/// Free between operations.
+/// Scratch register. It is free between operations.
 pub(super) const SCRATCH: Gpr = Gpr(10);
-/// Free between operations.
+/// Second scratch register. It is free between operations.
 pub(super) const SCRATCH2: Gpr = Gpr(11);
 /// The return address.
 pub(super) const LINK: Gpr = Gpr(30);
-/// Zero or the stack pointer, depending on the instruction.
+/// The zero register or the stack pointer, depending on the instruction.
 pub(super) const ZERO: Gpr = Gpr(31);
 
 /// Conditions of B.cond.
@@ -30,7 +30,7 @@ pub(super) const ZERO: Gpr = Gpr(31);
 pub(in crate::jit) enum Cond {
     Equal = 0,
     NotEqual = 1,
-    /// HS: unsigned, no borrow after a subtraction
+    /// HS: unsigned comparison, no borrow after a subtraction.
     AboveEqual = 2,
     /// LO
     Below = 3,
@@ -57,10 +57,10 @@ impl Cond {
 pub(super) enum Op2 {
     Add = 0x0b00_0000,
     Sub = 0x4b00_0000,
-    /// Sets the flags.
+    /// SUBS, which also sets the flags.
     Subs = 0x6b00_0000,
     And = 0x0a00_0000,
-    /// Sets the flags.
+    /// ANDS, which also sets the flags.
     Ands = 0x6a00_0000,
     Orr = 0x2a00_0000,
     Eor = 0x4a00_0000,
@@ -76,10 +76,10 @@ pub(super) enum Op2 {
 #[repr(u32)]
 pub(super) enum OpImm {
     Add = 0x1100_0000,
-    /// Sets the flags.
+    /// ADDS, which also sets the flags.
     Adds = 0x3100_0000,
     Sub = 0x5100_0000,
-    /// Sets the flags.
+    /// SUBS, which also sets the flags.
     Subs = 0x7100_0000,
 }
 
@@ -167,7 +167,8 @@ impl Asm {
     }
 
     /// Encodes an operation with an immediate. Returns `false` and writes nothing if the immediate
-    /// has no encoding. It must fit into 12 bits, or into 24 bits with the lower 12 zero.
+    /// has no encoding. Immediates of up to 12 bits have one, and so do immediates of up to 24 bits
+    /// whose lower 12 bits are zero.
     pub(super) fn op_imm(&mut self, wide: bool, op: OpImm, dst: Gpr, src: Gpr, imm: u32) -> bool {
         let field = match imm {
             0..=0xfff => imm << 10,
@@ -256,17 +257,17 @@ impl Asm {
         self.put(form | rm(OFFSET) | rn(BASE) | rd(src));
     }
 
-    /// Loads a field of `State` of eight bytes.
+    /// Loads a field of eight bytes from `State`.
     pub(super) fn load_state(&mut self, dst: Gpr, field: i8) {
         self.put(0xf940_0000 | (field as u32 / 8) << 10 | rn(STATE) | rd(dst));
     }
 
-    /// Stores a field of `State` of eight bytes.
+    /// Stores eight bytes to a field of `State`.
     pub(super) fn store_state(&mut self, field: i8, src: Gpr) {
         self.put(0xf900_0000 | (field as u32 / 8) << 10 | rn(STATE) | rd(src));
     }
 
-    /// Stores a field of `State` of four bytes.
+    /// Stores four bytes to a field of `State`.
     pub(super) fn store_state32(&mut self, field: i8, src: Gpr) {
         self.put(0xb900_0000 | (field as u32 / 4) << 10 | rn(STATE) | rd(src));
     }
@@ -277,7 +278,7 @@ impl Asm {
         self.put(0xa9bf_0000 | ra(second) | rn(ZERO) | rd(first));
     }
 
-    /// Pops what `push_pair` pushed.
+    /// Pops two registers that `push_pair` pushed.
     pub(super) fn pop_pair(&mut self, first: Gpr, second: Gpr) {
         // LDP with post-index 16.
         self.put(0xa8c1_0000 | ra(second) | rn(ZERO) | rd(first));
@@ -330,6 +331,6 @@ impl Asm {
 fn distance(from: usize, target: usize, bits: u32) -> u32 {
     let distance = (target as i64 - from as i64) / 4;
     let half = 1_i64 << (bits - 1);
-    assert!((-half..half).contains(&distance), "a program's code is smaller than a branch reaches");
+    assert!((-half..half).contains(&distance), "the branch must reach its target");
     distance as u32 & ((1 << bits) - 1)
 }

@@ -3,13 +3,13 @@
 //! | BPF | AArch64 | | |
 //! |---|---|---|---|
 //! | r0 | x7 | base of the sandbox | x24 |
-//! | r1 to r5 | x0 to x4 | what is left of the budget | x26 |
+//! | r1 to r5 | x0 to x4 | remaining budget | x26 |
 //! | r6 to r9 | x19 to x22 | `State` | x25 |
 //! | r10 | x23 | offset of an access; scratch | x9; x10, x11 |
 //!
-//! Only the registers on the left have values of the program. Every access to its memory is
-//! `[x24, x9]`, where x9 is masked right before, or computed from the frame pointer minus a
-//! constant within the frames.
+//! Only the registers in the two left columns have values of the program. Every access to its
+//! memory is `[x24, x9]`. The offset in x9 is masked right before the access, or it is the frame
+//! pointer minus a constant that stays within the frames.
 
 mod asm;
 
@@ -185,7 +185,7 @@ impl Backend for A64 {
         self.asm.land(past);
     }
 
-    /// Uses 48 bytes of the native stack.
+    /// Calls a function of the program. The call uses 48 bytes of the native stack.
     fn call(&mut self, target: usize) -> Patch {
         let asm = &mut self.asm;
         let kept = [(Gpr(19), Gpr(20)), (Gpr(21), Gpr(22)), (Gpr(23), LINK)];
@@ -260,7 +260,7 @@ impl Backend for A64 {
             | Op::Branch { .. }
             | Op::Helper { .. }
             | Op::Call { .. }
-            | Op::Exit => unreachable!("`compile` sees to these"),
+            | Op::Exit => unreachable!("`compile` handles these operations"),
         }
     }
 }
@@ -291,7 +291,7 @@ impl A64 {
         let (asm, mut base) = (&mut self.asm, gpr(place.base));
         let op = if place.offset < 0 { OpImm::Sub } else { OpImm::Add };
         let distance = u32::from(place.offset.unsigned_abs());
-        // Both parts have an encoding.
+        // Each of the two parts has an encoding as an immediate.
         for part in [distance & !0xfff, distance & 0xfff] {
             if part != 0 {
                 asm.op_imm(false, op, OFFSET, base, part);
@@ -389,7 +389,8 @@ impl A64 {
     }
 }
 
-/// Compiles an operation whose immediate has an encoding, or needs none.
+/// Compiles an operation with an immediate. Returns `false` if the operation must take the value
+/// from a register instead.
 fn alu_imm(asm: &mut Asm, op: AluOp, wide: bool, dst: Gpr, imm: i32) -> bool {
     // Adding a negative number is subtracting its absolute value.
     let (add, subtract) = if imm < 0 { (OpImm::Sub, OpImm::Add) } else { (OpImm::Add, OpImm::Sub) };

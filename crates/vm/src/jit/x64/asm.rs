@@ -27,7 +27,7 @@ pub(super) const R15: Gpr = Gpr(15);
 pub(super) const BASE: Gpr = R9;
 /// Register with the remaining budget, in instructions.
 pub(super) const BUDGET: Gpr = R10;
-/// Free between operations.
+/// Scratch register. It is free between operations.
 pub(super) const SCRATCH: Gpr = R11;
 /// Pointer to `State`.
 pub(super) const STATE: Gpr = R12;
@@ -108,7 +108,7 @@ const ROOM: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Asm {
-    /// The code written so far. The rest of the buffer is free.
+    /// The code written so far, followed by the free part of the buffer.
     bytes: Vec<u8>,
     end: usize,
 }
@@ -174,8 +174,8 @@ impl Asm {
         self.put(&[0xc0 | (reg & 7) << 3 | rm.0 & 7]);
     }
 
-    /// Encodes `opcode reg, mem`. `byte`: the register has eight bits, and needs a prefix to be the
-    /// right one.
+    /// Encodes `opcode reg, mem`. If `byte` is true, the register is an 8-bit register and always
+    /// gets a REX prefix. Without a REX prefix, numbers 4 to 7 would select ah, ch, dh and bh.
     #[inline]
     fn rm(&mut self, wide: bool, byte: bool, opcode: u16, reg: u8, mem: Mem) {
         let (index, base) = match mem {
@@ -199,7 +199,7 @@ impl Asm {
                     self.imm32(offset);
                 }
             },
-            // With r12 as the base, there is always a second byte (SIB).
+            // With r12 as the base, the encoding always has a second byte (SIB).
             Mem::State(offset) => self.put(&[0x44 | reg, 0x24, offset as u8]),
         }
     }
@@ -270,7 +270,8 @@ impl Asm {
         self.rr(wide, 0xf7, 3, dst);
     }
 
-    /// Divides rdx:rax by `divisor`: quotient to rax, remainder to rdx. Sets rdx before.
+    /// Divides rdx:rax by `divisor`. The quotient goes to rax, the remainder to rdx. Sets rdx
+    /// before the division.
     pub(super) fn divide(&mut self, wide: bool, signed: bool, divisor: Gpr) {
         if signed {
             self.put(if wide { &[0x48, 0x99] } else { &[0x99] });
@@ -311,7 +312,8 @@ impl Asm {
     pub(super) fn movsx(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
         match bits {
             8 => {
-                // Always with a prefix: without one, registers 4 to 7 are ah to bh.
+                // Always writes a REX prefix. Without one, registers 4 to 7 would be ah, ch, dh and
+                // bh.
                 let rex = 0x40 | u8::from(wide) << 3 | (dst.0 >> 3) << 2 | src.0 >> 3;
                 self.put(&[rex, 0x0f, 0xbe, 0xc0 | (dst.0 & 7) << 3 | src.0 & 7]);
             }
@@ -367,7 +369,7 @@ impl Asm {
 
     /// Sets `dst` to the lowest 32 bits of `base + offset`.
     pub(super) fn lea32(&mut self, dst: Gpr, base: Gpr, offset: i32) {
-        // rsp and r12 need another encoding, but BPF registers are never in them.
+        // As a base, rsp and r12 would need another encoding. No BPF register is in them.
         debug_assert!(base.0 & 7 != 4);
         let rex = 0x40 | (dst.0 >> 3) << 2 | base.0 >> 3;
         let registers = (dst.0 & 7) << 3 | base.0 & 7;
@@ -445,7 +447,7 @@ impl Asm {
 
     pub(super) fn land(&mut self, short: Short) {
         let distance = self.here() - short.0;
-        assert!(distance < 128, "a short jump is short");
+        assert!(distance < 128, "a short jump must be shorter than 128 bytes");
         self.bytes[short.0 - 1] = distance as u8;
     }
 

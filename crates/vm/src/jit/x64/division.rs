@@ -124,7 +124,7 @@ pub(super) fn atomic(asm: &mut Asm, op: AtomicOp, fetch: bool, wide: bool, mem: 
     };
     let bytes = if wide { 8 } else { 4 };
     if fetch {
-        // A register that is not an operand holds the old value meanwhile.
+        // Another register, which is not an operand, holds the old value until the operation ends.
         asm.push(super::asm::BUDGET);
         asm.load(bytes, false, super::asm::BUDGET, mem);
     }

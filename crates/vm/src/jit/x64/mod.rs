@@ -3,13 +3,13 @@
 //! | BPF | x86-64 | | |
 //! |---|---|---|---|
 //! | r0 | rax | base of the sandbox | r9 |
-//! | r1 to r5 | rdi rsi rdx rcx r8 | what is left of the budget | r10 |
+//! | r1 to r5 | rdi rsi rdx rcx r8 | remaining budget | r10 |
 //! | r6 to r9 | rbx r13 r14 r15 | scratch | r11 |
 //! | r10 | rbp | `State` | r12 |
 //!
-//! Only the registers on the left have values of the program. Every access to its memory is
-//! `[r9 + r11]`, where r11 is masked right before, or `[r9 + rbp + constant]` with the constant
-//! within the frames.
+//! Only the registers in the two left columns have values of the program. Every access to its
+//! memory is `[r9 + r11]`, where r11 is masked right before the access, or `[r9 + rbp + constant]`
+//! with the constant within the frames.
 
 mod asm;
 mod division;
@@ -64,8 +64,8 @@ impl Backend for X64 {
         asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
         asm.mov_imm(BUDGET, 0);
         self.unwind = asm.here();
-        // The entry left the address of the code that leaves the program below the saved stack
-        // pointer.
+        // Returns to the host. The entry stored the address of the code that leaves the program
+        // right below the saved stack pointer.
         asm.load(8, false, RSP, Mem::State(State::STACK));
         asm.arith_imm(true, Arith::Sub, RSP, 8);
         asm.ret();
@@ -75,7 +75,7 @@ impl Backend for X64 {
         self.enter(registers);
         self.asm.mov_imm(RAX, 0);
         let _ = self.asm.call(target);
-        // Calls that end early return to this point, too.
+        // A call that ends early also returns to this point.
         self.leave(registers);
     }
 
@@ -85,7 +85,8 @@ impl Backend for X64 {
         self.asm.align();
         let begins = self.asm.here();
         self.enter(registers);
-        // In place of a return address: the target for calls that end early.
+        // Pushes the address that calls that end early return to. It takes the place of a return
+        // address.
         self.asm.lea_code(RAX, leave);
         self.asm.push(RAX);
         self.asm.mov_imm(RAX, 0);
@@ -172,8 +173,9 @@ impl Backend for X64 {
         self.asm.land(past);
     }
 
-    /// Saves the registers that the program uses. With the return address, this takes at most 48
-    /// bytes of the native stack, which stays aligned to 16 bytes.
+    /// Calls a function of the program, and saves the registers that the program uses. With the
+    /// return address, they take at most 48 bytes of the native stack, which stays aligned to 16
+    /// bytes.
     fn call(&mut self, target: usize) -> Patch {
         let (asm, kept) = (&mut self.asm, &self.kept);
         for register in kept {
@@ -204,7 +206,7 @@ impl Backend for X64 {
         // The five arguments are already in the ABI's registers. The state is the sixth argument.
         asm.mov(true, R9, STATE);
         asm.mov_imm(RAX, shim as u64);
-        // Aligns the stack.
+        // The additional push aligns the stack.
         asm.push(RAX);
         asm.call_register(RAX);
         asm.pop(SCRATCH);
@@ -253,21 +255,21 @@ impl Backend for X64 {
             | Op::Branch { .. }
             | Op::Helper { .. }
             | Op::Call { .. }
-            | Op::Exit => unreachable!("`compile` sees to these"),
+            | Op::Exit => unreachable!("`compile` handles these operations"),
         }
     }
 }
 
-/// Returns the machine registers of those of r6 to r10 that are in a bit set of registers.
+/// Returns the machine registers of those BPF registers r6 to r10 that are in the bit set.
 fn kept(registers: u16) -> impl Iterator<Item = Gpr> {
     (6..11)
         .filter(move |register| registers >> register & 1 != 0)
         .map(|register| REGISTERS[register])
 }
 
-/// Returns the registers that an entry must save: those that the System V ABI requires and that the
-/// program writes. With the return address they align the stack to 16 bytes, unless the second
-/// value is true: then eight bytes of padding are needed.
+/// Returns the registers that an entry must save: those that the program writes and that the System
+/// V ABI requires to be preserved. The second value is true if eight bytes of padding are needed to
+/// align the stack to 16 bytes.
 fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
     let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
     let padded = kept.len().is_multiple_of(2);
@@ -275,7 +277,7 @@ fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
 }
 
 impl X64 {
-    /// Enters the program from the host: saves registers and sets all but r0.
+    /// Enters the program from the host: saves registers, and sets all registers except r0.
     fn enter(&mut self, registers: u16) {
         let (kept, padded) = kept_at_entry(registers);
         let asm = &mut self.asm;
@@ -310,7 +312,8 @@ impl X64 {
         asm.ret();
     }
 
-    /// Returns the operand for an access of `bytes`. It is masked, unless it is within the frames.
+    /// Returns the operand for an access of `bytes`. The address is masked, unless it is within the
+    /// frames.
     #[inline(always)]
     fn place(&mut self, place: Place, bytes: usize) -> Mem {
         if let Some(offset) = frame_offset(place, bytes) {
