@@ -15,7 +15,8 @@ import threading
 
 import peers
 
-# By protocol: what a client is told, and the bytes and completions that come of it (none: some).
+# Workloads by protocol: name, options of the client, and the expected bytes and completions. `None`
+# means any number.
 HANDSHAKES = "--handshakes 0.5 --parallel 4"
 WORKS = {
     "perf": [
@@ -117,7 +118,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         peers.certificates(folder)
-        # The last line of what is said is shown.
+        # Without backtraces, the last line of standard error is the error message, which is
+        # printed.
         os.environ["RUST_BACKTRACE"] = "0"
         for name in dict.fromkeys(names):
             for protocol in listed[name]["speaks"]:

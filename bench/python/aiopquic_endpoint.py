@@ -18,9 +18,9 @@ import contract
 
 CIPHERS = {"aes128": 0x1301, "chacha20": 0x1303}
 CONGESTION = {None: "cubic", "cubic": "cubic", "newreno": "newreno", "bbr": "bbr"}
-# Connections that are about to be closed.
+# Tasks that close connections. The set keeps them alive.
 CLOSING: set = set()
-# Of one worker thread each.
+# Each connection has a worker thread.
 MOST_CONNECTIONS = 100
 
 
@@ -136,7 +136,8 @@ class Asking(Exchange):
         return self.begin([head, *contract.pattern_pieces(count)])
 
     async def close(self) -> None:
-        # It would wait for the server's own close, which need not come (RFC 9000 s.10.2.2).
+        # Closing waits for the server's close, which may never arrive (RFC 9000 s.10.2.2). It
+        # therefore runs in the background.
         task = asyncio.get_running_loop().create_task(self.leave.aclose())
         CLOSING.add(task)
         task.add_done_callback(CLOSING.discard)
@@ -155,7 +156,7 @@ async def serve(options) -> None:
     config, in_force = configuration(options), effective(options)
     host, port = contract.split_address(options.listen)
     if port == 0:
-        # It does not tell which port it got.
+        # aiopquic does not report the port that it listens on, so this finds a free one first.
         with socket.socket(config.ip_family, socket.SOCK_DGRAM) as probe:
             probe.bind((host, 0))
             port = probe.getsockname()[1]

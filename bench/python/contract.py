@@ -20,14 +20,15 @@ PAYLOAD = 1452
 BUFFER = 4 << 20
 IDLE = 600.0
 SMALL_BODY = 1024
-# Connections that are opened at a time.
+# Maximum number of concurrent handshakes.
 OPENING = 32
-# Length of the number at the beginning of requests and answers.
+# Size of the number at the beginning of requests and responses, in bytes.
 HEAD = 8
 CHUNK = 64 << 10
-# After so many bytes the pattern begins again.
+# Period of the pattern, in bytes.
 PERIOD = 65521
-# Of each 64 KiB one block of so many bytes is compared, in turn each of them.
+# Size of a compared block. In each 64 KiB, one block of this size is compared, at a rotating
+# position.
 BLOCK = 4096
 SUITES = {"aes128": "TLS_AES_128_GCM_SHA256", "chacha20": "TLS_CHACHA20_POLY1305_SHA256"}
 
@@ -109,7 +110,7 @@ class Received:
         for waiting in (self.first, self.done):
             if not waiting.done():
                 waiting.set_exception(ConnectionError(why))
-                # Nobody may be waiting for it.
+                # Marks the exception as retrieved, because no task may be waiting for this future.
                 waiting.exception()
 
     def at_server(self) -> int:
@@ -305,7 +306,7 @@ class Stage:
     async def handshakes(self, limit: float) -> dict:
         workers = range(self.options.parallel)
         for worker in workers:
-            # For the ticket.
+            # Gets a session ticket for this worker.
             await self.exchange(worker)
         start = time.monotonic()
 
@@ -322,7 +323,8 @@ class Stage:
         return {"bytes": total, "count": len(done), "resumed": resumed, "seconds": seconds}
 
     async def ttfb(self, limit: float) -> dict:
-        # What is made only once is before the clock.
+        # Runs one exchange before the clock starts, so that one-time initialization is not
+        # measured.
         await self.exchange(0)
         times = []
         start = time.monotonic()
@@ -335,7 +337,7 @@ class Stage:
         times.sort()
 
         def at(part: float) -> float:
-            # The one at or above the share, as ranks go.
+            # Nearest rank, rounded up.
             return times[math.ceil((len(times) - 1) * part)]
 
         first = {"median": at(0.5), "p95": at(0.95)}
@@ -373,5 +375,5 @@ def main(speaks: list[str], serve, client) -> None:
         return answer
 
     print(json.dumps(asyncio.run(ask())), flush=True)
-    # Threads of libraries are not waited for.
+    # Exits at once, without waiting for threads of libraries.
     os._exit(0)

@@ -9,7 +9,7 @@ import time
 
 import contract
 
-# What curl may be given of a body at a time.
+# Size of the buffer into which curl reads a response body, in bytes.
 READ = 512 << 10
 
 

@@ -1,8 +1,10 @@
-//! quiche for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
+//! quiche for `equic-lab bench`. quiche does no I/O itself, and runs on the shared loop
+//! (`io=shared`).
 //!
-//! `stack` is quiche as the loop sees it, `web` its HTTP/3. quiche leaves pacing to the kernel (SO_TXTIME),
-//! which quinn-udp does not do: it is off. BoringSSL takes no list of TLS 1.3's suites: which one it was is
-//! looked at, and another than asked for is not done.
+//! `stack` adapts quiche to the loop, and `web` is its HTTP/3. Pacing is off, because quiche leaves
+//! it to the kernel (SO_TXTIME), which quinn-udp does not support. The TLS 1.3 cipher suites of
+//! BoringSSL cannot be restricted. The adapter therefore checks the negotiated suite, and reports
+//! any other than the requested one as unsupported.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! tquic for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
+//! tquic for `equic-lab bench`. tquic does no I/O itself, and runs on the shared loop
+//! (`io=shared`).
 //!
-//! It is on a BoringSSL of its own, takes no list of cipher suites and does not tell which one is used.
-//! Its HTTP/3 is not measured.
+//! It has a BoringSSL of its own. Its cipher suites cannot be restricted, and it does not report
+//! the negotiated one. Its HTTP/3 is not measured.
 
 #![forbid(unsafe_code)]
 

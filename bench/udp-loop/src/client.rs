@@ -1,4 +1,4 @@
-//! The client's works but those of HTTP/3.
+//! The client's workloads, except those of HTTP/3.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use equic_bench_contract::{
 
 use crate::{CHUNK, Loop, Place, Stack};
 
-/// The client at work.
+/// A client that runs a workload.
 struct ConnectionStage<S> {
     running: Loop<S>,
-    /// Data that has arrived on streams that have not ended.
+    /// Data received on streams that have not ended.
     streams: HashMap<Place, Received>,
     buffer: Vec<u8>,
 }
 
-/// Does what is asked for; the loop comes back for what else there may be.
+/// Runs the workload of the client.
 pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> Result<Answer> {
     let mut stage = ConnectionStage { running, streams: HashMap::new(), buffer: vec![0; CHUNK] };
     let seen = &mut effective;
@@ -49,12 +49,13 @@ impl<S: Stack> ConnectionStage<S> {
         self.running.turn(None, false).map(drop)
     }
 
-    /// Asks for so many bytes on a new stream; whether there was one.
+    /// Requests this number of bytes on a new stream. Returns false if no stream can be opened now.
     fn ask(&mut self, connection: u64, wanted: u64) -> Result<bool> {
         Ok(self.request(connection, wanted)?.is_some())
     }
 
-    /// The same; which stream.
+    /// Like [`ConnectionStage::ask`], but returns the stream, or `None` if no stream can be opened
+    /// now.
     fn request(&mut self, connection: u64, wanted: u64) -> Result<Option<Place>> {
         let Some(stream) = self.stack().open(connection)? else { return Ok(None) };
         let head = Bytes::copy_from_slice(&request(wanted));
@@ -64,7 +65,7 @@ impl<S: Stack> ConnectionStage<S> {
         Ok(Some((connection, stream)))
     }
 
-    /// Reads a stream; all of it, once it has ended.
+    /// Reads the available data of a stream. Returns all of its data once the stream has ended.
     fn read(&mut self, at: Place) -> Result<Option<Received>> {
         let ConnectionStage { running, streams, buffer } = self;
         while let Some((count, end)) = running.stack.read(at, buffer)? {
@@ -140,7 +141,7 @@ impl<S: Stack> ConnectionStage<S> {
                 }
             }
             self.turn()?;
-            // It is tried in each turn, anyway.
+            // These events are not needed, because each turn tries to write.
             while self.stack().poll_writable().is_some() {}
             while let Some(readable) = self.stack().poll_readable() {
                 if let Some(received) = self.read(readable)? {
@@ -155,8 +156,8 @@ impl<S: Stack> ConnectionStage<S> {
         Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
     }
 
-    /// Goes on with connections that make one small exchange each, until one of them is done: which, and
-    /// whether it was resumed.
+    /// Runs one small exchange on each of the connections until one exchange is complete. Returns
+    /// that connection and the received data.
     fn exchange(&mut self, opening: &mut Vec<u64>, wanted: u64) -> Result<(u64, Received)> {
         loop {
             let mut index = 0;
@@ -189,7 +190,7 @@ impl<S: Stack> ConnectionStage<S> {
         resume: bool,
         effective: &mut Effective,
     ) -> Result<Answer> {
-        // For the ticket.
+        // The first exchange gets a session ticket.
         let mut opening = vec![self.stack().connect(resume)?];
         let (first, _) = self.exchange(&mut opening, HEAD as u64)?;
         self.running.close_all(&[first], effective)?;
@@ -244,7 +245,7 @@ impl<S: Stack> ConnectionStage<S> {
         let connection = open[0];
         let unloaded = self.exchanges(connection, time)?;
         let bulk = self.request(connection, BULK)?.context("no stream")?;
-        // What it asks for does not come in any time: it is still there at the end.
+        // The bulk download requests more than can arrive, so the stream is still open at the end.
         let bytes = |stage: &Self| stage.streams.get(&bulk).map_or(0, |bulk| bulk.bytes);
         while bytes(self) == 0 {
             self.turn()?;
@@ -265,8 +266,8 @@ impl<S: Stack> ConnectionStage<S> {
         Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
     }
 
-    /// Durations of exchanges one after the other, from the opening of a stream to its end; other streams are
-    /// read meanwhile.
+    /// Returns the durations of exchanges one after the other, from the opening of a stream to its
+    /// end. Also reads the other streams in the meantime.
     fn exchanges(&mut self, connection: u64, time: Duration) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! wasmtime with fuel: the same C, compiled to WebAssembly instead of eBPF.
+//! wasmtime with fuel. The same C code is compiled to WebAssembly instead of eBPF.
 
 use std::hint::black_box;
 
@@ -52,7 +52,7 @@ impl Engine for Wasm {
     fn call(&mut self, subject: Subject, times: u32) {
         let store = &mut self.store;
         for _ in 0..times {
-            // A budget for each call, as the others have it.
+            // Sets a budget for each call, as with the other engines.
             store.set_fuel(black_box(100_000)).expect("fuel is on");
             let result = match subject {
                 Subject::Empty => self.empty.call(&mut *store, ()),
