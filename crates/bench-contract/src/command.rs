@@ -28,9 +28,9 @@ pub struct Server {
     pub key: PathBuf,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File to which TLS secrets are appended. `None` if they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// Folder of qlog files. `None` if they are not written.
     pub qlog: Option<PathBuf>,
 }
 
@@ -45,13 +45,13 @@ pub struct Client {
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
-    /// Work of the client.
+    /// Workload of the client.
     pub work: Work,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File to which TLS secrets are appended. `None` if they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// Folder of qlog files. `None` if they are not written.
     pub qlog: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub enum Protocol {
     Sendfile,
 }
 
-/// Workload of a client.
+/// A client's workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// Downloads this number of bytes in total, on all streams of all connections.
@@ -85,7 +85,7 @@ pub enum Work {
         /// Number of bytes.
         bytes: u64,
     },
-    /// Opens connections one after the other, with a number of them at the same time.
+    /// Opens connections one after the other, with this many at the same time.
     Handshakes {
         /// Duration of the workload.
         time: Duration,
@@ -94,14 +94,14 @@ pub enum Work {
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// Requests `GET /1k` on one connection, with a number of them at the same time.
+    /// Requests `GET /1k` on one connection, with this many at the same time.
     Requests {
         /// Duration of the workload.
         time: Duration,
         /// Number of concurrent requests.
         parallel: usize,
     },
-    /// Opens connections one after the other, each until its first byte.
+    /// Opens idle connections and keeps them open.
     FirstByte {
         /// Duration of the workload.
         time: Duration,
@@ -249,7 +249,8 @@ impl Options {
         }
     }
 
-    /// Requests are only possible over HTTP/3, which supports only requests and downloads.
+    /// Returns the protocol of a workload. Only HTTP/3 has requests, and it supports only requests
+    /// and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });
         let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };

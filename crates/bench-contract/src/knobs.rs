@@ -5,7 +5,7 @@ use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// Requested settings. `None`: the default, which is the same for all implementations.
+/// Requested settings. `None` stands for the default, which is the same for all implementations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.

@@ -106,7 +106,7 @@ impl Bulk {
             (&mut self.reading).await??;
         }
         self.reading.abort();
-        // The task may have been cancelled between two pieces, but never during a check.
+        // The task may have been cancelled between two chunks, but never in the middle of a check.
         self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
         Ok(())
     }

@@ -35,7 +35,7 @@ pub fn pattern(at: u64, left: u64) -> Bytes {
     PATTERN.slice(from..from + count)
 }
 
-/// The same, without a copy.
+/// Like [`pattern`], without a copy.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -52,7 +52,7 @@ pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
 
-/// Compares received bytes with the pattern.
+/// Compares received bytes with the pattern, block by block.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     at: u64,
@@ -147,7 +147,7 @@ impl Request {
         }
     }
 
-    /// The same, without a copy.
+    /// Like [`Request::next`], without a copy.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -189,7 +189,7 @@ pub fn request(wanted: u64) -> [u8; HEAD] {
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     head: [u8; HEAD],
-    /// Returns the number of all bytes.
+    /// Number of all received bytes.
     pub bytes: u64,
     check: Check,
 }
@@ -263,7 +263,7 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// The first bytes of the pattern, for implementations in other languages.
+    /// Checks the first bytes of the pattern, which implementations in other languages reproduce.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

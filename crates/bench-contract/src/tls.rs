@@ -53,8 +53,8 @@ pub fn server(
     Ok(tls)
 }
 
-/// Returns the configuration of a client, and the number of its full handshakes, in which it checks
-/// a certificate. Tickets are kept only for the workload that needs them.
+/// Returns the configuration of a client, and the counter of its full handshakes, in which it
+/// checks a certificate. Tickets are kept only for the workload that needs them.
 pub fn client(
     client: &Client,
     provider: CryptoProvider,
@@ -73,7 +73,7 @@ pub struct Certificates {
     pub verified: Arc<AtomicU64>,
 }
 
-/// Like [`client`], with a verifier in front of that of rustls, which `verifier` creates.
+/// Like [`client`]. `verifier` gets the verifier of rustls and returns the one to use instead.
 pub fn client_behind(
     client: &Client,
     provider: CryptoProvider,
