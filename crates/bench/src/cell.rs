@@ -19,7 +19,7 @@ use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Failure of a client of idle connections that never reported them.
+/// Failure of a client that never reported its idle connections.
 const NOT_HELD: &str = "the client never said that it holds its connections";
 /// Minimum number of bytes that a server sends in a QUIC handshake: a datagram with an Initial
 /// packet (RFC 9000 s.14.1).
@@ -199,7 +199,8 @@ impl Cell<'_> {
         Ok(Measurement { profile, ..measurement })
     }
 
-    /// Measures the client's cost without its work, if the context asks for that.
+    /// Runs the probe, which measures the client's cost without its work, if the context asks for
+    /// it.
     fn probe(&mut self, address: &str) -> Result<Option<Probe>, CellError> {
         if !self.context.probe {
             return Ok(None);

@@ -20,17 +20,18 @@ use crate::counters::Counters;
 use crate::site::{Host, Site};
 use crate::{Answer, Size, Workload};
 
-/// Transfers of fewer bytes may be over before the counters are read twice.
+/// Minimum number of bytes of a checked transfer. Smaller transfers may end before the counters are
+/// read twice.
 const FEWEST: u64 = 1_000_000;
-/// CPU seconds that a process may use after its work, and the share of a bound that its claim must
-/// exceed.
+/// CPU time in seconds that a process may use after its work. The next constant is the share of a
+/// bound that a claimed time must reach.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
 /// Reads the number of bytes that the receiver's interfaces have received, during the transfer.
 pub(crate) struct Passage {
-    /// Number of bytes that the transfer has. `None`: too few to check, or the workload has no such
-    /// number.
+    /// Number of bytes of the transfer. `None` if it is too small to check, or if the workload has
+    /// no such number.
     bytes: Option<u64>,
     upload: bool,
     before: Option<u64>,
@@ -63,7 +64,8 @@ impl Passage {
         self.note(now.saturating_sub(before), bytes, asked, Instant::now());
     }
 
-    /// `asked` and `told` are the times before and after the counters were read.
+    /// Records a reading of the counters. `asked` and `told` are the times before and after the
+    /// counters were read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
         // A handshake and the traffic of others are smaller than that.
         if came >= bytes / 50 && self.first.is_none() {
@@ -80,7 +82,7 @@ impl Passage {
     }
 }
 
-/// What the runner saw during an attempt, in seconds.
+/// Observations of the runner during an attempt, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Time from the start of the client's process to its end.
@@ -202,7 +204,9 @@ mod tests {
 
     #[test]
     fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
-        // 1.41 Gbit/s of 250 MB, with a client that takes 60 ms for one byte.
+        // CPU time of the start of the process, which was measured and subtracted. On a busy
+        // machine, the CPU time of a start may be twice as long. Claims are therefore judged as if
+        // it had taken twice as long.
         let seen = Seen {
             process: 1.5,
             probe: Some(0.06),
@@ -215,14 +219,15 @@ mod tests {
         // A fifth.
         let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
         assert!(why.contains("284") && why.contains("1.35"), "{why}");
-        // Each bound separately.
+        // Tests each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
         assert!(why.contains("the client computed"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
         assert!(why.contains("the server computed"), "{why}");
-        // An interface that other processes use, and the lifetime of the process, raise a doubt.
+        // An interface that other processes use raises only a doubt, and so does the lifetime of
+        // the process.
         let shared = Seen { server_cpu: None, ..server };
         assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
         let process = Seen { passage: None, ..shared };

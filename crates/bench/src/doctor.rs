@@ -20,7 +20,8 @@ const WATCHED: Duration = Duration::from_secs(1);
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
-/// A finding of the doctor.
+/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
+/// is that of other programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Subject of the check.
@@ -37,7 +38,7 @@ fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) ->
     Finding { what: what.to_owned(), serious, found, mend: mend.into() }
 }
 
-/// Examines this machine for a second. `cpus` are those of servers and of clients.
+/// Examines this machine for a second. The arguments are the CPUs of servers and of clients.
 pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = at_rest(Path::new("/"), server_cpus, client_cpus);
     let tunables = std::env::var(copies::TUNABLES).ok();
@@ -152,7 +153,7 @@ fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
     None
 }
 
-/// Formats CPU numbers, such as `0-3,8`.
+/// Parses a list of CPU numbers, such as `0-3,8`.
 fn list(text: &str) -> Vec<usize> {
     let ranges = text.split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

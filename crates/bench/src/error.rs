@@ -50,7 +50,7 @@ pub enum BenchError {
     /// A sweep is invalid.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// The sweep as written.
+        /// The sweep, as the user wrote it.
         text: String,
         /// Defect of the sweep.
         why: String,
@@ -58,7 +58,7 @@ pub enum BenchError {
     /// A path between client and server is invalid.
     #[error("no path {text}: {why}")]
     Path {
-        /// The path as written.
+        /// The path, as the user wrote it.
         text: String,
         /// Defect of the path.
         why: String,

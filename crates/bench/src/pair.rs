@@ -20,7 +20,7 @@ pub struct Pair<'a> {
 
 /// Returns all pairs that share a protocol of the workload. They use the first protocol that they
 /// share, or only `protocol` if it is given. An implementation marked `alone` is paired only with
-/// itself. With `same`, all are.
+/// itself. With `same`, this is true for all implementations.
 pub fn pairs<'a>(
     all: &'a [Implementation],
     workload: Workload,
@@ -50,7 +50,7 @@ pub fn pairs<'a>(
     pairs
 }
 
-/// Returns the reason that a cell is known to be unsupported. `None`: the cell is tried.
+/// Returns the reason that a cell is known to be unsupported, or `None` if the runner tries it.
 pub fn refusal(
     pair: &Pair<'_>,
     workload: Workload,
@@ -80,7 +80,8 @@ pub fn refusal(
         return Some("stock endpoints are run on this machine only".to_owned());
     }
     if workload == Workload::Transfer && path.needs_namespaces() {
-        // A container uses the network of docker's daemon, wherever docker was started.
+        // A container always uses the network of docker's daemon, so a namespace of the runner has
+        // no effect on it.
         if let Some(one) = [client, server].into_iter().find(|one| contained(one)) {
             let name = &one.name;
             return Some(format!(

@@ -28,7 +28,7 @@ pub enum NetPath {
         /// them.
         plain: bool,
     },
-    /// The same, with a token bucket filter at each end.
+    /// Like `Veth`, with a token bucket filter at each end.
     Tbf {
         /// Rate in bits per second.
         rate: u64,
@@ -44,12 +44,12 @@ pub enum NetPath {
 pub struct Impairment {
     link: Link,
     seed: u64,
-    /// The impairment as written.
+    /// The impairment, as the user wrote it.
     text: String,
 }
 
 impl NetPath {
-    /// Parses an impairment.
+    /// Parses a path, such as `veth` or `relay:delay=20ms`.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -155,15 +155,16 @@ impl Impairment {
         Ok(Impairment { link, seed, text: text.to_owned() })
     }
 
-    /// Returns the bytes per second of a controller that reacts to loss: the limit of the rate, and
-    /// that of Mathis, Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion
+    /// Returns an estimate of the rate that is possible with this impairment, in bytes per second,
+    /// for a congestion controller that reacts to loss. It is limited by the rate, and by the
+    /// formula of Mathis, Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion
     /// Avoidance Algorithm, 1997). A reordered packet may be declared lost, so it counts as loss.
     fn carried(&self) -> f64 {
         let Link { delay, rate, drop, reorder, .. } = &self.link;
         let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
         let round_trip = 2.0 * delay.as_secs_f64();
         let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
-        // Infinite without loss or without delay.
+        // The second limit is infinite without loss or without delay.
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
@@ -238,7 +239,7 @@ mod tests {
         }
         assert_eq!(least("tbf:8mbit"), 250e3);
         assert_eq!(least("relay:rate=8mbit,loss=0%"), 250e3);
-        // 1,200 bytes in 40 ms, 12.2 times.
+        // The expected rate is 12.2 times 1,200 bytes per 40 ms.
         let lossy = least("relay:delay=20ms,loss=1%");
         assert!((91e3..93e3).contains(&lossy), "{lossy}");
         assert_eq!(least("relay:delay=20ms,reorder=1%"), lossy);

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
         assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
-        // A file without execute permission is not a program. A folder is not one either.
+        // Neither a file without execute permission nor a folder is a program.
         std::fs::write(built.join("run"), "").unwrap();
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
         assert_eq!(missing(&["{built}/classes"]), built.join("classes"));

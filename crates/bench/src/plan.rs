@@ -28,7 +28,7 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// The only protocol to use. `None`: the first protocol that a pair shares.
+    /// The only protocol to use. With `None`, a pair uses the first protocol that both ends share.
     pub protocol: Option<String>,
     /// True if each implementation runs only with itself.
     pub same: bool,
@@ -51,9 +51,10 @@ pub struct Options {
     /// Recordings to make in an additional attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
-    /// Folder of given certificates. `None`: certificates are created in the folder of the run.
+    /// Folder of existing certificates. With `None`, certificates are created in the folder of the
+    /// run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations. `None`: the built-in list.
+    /// The list of implementations. `None` is the built-in list.
     pub registry: Option<PathBuf>,
     /// Folder of the built implementations.
     pub built: PathBuf,
@@ -148,7 +149,7 @@ impl RunPlan {
         (0..).zip(keyed).map(move |(sequence, (round, key))| Turn { sequence, round, purpose, key })
     }
 
-    /// Number of turns.
+    /// Returns the number of turns.
     pub fn len(&self) -> usize {
         self.cells.order.iter().map(Vec::len).sum()
     }
@@ -167,7 +168,7 @@ impl RunPlan {
         })
     }
 
-    /// True if there are no turns.
+    /// Returns true if there are no turns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -213,7 +214,8 @@ impl RunPlan {
         }
     }
 
-    /// Returns how this plan differs from a new plan with the same options. `None`: they are equal.
+    /// Describes how this plan differs from a new plan with the same options. Returns `None` if
+    /// both are equal.
     pub fn difference(&self, now: &RunPlan) -> Option<String> {
         for then in &self.implementations {
             let name = &then.implementation.name;

@@ -10,7 +10,7 @@ use crate::result::profile;
 use crate::testbed::CERTIFICATES;
 use crate::{BenchError, NetPath, Places, Workload};
 
-/// Disk space of the record and the logs of an attempt, usually at most, in bytes.
+/// Disk space of the record and the logs of an attempt in bytes. An attempt seldom needs more.
 const ATTEMPT: u64 = 32 << 10;
 /// Disk space of the samples of both ends while they are read, in bytes.
 const SAMPLES: u64 = 1 << 30;
@@ -160,7 +160,7 @@ fn perf(
 /// Returns the disk space that a plan usually needs at most, in bytes.
 pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
-        // The file that is served and the one that is received. Both are removed after each attempt.
+        // The served file and the received file. Both are removed after each attempt.
         2 * plan.options.size.bytes
     } else {
         0

@@ -39,11 +39,11 @@ pub struct Implementation {
     pub image: Option<String>,
     /// True if it is only measured with itself.
     pub solo: bool,
-    /// Maximum number of bytes that it can transfer. `None`: no limit.
+    /// Maximum number of bytes that the implementation can transfer. `None` is no limit.
     pub max_filesize: Option<u64>,
     /// Roles that the implementation can take.
     pub role: Role,
-    /// Environment in which its cryptography does not use the CPU's AES instructions. `None`: no
+    /// Environment in which its cryptography does not use the CPU's AES instructions. `None` if no
     /// such environment is known.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
@@ -267,7 +267,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // A list without this field: all of its adapters spoke these protocols.
+        // All adapters of lists without this field speak these protocols.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,

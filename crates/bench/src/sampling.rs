@@ -153,7 +153,10 @@ fn cell_error(error: &io::Error) -> CellError {
     CellError::Failed(failure, error.to_string())
 }
 
-/// Waits until the condition holds. Errors: `TimedOut`, or `Interrupted` if the run is stopped.
+/// Waits until the condition holds.
+///
+/// # Errors
+/// `TimedOut`, or `Interrupted` if the run is stopped.
 fn wait(
     what: &str,
     deadline: Instant,

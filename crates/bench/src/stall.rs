@@ -21,7 +21,7 @@ impl StallDetector {
         StallDetector { since: Instant::now(), before: received(context) }
     }
 
-    /// Returns the reason for which the transfer must be ended. `None`: it continues.
+    /// Returns the reason that the transfer must be ended, or `None` if it may continue.
     pub(crate) fn why(&mut self, context: &CellContext<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;

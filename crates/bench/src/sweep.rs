@@ -63,7 +63,7 @@ impl Knob {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
 
-    /// Returns the permitted words. `None`: the values are numbers of bytes.
+    /// Returns the permitted words. Empty if the values are numbers of bytes.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Knob::Gso | Knob::Offload | Knob::Aes => &["on", "off"],

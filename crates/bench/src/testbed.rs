@@ -270,7 +270,8 @@ struct Session {
     stdin: Option<ChildStdin>,
     answers: Receiver<Said>,
     events: Receiver<Said>,
-    /// State of the current program.
+    /// State of the current program: whether its output is closed, whether it has ended, and its
+    /// lines that were not taken yet.
     silent: bool,
     ended: bool,
     lines: std::collections::VecDeque<String>,

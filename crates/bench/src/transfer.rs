@@ -26,8 +26,8 @@ use crate::process::Order;
 use crate::site::{Endpoint, Host, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Pause between two polls of a client whose time is that of its process. Below: time limit of a
-/// setup.
+/// Pause between two polls of a client whose time is that of its process. The next constant is the
+/// time limit of a setup.
 const SOON: Duration = Duration::from_millis(1);
 const SETUP: Duration = Duration::from_secs(600);
 /// Ports of servers, below the kernel's ephemeral range.

@@ -5,7 +5,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary, UnderLoad};
 
-/// Factor of a ratio.
+/// Unit and factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// A column, and the format of its cells.

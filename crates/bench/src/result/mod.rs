@@ -132,7 +132,7 @@ pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {
         let (width, height) = plot.size;
-        // Minimum and maximum size of a PNG file, with a margin of one pixel for rounding.
+        // Limits of the size of a PNG file, with a margin of one pixel for rounding.
         let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
         let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
         let file = dir.join(PLOTS).join(format!("{}.png", plot.name));

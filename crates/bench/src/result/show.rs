@@ -102,7 +102,7 @@ pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
 /// Explanation of the arrows in headers.
 pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
 
-/// Returns the unit of a header, with an arrow that shows which figures are better.
+/// Returns the unit for a header, with an arrow that shows which figures are better.
 #[must_use]
 pub fn better(unit: &str, less: bool) -> String {
     let arrow = if less { '\u{2193}' } else { '\u{2191}' };

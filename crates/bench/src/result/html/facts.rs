@@ -79,7 +79,7 @@ pub(super) fn implementations(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Returns table cells with every value of an end. `None`: it reported nothing.
+/// Returns table cells with every value of an end, or `None` if it reported nothing.
 fn in_force(all: &[&Effective]) -> Option<String> {
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let cell = |class: &str, of: &dyn Fn(&Effective) -> String| {
@@ -152,7 +152,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
             let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
             items.join(", ")
         }
-        // Limits the recursion. Deeper values are rarely read.
+        // Limits the recursion. Deeper values are printed as JSON.
         Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
         Value::Array(list) => {
             let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));

@@ -161,8 +161,9 @@ fn overview(summary: &Summary) -> String {
     html
 }
 
-/// Returns the fastest download by one of these protocols. A figure with a doubted clock is only the fastest if there is
-/// no other, and has its mark. One that would have been the fastest is named.
+/// Returns the fastest download by one of these protocols. A figure with a doubted clock is the
+/// fastest only if there is no other figure. It then carries its mark. If a doubted figure would
+/// have been the fastest, it is named as "not ranked".
 fn fastest(summary: &Summary, protocols: &[&str]) -> Option<String> {
     let downloads = || {
         let is_download = |row: &&Row| {
@@ -272,7 +273,7 @@ fn machine(summary: &Summary) -> String {
     let mut rest = manifest.clone();
     let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
     rest.remove("command");
-    // Long lists that are rarely needed.
+    // These lists are long and rarely needed, so they come last and are collapsed.
     let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
     html += "<h3>Manifest</h3>\n";
     html += &facts::value(&Value::Object(rest), 0);
