@@ -1,5 +1,5 @@
-//! The steps of an arm, and their times. On a busy machine attackers take long to begin. So each
-//! step waits for the one before it; otherwise an arm could end before its attack.
+//! The steps of an arm and their times. On a busy machine, attackers take long to begin. Each step
+//! therefore waits for the one before it, because an arm could otherwise end before its attack.
 
 use super::arms::Arm;
 use super::plan::DemoPlan;
@@ -26,14 +26,14 @@ pub(super) enum Cue {
 /// State of the parts of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Crew {
-    /// None was started.
+    /// No part of this kind was started.
     #[default]
     Absent,
-    /// Some have not begun yet.
+    /// Some parts of this kind have not begun yet.
     Coming,
-    /// All have begun.
+    /// All parts of this kind have begun.
     There,
-    /// All have ended.
+    /// All parts of this kind have ended.
     Gone,
 }
 

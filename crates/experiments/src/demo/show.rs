@@ -79,8 +79,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Table with one column per arm: results of legitimate clients, cost, and dropped packets by
-/// reason.
+/// Returns a table with one column per arm: the results of legitimate clients, the cost, and the
+/// dropped packets by reason.
 pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("From the attackers' own addresses", arms);
     rows.requests(Arm::Alone);
@@ -95,8 +95,8 @@ pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// Table with one column per arm: how many newcomers succeeded and how fast, and the results of all
-/// others.
+/// Returns a table with one column per arm: the number and speed of successful newcomers, and the
+/// results of the other clients.
 pub(super) fn forged(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("\nFrom forged addresses", arms);
     let calm = arms.iter().find(|result| result.arm == Arm::Calm);
@@ -162,7 +162,7 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     reasons
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(

@@ -36,7 +36,7 @@ pub use highway::Args as HighwayArgs;
 pub use nsquic::Args as NsquicArgs;
 pub use plugins::Args as PluginsArgs;
 
-/// The papers whose experiments there are.
+/// The papers whose experiments can be repeated.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// The gateway's experiment: quotas in user space and in the kernel, under attack
@@ -64,7 +64,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// True if a document is printed. Then nothing else may be printed.
+    /// Returns true if a document is printed to standard output. Nothing else may be printed there
+    /// in this case.
     fn is_document(&self) -> bool {
         self.json || self.markdown
     }

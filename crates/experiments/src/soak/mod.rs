@@ -37,7 +37,7 @@ const SCHEMA: &str = "equic.lab.soak/1";
 /// Number of sources of a flood of ten minutes. A shorter one has fewer.
 const SOURCES: u64 = 10_000_000;
 const SOURCES_IN: Duration = Duration::from_secs(600);
-/// Maximum duration of the flood, as a multiple of the test's duration.
+/// Maximum duration of the flood, as a multiple of the duration of the test.
 const LONGER: u32 = 4;
 /// Pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
@@ -56,10 +56,11 @@ pub struct Args {
     /// Duration, from 20s to an hour
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
-    /// Number of forged sources of the flood [default: 10,000,000 in 10 minutes]
+    /// Stresses a gateway with crashes, reconfiguration, interface changes and a flood, and checks
+    /// that connections survive and nothing is left behind
     #[arg(long, value_name = "N")]
     sources: Option<u64>,
-    /// JSON (schema equic.lab.soak/1)
+    /// Print the result as JSON (schema equic.lab.soak/1)
     #[arg(long)]
     json: bool,
 }
@@ -80,7 +81,8 @@ struct Outcome {
     seconds: f64,
     checks: Vec<Check>,
     churn: Churn,
-    /// Connections that clients opened, and requests answered on them.
+    /// Number of connections that clients opened. The next field is the number of requests answered
+    /// on them.
     connections: u64,
     requests: u64,
     tallies: Tallies,
@@ -92,7 +94,7 @@ struct Outcome {
 /// Runs the test, and reports the checks.
 ///
 /// # Errors
-/// Fails without root, and if a check or a part fails.
+/// Fails without root, or if a check or a part fails.
 pub fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration has to be from 20s to 1h"));
@@ -156,7 +158,7 @@ fn soak(args: &Args) -> Done<Outcome> {
     })
 }
 
-/// Samples along the way.
+/// Takes samples during the test.
 struct Watcher {
     begun: Instant,
     gateway: u32,
@@ -198,8 +200,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Causes disturbances and takes samples until the time is over, then makes the checks that
-    /// need all parts running.
+    /// Causes disturbances and takes samples until the time is over. Then makes the checks for
+    /// which all parts must run.
     fn endure<'a>(
         &mut self,
         mut stage: SoakStage<'a>,

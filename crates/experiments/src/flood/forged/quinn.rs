@@ -26,7 +26,7 @@ const CHUNK: usize = 64 * 1024;
 /// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without a token of its own with a Retry.
 #[derive(clap::Args)]
 pub struct QuinnArgs {
-    /// Where to listen
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
     /// Receive buffer of the socket, such as 4MB [default: the system's]

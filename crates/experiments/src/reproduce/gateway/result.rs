@@ -150,7 +150,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// CPU time of the server and the XDP program per attempt, in nanoseconds.
+    /// Returns the CPU time of the server and the XDP program per attempt, in nanoseconds.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }

@@ -146,7 +146,7 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     [against, all]
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(

@@ -33,8 +33,8 @@ const SCHEMA: &str = "equic.reproduce.highway/1";
 /// File with the parameters in the folder of the runs.
 const SETTINGS: &str = "settings.json";
 
-/// Does the experiment of "QUIC on the Highway" again, and compares. It takes about half an hour;
-/// `make bench-deps` builds what it measures
+/// Repeats the experiment of "QUIC on the Highway", and compares the results. It takes about half
+/// an hour. `make bench-deps` builds the implementations
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for result.json and the plots

@@ -13,7 +13,7 @@ use super::data::{Measured, Settings};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Advice after an interruption.
+/// Advice on how to continue after an interruption.
 const AGAIN: &str = "the same with --resume goes on with it";
 /// The measured QUIC implementations.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
@@ -44,7 +44,7 @@ pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
 impl Part {
     pub(super) const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
 
-    /// Name of the part's folder and plot.
+    /// Returns the name of the part's folder and plot.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Part::Buffers => "buffers",
@@ -54,7 +54,7 @@ impl Part {
         }
     }
 
-    /// Title of the part.
+    /// Returns the title of the part.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Part::Buffers => "Receive buffers",
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Name of the varied setting.
+    /// Returns the name of the varied setting.
     pub(super) const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
@@ -74,8 +74,8 @@ impl Part {
         }
     }
 
-    /// Values of the setting. The first is the reference for the others. An SO_RCVBUF of 106 kB is
-    /// Linux' default, because the kernel doubles the requested value and its
+    /// Returns the values of the setting. The first is the reference for the others. An SO_RCVBUF
+    /// of 106 kB is Linux' default, because the kernel doubles the requested value and its
     /// `net.core.rmem_default` is 212,992.
     pub(super) const fn values(self) -> &'static [&'static str] {
         match self {
@@ -86,7 +86,7 @@ impl Part {
         }
     }
 
-    /// Names of the selected implementations that the part measures.
+    /// Returns the names of the selected implementations that the part measures.
     fn names(self, chosen: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Part::Aes => &SWITCHABLE,
@@ -97,7 +97,7 @@ impl Part {
         all.iter().chain(tcp).copied().filter(is_chosen).collect()
     }
 
-    /// Arguments of `equic`, or `None` if no participating implementation was selected.
+    /// Returns the arguments of `equic`, or `None` if no participating implementation was selected.
     fn arguments(self, settings: &Settings) -> Option<Vec<String>> {
         let names = self.names(&settings.implementations);
         if names.is_empty() {

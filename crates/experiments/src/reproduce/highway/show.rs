@@ -78,7 +78,7 @@ fn table(measured: &Measured) -> Table {
     table
 }
 
-/// The settings that the second-to-last column of a part compares.
+/// Returns the settings that the second-to-last column of a part compares.
 const fn compared(part: Part) -> [&'static str; 2] {
     match part {
         Part::Buffers => BUFFERS,
@@ -93,8 +93,8 @@ fn heading(part: Part, value: &str) -> String {
     }
 }
 
-/// Number of failed rounds. Rounds in which other load disturbed every attempt do not count,
-/// because they say nothing about the implementation.
+/// Returns the number of failed rounds. Rounds in which other load disturbed every attempt do not
+/// count, because they say nothing about the implementation.
 fn failed(row: &Row) -> usize {
     row.failed() - disturbed(row)
 }
@@ -104,7 +104,7 @@ fn disturbed(row: &Row) -> usize {
     noisy.map(|fault| fault.rounds.len()).sum()
 }
 
-/// The median, or why there is none.
+/// Formats the median, or the reason why there is none.
 fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {
@@ -118,7 +118,8 @@ fn cell(row: &Row) -> String {
     }
 }
 
-/// Datagrams per transfer that were dropped because the client's buffer was full.
+/// Formats the number of datagrams per transfer that were dropped because the client's buffer was
+/// full.
 fn drops(row: Option<&Row>) -> String {
     let drops = row.and_then(|row| row.medians.client_udp_drops);
     drops.map_or_else(|| MISSING.to_owned(), |drops| number::count(drops.round() as u64))
@@ -144,7 +145,7 @@ fn spread() -> Table {
     table
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);

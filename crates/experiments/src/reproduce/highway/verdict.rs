@@ -67,7 +67,8 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
     ))
 }
 
-/// `shown`: at least one change has an interval.
+/// Returns the verdict from whether the finding holds in all cases or in none. `shown` is true if
+/// at least one change has an interval.
 fn held(all: bool, none: bool, shown: bool) -> &'static str {
     match (all, none) {
         _ if !shown => "not known, because a 95 % interval takes 6 rounds",
@@ -77,7 +78,7 @@ fn held(all: bool, none: bool, shown: bool) -> &'static str {
     }
 }
 
-/// Says whether TCP loses significantly more than each of the others.
+/// Returns a sentence about whether TCP loses significantly more than each of the others.
 fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
@@ -106,7 +107,7 @@ fn spread(measured: &Measured) -> Option<String> {
     let medians = measured.names().into_iter().filter(|name| *name != TCP).filter_map(|name| {
         let row = measured.row(name, "on")?;
         let median = row.value?.median;
-        // The range is not made of figures that depend on a doubted clock.
+        // Figures that depend on a doubted clock are not part of the range.
         if row.clock_is_doubted() {
             doubted.push(format!("{name} {}", number::bit_rate(median)));
             return None;
@@ -149,9 +150,9 @@ mod tests {
         let none = ask(&[("a", same), ("b", less)]);
         assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
         assert_eq!(buffers(&[]), None);
-        // Significantly more, but by less than one per cent.
+        // This gain is significant, but less than one per cent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
-        // Too few rounds for an interval: no gain is shown, however large it is.
+        // With too few rounds there is no interval, so no gain is shown, however large it is.
         let few = Change { interval: None, ..more };
         assert!(ask(&[("a", few)]).contains("not known"));
         assert_eq!(few.words(), "+30 % (no interval)");

@@ -5,8 +5,8 @@ use super::data::{Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer, Finding, Held};
 
-/// Arms by their names in the grids: today's QUIC and TCPs, Google's QUIC, and ns-3's TCP of that
-/// time.
+/// Name of an arm in the grids: today's QUIC. The following constants are the names of today's
+/// TCPs, of Google's QUIC, and of ns-3's TCP of that time.
 pub(super) const QUIC: &str = "QUIC CUBIC";
 pub(super) const CUBIC: &str = "TCP CUBIC";
 pub(super) const TODAY: [&str; 6] =
@@ -80,7 +80,8 @@ fn faster(all: &NsQuic) -> Finding {
     }
 }
 
-/// Geometric mean of the speed-up of an arm over another, over all points that `wanted` accepts.
+/// Returns the geometric mean of the speed-up of an arm over another, over all points that `wanted`
+/// accepts.
 fn times(
     measured: &Measured,
     arm: &str,
@@ -365,8 +366,8 @@ mod tests {
         assert!(finding.sentence().contains("QUIC's: 9.00 at 1 MB"), "{}", finding.sentence());
     }
 
-    /// The paper used Linux' TCP, not ns-3's, so its setting runs with today's TCP in both
-    /// comparisons.
+    /// Checks the wording for the paper's setting. The paper used Linux' TCP, not ns-3's, so its
+    /// setting runs with today's TCP in both comparisons.
     #[test]
     fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
         let shared = |arm: &str, share: f64| {

@@ -51,7 +51,7 @@ const BASE: [(&str, &str); 4] = [
     ("network.link.loss", "0 %"),
 ];
 
-/// The part that a plot belongs to.
+/// Returns the part that a plot belongs to.
 pub(super) fn part(plot: &str) -> Option<Part> {
     let along = ALONG.iter().find(|along| along.name == plot).map(|along| along.part);
     along.or_else(|| Part::ALL.into_iter().find(|part| plot.starts_with(part.name())))

@@ -18,7 +18,7 @@ pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     tables
 }
 
-/// Table of the runs of each grid that were made, and of all runs in the grid.
+/// Returns a table of the runs of each grid that were made, and of all runs in the grid.
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),
@@ -70,7 +70,7 @@ fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
     if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
 }
 
-/// Names of all arms of a grid with results, in its order.
+/// Returns the names of all arms of a grid with results, in its order.
 pub(super) fn arms(measured: &Measured) -> Vec<&str> {
     measured.values("arm").iter().map(String::as_str).collect()
 }
@@ -151,7 +151,7 @@ fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     })
 }
 
-/// Table of the thesis' figures and ours.
+/// Returns a table of the thesis' figures and ours.
 fn beside(all: &NsQuic) -> Table {
     let columns = [
         Column::text("the thesis"),

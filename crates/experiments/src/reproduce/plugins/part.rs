@@ -181,8 +181,8 @@ fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
     Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
 }
 
-/// The paper's caps on a path of 80 Mb/s, without results. If `quick`, a twentieth of the rates in
-/// a third of the time.
+/// Returns the paper's caps on a path of 80 Mb/s, without results. If `quick`, the rates are a
+/// twentieth and the time is a third.
 pub(super) fn planned_caps(quick: bool) -> Caps {
     let (rate, unit, step) =
         if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };

@@ -9,7 +9,7 @@ use crate::failure::Done;
 
 /// Draws all figures into a folder, as SVG. Returns their names.
 pub(super) fn write(all: &Plugins, out: &Path) -> Done<Vec<&'static str>> {
-    // A name for each path, and for each congestion control.
+    // Names of the plots of each path. The next constant has those of each congestion control.
     const REQUESTS: [&str; 4] =
         ["figure3-wdt10", "figure3-wdt25", "figure3-jitter-wdt10", "figure3-jitter-wdt25"];
     const DOWNLOADS: [&str; 2] = ["figure4-newreno", "figure4-cubic"];

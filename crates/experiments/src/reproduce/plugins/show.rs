@@ -46,8 +46,8 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     tables
 }
 
-/// The paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from PQUIC's
-/// paper for the others.
+/// Returns the paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from
+/// PQUIC's paper for the others.
 fn of_paper(name: &str) -> &'static str {
     match name {
         _ if name == SchedulerArm::Nothing.name() => "-6.1 %",
@@ -98,7 +98,7 @@ fn loading(costs: &Costs) -> Table {
     table
 }
 
-/// Table of each point in real time and in virtual time.
+/// Returns a table of each point in real time and in virtual time.
 fn real_time(all: &Plugins, points: &RealTime) -> Table {
     let columns = [
         Column::text("figure"),
@@ -270,7 +270,7 @@ fn sizes(all: &Plugins) -> Table {
     table
 }
 
-/// Returns everything as Markdown, for the experiment's README.
+/// Returns the result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();

@@ -154,7 +154,7 @@ fn ends(values: &[f64]) -> [f64; 2] {
     [fold(f64::min), fold(f64::max)]
 }
 
-/// Medians of two timers, on each path.
+/// Returns the medians of two timers, on each path.
 fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] {
     [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
 }
@@ -221,7 +221,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
                     format!(", {mark:.0} ms in the queue on average against {drop:.0} ms"),
-                // Unknown in real time.
+                // The queueing delay is unknown in real time.
                 _ => String::new(),
             }
         ))

@@ -39,7 +39,7 @@ impl End {
         }
     }
 
-    /// True if the most recently injected plugin runs.
+    /// Returns true if the most recently injected plugin runs.
     fn runs(&self) -> bool {
         self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
     }
@@ -136,7 +136,7 @@ impl Session {
         }));
     }
 
-    /// Bytes that an end has sent on each of two paths so far.
+    /// Returns the bytes that an end has sent on each of two paths so far.
     pub(super) fn sent(end: &Connection) -> [u64; 2] {
         let paths = end.paths();
         [0, 1].map(|id| {

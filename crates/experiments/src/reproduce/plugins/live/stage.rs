@@ -39,7 +39,7 @@ pub(super) struct LiveNetwork {
     /// Address of the client on its second link, or `None` if there is one link.
     second: Option<IpAddr>,
     identity: Identity,
-    /// The last field, so that it is dropped last.
+    /// The lab is the last field, so that it is dropped last.
     lab: Lab,
 }
 
