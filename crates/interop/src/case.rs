@@ -44,9 +44,9 @@ pub enum Case {
 /// Amount of data of each case, and its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// As in the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
+    /// The amount of the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
     Runner,
-    /// The same with less data: 40 Mb/s, a fifth of the bytes, 10 connections.
+    /// Less data: 40 Mb/s, a fifth of the bytes, 10 connections.
     #[default]
     Small,
 }
@@ -62,8 +62,8 @@ pub struct CasePlan {
     pub to_server: Link,
     /// Link to the client.
     pub to_client: Link,
-    /// Changes of the client's address by the network, without its knowledge. `None`: it keeps its
-    /// address.
+    /// Changes of the client's address by the network, without its knowledge. `None` if it keeps
+    /// its address.
     pub rebind: Option<Rebind>,
     /// Time limit of the client.
     pub timeout: Duration,
@@ -165,10 +165,10 @@ impl Case {
         }
     }
 
-    /// Returns the value of TESTCASE. The runner sets `transfer` for a client of
-    /// `connectionmigration`. Here, the value is the name of the case. A client that does not
-    /// support it can then say so, and one without support for preferred addresses may change its
-    /// own address.
+    /// Returns the value of TESTCASE. For a client of `connectionmigration`, the runner sets
+    /// `transfer`, but this function returns the name of the case. A client that does not support
+    /// the case can then report that, and one without support for preferred addresses may change
+    /// its own address.
     pub const fn testcase(self, role: Role) -> &'static str {
         match (self, role) {
             (Case::LongRtt, _) => "handshake",
@@ -204,7 +204,8 @@ impl Case {
         )
     }
 
-    /// Returns true if the server's certificate must be longer than a first flight may be.
+    /// Returns true if the server's certificate must be longer than the server's first flight may
+    /// be.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
@@ -253,7 +254,7 @@ impl Case {
         let percent = |percent| Chance { percent, burst: 3 };
         let queue = Queue::Packets(match size {
             Size::Runner => 25,
-            // The queue holds the same time.
+            // The queue is deeper, because the link is faster. It holds data for the same time.
             Size::Small => 100,
         });
         let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };
@@ -331,8 +332,8 @@ mod tests {
         assert_eq!(Case::Http3.testcase(Role::Server), "http3");
     }
 
-    /// docs/interop.md tells authors of endpoints the values of TESTCASE, and the cases that need a
-    /// key log.
+    /// Checks that docs/interop.md lists the values of TESTCASE, and the cases that need a key log,
+    /// for authors of endpoints.
     #[test]
     fn endpoints_are_told_what_the_docs_say() {
         let docs = include_str!("../../../docs/interop.md");

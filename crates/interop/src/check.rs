@@ -1,5 +1,5 @@
 //! Checks that a trace shows the feature of its case. The conditions are those of the QUIC Interop
-//! Runner. It has no case for several paths, so those conditions are ours.
+//! Runner, except for `multipath`, which the runner does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn no_retry(trace: &Trace) -> Checked {
     ensure(retries == 0, || "there was a Retry".to_owned())
 }
 
-/// RFC 8999 s.6: the answer has the client's connection IDs in exchanged places.
+/// Checks the answer (RFC 8999 s.6): it has the client's two connection IDs in exchanged places.
 fn version_negotiation(trace: &Trace) -> Checked {
     let first = trace.going(Way::ToServer).find(|seen| seen.version.is_some());
     let first = first.ok_or("the client sent nothing that begins a connection")?;
@@ -127,7 +127,8 @@ fn second_version(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// With such a round-trip time, a client retransmits its ClientHello before it gets an answer.
+/// Checks that the client sent its ClientHello again. With such a round-trip time, it retransmits
+/// it before an answer arrives.
 fn client_hello_again(trace: &Trace) -> Checked {
     let times = trace
         .of(Way::ToServer, Observed::Initial)
@@ -172,7 +173,7 @@ fn retry(trace: &Trace) -> Checked {
         if initial.token.is_empty() {
             highest = highest.max(number);
         } else if tokens.contains(&initial.token[..]) {
-            // RFC 9000 s.17.2.5.3: packet numbers continue.
+            // Packet numbers continue after a Retry (RFC 9000 s.17.2.5.3).
             return ensure(number.is_none() || number > highest, || {
                 "the client began its packet numbers again after the Retry".to_owned()
             });
@@ -239,9 +240,9 @@ fn ecn(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// RFC 9000 s.8.1, at the server: compares the bytes that arrived with the bytes that it sent,
-/// until a Handshake packet arrives. Many servers check the limit before they add a datagram, so
-/// the runner permits a factor of 4.
+/// Checks the limit before address validation at the server (RFC 9000 s.8.1): compares the bytes
+/// that arrived with the bytes that it sent, until a Handshake packet arrives. Many servers check
+/// the limit before they add a datagram, so the runner permits a factor of 4.
 fn amplification(trace: &Trace, times: usize) -> Checked {
     let sent: u64 =
         trace.connections.iter().map(|one| one.server_handshake_bytes).max().unwrap_or(0);
@@ -276,7 +277,7 @@ fn amplification(trace: &Trace, times: usize) -> Checked {
     Err("the client sent no Handshake packet".to_owned())
 }
 
-/// RFC 9000 s.9.3: the server validates each path that it continues to use.
+/// Checks that the server validates each path that it continues to use (RFC 9000 s.9.3).
 fn rebound(trace: &Trace, address: bool) -> Checked {
     let seen_at: BTreeSet<_> = trace.packets.iter().map(|seen| seen.seen_as).collect();
     let places = if address {
@@ -326,7 +327,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
 }
 
-/// RFC 9000 s.9.5: an endpoint that migrates deliberately uses a new connection ID.
+/// Checks that a client that migrates deliberately uses a new connection ID (RFC 9000 s.9.5).
 fn new_ids(trace: &Trace) -> Checked {
     let mut paths = BTreeSet::new();
     let mut used: BTreeSet<&[u8]> = BTreeSet::new();
@@ -341,8 +342,8 @@ fn new_ids(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// RFC 10069: two paths, each from a different address of the client, with packets of both sides,
-/// acknowledgements for each path, and a share of the file on each.
+/// Checks multipath (RFC 10069): two paths, each from a different address of the client, with
+/// packets of both sides, acknowledgements for each path, and a share of the file on each.
 fn several_paths(trace: &Trace) -> Checked {
     let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
     let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();

@@ -36,7 +36,8 @@ fn seen(way: Way, kind: Observed) -> Seen {
     }
 }
 
-/// A handshake, and a packet of each side after it, each in its own datagram.
+/// Returns the trace of a handshake, and of one packet of each side after it, each packet in its
+/// own datagram.
 fn plain() -> Trace {
     let packets = [
         seen(Way::ToServer, Observed::Initial),
@@ -73,7 +74,7 @@ fn fails(case: Case, trace: &Trace, with: &str) {
     assert!(why.contains(with), "{case:?}: {why}");
 }
 
-/// The plain trace with a change.
+/// Returns the plain trace with a change.
 fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
     let mut trace = plain();
     change(&mut trace);
@@ -126,8 +127,8 @@ fn suites_and_streams() {
             trace.connections[0].client_hello = Some(ClientHello { random: Vec::new(), suites });
         })
     };
-    // RFC 8701: a reserved value offers nothing. A signalling value (RFC 5746, RFC 7507) does not
-    // either.
+    // Reserved values (RFC 8701) and signalling values (RFC 5746, RFC 7507) are not cipher suites,
+    // so the client offers only ChaCha20-Poly1305.
     passes(Case::ChaCha20, &hello(&[0x0a0a, 0x1303]));
     passes(Case::ChaCha20, &hello(&[0x1303, 0xfafa, 0x00ff, 0x5600]));
     fails(Case::ChaCha20, &hello(&[0x0a0a, 0x1303, 0x1301]), "1301");
@@ -250,7 +251,8 @@ fn three_times_and_no_more() {
     passes(Case::AmplificationLimit, &coalesced);
 }
 
-/// The client appears at another address. The server's first packet there contains a challenge.
+/// Returns a trace in which the client appears at another address. The server's first packet to
+/// that address contains a challenge.
 fn moved(answered: bool, same_id: bool) -> Trace {
     let mut moved = changed(|trace| {
         let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
@@ -292,7 +294,7 @@ fn paths_are_validated() {
     let mut silent = moved(true, true);
     silent.packets[7].content = Some(Content::default());
     fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");
-    // Answering a probe of the client is not a use of the path.
+    // The server's answer to a probe of the client is not a use of the path.
     let mut probed = moved(true, false);
     let probe = Content { probing: true, responses: vec![[6; 8]], ..Content::default() };
     let answer = Seen { content: Some(probe), datagram: 9, ..probed.packets[7].clone() };
@@ -310,7 +312,8 @@ fn paths_are_validated() {
     fails(Case::ConnectionMigration, &moved(true, true), "an ID used before");
 }
 
-/// Data of the server on two paths, each with an address of the client, and PATH_ACK frames for both.
+/// Returns a trace with data of the server on two paths, each with its own client address, and with
+/// PATH_ACK frames for both.
 fn over_two_paths() -> Trace {
     changed(|trace| {
         for path in [0, 1] {
@@ -343,7 +346,7 @@ fn several_paths_carry_data() {
     fails(Case::Multipath, &deaf, "acknowledged nothing on path 1");
     let here = without(2, |seen| seen.seen_as = client());
     fails(Case::Multipath, &here, "where another is");
-    // Path 0 is also acknowledged by ACK frames.
+    // Path 0 may also be acknowledged by ACK frames.
     passes(
         Case::Multipath,
         &without(0, |seen| seen.content.as_mut().expect("some").path_acks.clear()),

@@ -30,7 +30,7 @@ pub enum InteropError {
     /// No implementation has this name.
     #[error("there is no implementation {name:?}: there are {known}")]
     Unknown {
-        /// The name as given.
+        /// The name, as the user wrote it.
         name: String,
         /// The known names.
         known: String,
