@@ -25,7 +25,7 @@ CLIENT = BOTH + ["keyupdate", "versionnegotiation"]
 SERVER = BOTH + ["versionnegotiation", "connectionmigration"]
 HQ_ALPN = ["hq-interop"]
 MAX_REQUEST = 4096
-# Bytes that are loaded before the key update.
+# Number of bytes to receive before the key update.
 FIRST = 100_000
 
 TESTCASE = os.environ.get("TESTCASE", "")

@@ -21,10 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 UNSUPPORTED = 127
-# Net log events with which requests begin: over HTTP/3, and over other protocols.
+# Net log events that begin a request over HTTP/3. The next constant has those of other protocols.
 HTTP3 = "HTTP_TRANSACTION_QUIC_SEND_REQUEST_HEADERS"
 OTHERS = ("HTTP_TRANSACTION_SEND_REQUEST_HEADERS", "HTTP_TRANSACTION_HTTP2_SEND_REQUEST_HEADERS")
-# Seconds that the page has.
+# Time limit for loading the page, in seconds.
 PATIENCE = 40
 
 
@@ -46,7 +46,7 @@ def browse(program: str, url: str, profile: str, log: pathlib.Path) -> str:
         [
             program,
             "--headless=new",
-            # The page is ours, and this may run as root, for whom there is no sandbox.
+            # The page is ours. This may run as root, which cannot use the sandbox.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -87,11 +87,11 @@ def protocols(log: pathlib.Path) -> tuple[int, int]:
     try:
         entries = json.loads(text)
     except json.JSONDecodeError:
-        # A browser that is ended does not write the end of its log.
+        # A browser that is killed does not write the end of its log.
         entries = json.loads(text.rstrip().rstrip(",") + "]}")
     types = entries["constants"]["logEventTypes"]
     wanted = [types[HTTP3]], [types[name] for name in OTHERS if name in types]
-    # Phase 1 is the beginning of an event, 0 one without a length.
+    # Phase 1 is the beginning of an event, 2 its end, and 0 an event without a duration.
     seen = [event["type"] for event in entries["events"] if event.get("phase") != 2]
     http3, others = (sum(seen.count(kind) for kind in kinds) for kinds in wanted)
     return http3, others
@@ -110,7 +110,7 @@ def main() -> None:
     files = store(page)
     http3, others = protocols(log)
     print(f"{files} files; requests over HTTP/3: {http3}, over others: {others}")
-    # The page itself is one more.
+    # The page itself is one more request.
     if files == 0 or http3 < files + 1 or others > 0:
         sys.exit("not everything went over HTTP/3" if files else f"the page came to nothing: {page[:500]}")
 

@@ -1,5 +1,5 @@
-//! quiche as an endpoint of the QUIC Interop Runner. It has version 1 only, sets no ECN marks, begins
-//! no key update, and cannot restrict its cipher suites as a client.
+//! quiche as an endpoint of the QUIC Interop Runner. It supports only version 1, sets no ECN marks,
+//! and initiates no key update. As a client, it cannot restrict its cipher suites.
 
 #![forbid(unsafe_code)]
 
@@ -52,7 +52,7 @@ fn config(contract: &Contract, version: u32) -> Result<Config> {
     Ok(config)
 }
 
-/// Asks for a key log where the environment says.
+/// Writes a key log if the environment asks for one.
 fn log_keys(contract: &Contract, connection: &mut Connection) -> Result<()> {
     if let Some(path) = &contract.keylog {
         let file = std::fs::File::options().create(true).append(true).open(path)?;
@@ -67,7 +67,7 @@ fn random_id() -> Result<ConnectionId<'static>> {
     Ok(ConnectionId::from_vec(id))
 }
 
-/// Gives the peer the connection IDs that it needs to migrate; the new ones.
+/// Provides the connection IDs that the peer needs to migrate. Returns the new IDs.
 fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> {
     let mut made = Vec::new();
     while connection.is_established() && connection.scids_left() > 0 {
@@ -79,11 +79,11 @@ fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> 
     Ok(made)
 }
 
-/// Streams of HTTP/0.9 of a server.
+/// HTTP/0.9 streams of a server.
 #[derive(Default)]
 struct Hq {
     asked: HashMap<u64, Vec<u8>>,
-    /// Answers by stream, and the number of bytes of each that are sent already.
+    /// Responses by stream, each with the number of bytes that are already sent.
     answers: HashMap<u64, (Vec<u8>, usize)>,
 }
 

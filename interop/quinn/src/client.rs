@@ -7,9 +7,10 @@ use interop_contract::{Contract, Request, any};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TokioRuntime};
 use tokio::task::JoinSet;
 
-/// A version that quinn would speak and no server here does: draft 29.
+/// Draft 29, which quinn supports but no server of these tests does. It makes the server send a
+/// Version Negotiation packet.
 const UNKNOWN_VERSION: u32 = 0xff00_001d;
-/// Bytes that are loaded before the key update or the migration.
+/// Number of bytes to receive before the key update or the migration.
 const FIRST: usize = 100_000;
 
 pub async fn fetch(contract: &Contract) -> Result<()> {
@@ -24,7 +25,7 @@ pub async fn fetch(contract: &Contract) -> Result<()> {
     }
     endpoint.set_default_client_config(config);
     let done = cases(contract, &endpoint).await;
-    // The last packets have to leave.
+    // Waits until the last packets are sent.
     let _ = tokio::time::timeout(Duration::from_secs(3), endpoint.wait_idle()).await;
     done
 }
@@ -79,7 +80,7 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
     }
 }
 
-/// Event in the middle of a transfer.
+/// An action in the middle of a transfer.
 enum Turn {
     Key,
     Place(Endpoint),
