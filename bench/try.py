@@ -1,5 +1,6 @@
-"""Tries what was built: each implementation as client and as server against itself and against ours, on
-loopback, with a little of every work. `-` is what one end says that it does not do. Nothing is measured.
+"""Tests the built implementations on loopback: each as client and as server, with itself and with
+ours, in a short run of every workload. `-` marks a workload that one end does not support. Nothing is
+measured.
 
 Usage: scripts/bench.sh try [NAME...]
 """
@@ -46,7 +47,7 @@ SECONDS = 60
 
 
 def run(client: list[str], server: list[str], folder: pathlib.Path, work: tuple) -> str:
-    """How one work ended: `ok`, `-...`, or why not."""
+    """Runs one workload. Returns `ok`, `-...` if it is unsupported, or the reason of the failure."""
     name, words, wanted, count = work
     listen = ["server", "--listen", "127.0.0.1:0", "--cert", "cert.pem", "--key", "priv.key"]
     with open(folder / "server.log", "w") as log:

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The table of scripts/bench-netem.sh: medians of goodput, with the smallest and the largest. Usage: table.py SAID"""
+"""Prints the table of scripts/bench-netem.sh: the median, minimum and maximum of the goodput.
+
+Usage: table.py OUTPUT"""
 
 import statistics
 import sys

@@ -1,7 +1,9 @@
-"""aiopquic, which is picoquic for Python, for `equic-lab bench` (docs/bench-contract.md). picoquic runs on a
-thread of its own, a client's connections on one each. Its sockets and what it sends at once are its own:
-neither can be looked at, and both buffers have one size. Tickets go through a file when a connection ends,
-which is no use to several at a time."""
+"""aiopquic, a Python binding of picoquic, for `equic-lab bench` (docs/bench-contract.md).
+
+A server runs picoquic on one thread, and a client runs it on one thread per connection. picoquic
+creates its sockets and decides about segmentation offload. Neither can be inspected, and both socket
+buffers have the same size. It stores session tickets in a file when a connection ends, which does not
+work for concurrent connections."""
 
 import asyncio
 import contextlib
@@ -26,15 +28,15 @@ MOST_CONNECTIONS = 100
 
 def configuration(options) -> QuicConfiguration:
     if options.gso is not None:
-        contract.unsupported("a choice of segmentation offload")
+        contract.unsupported("choosing segmentation offload")
     if options.mtu is not None:
-        contract.unsupported("a choice of datagrams")
+        contract.unsupported("choosing a payload size")
     if options.rcvbuf != options.sndbuf:
-        contract.unsupported("buffers of two sizes")
+        contract.unsupported("different sizes of the two socket buffers")
     if options.congestion not in CONGESTION:
         contract.unsupported(options.congestion)
     if options.resume:
-        contract.unsupported("tickets")
+        contract.unsupported("session tickets")
     address = contract.split_address(options.listen or options.connect)
     config = QuicConfiguration(
         is_client=options.role == "client",
@@ -78,7 +80,7 @@ def effective(options) -> dict:
 
 
 class Exchange(QuicConnectionProtocol):
-    """Both ends: streams that are being written."""
+    """Base of both ends: writes streams."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -169,7 +171,7 @@ def client(options):
     server = contract.split_address(options.connect)
     in_force = effective(options)
     if max(options.hold or 0, options.connections) > MOST_CONNECTIONS:
-        contract.unsupported("so many connections")
+        contract.unsupported(f"more than {MOST_CONNECTIONS} connections")
 
     async def connect_one(_: int) -> Asking:
         leave = contextlib.AsyncExitStack()

@@ -1,5 +1,5 @@
-"""aioquic for `equic-lab bench` (docs/bench-contract.md): pure Python over OpenSSL, a datagram at a time. Its
-server keeps tickets in memory. Its HTTP/3 is not measured."""
+"""aioquic for `equic-lab bench` (docs/bench-contract.md). It is pure Python with OpenSSL, and sends
+one datagram per system call. Its server keeps session tickets in memory. Its HTTP/3 is not measured."""
 
 import asyncio
 import sys
@@ -67,7 +67,7 @@ def effective(options) -> dict:
 
 
 class Exchange(QuicConnectionProtocol):
-    """Both ends: streams that are being written."""
+    """Base of both ends: writes streams."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Chromium as a client of the QUIC Interop Runner's case http3 (see interop/contract for what it is
-told): it loads a page that fetches the files, and its net log has to show that each request went over
+"""Chromium as a client of the QUIC Interop Runner's case http3 (see interop/contract for its
+environment). It loads a page that fetches the files. Its net log must show that each request used
 HTTP/3.
 
-Runs on the Python of scripts/interop.sh's virtual environment, which has `cryptography`.
+This script runs with the Python of scripts/interop.sh's virtual environment, which has `cryptography`.
 """
 
 import base64
@@ -33,7 +33,7 @@ def folder(name: str, otherwise: str) -> pathlib.Path:
 
 
 def key_hash() -> str:
-    """What the browser is to trust: the hash of the server's public key."""
+    """Returns the hash of the server's public key, which the browser must trust."""
     chain = (folder("CERTS", "/certs") / "cert.pem").read_bytes()
     key = x509.load_pem_x509_certificate(chain).public_key()
     info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -41,7 +41,7 @@ def key_hash() -> str:
 
 
 def browse(program: str, url: str, profile: str, log: pathlib.Path) -> str:
-    """Loads the page; gives what it has become."""
+    """Loads the page. Returns its content after its scripts have run."""
     done = subprocess.run(
         [
             program,
@@ -70,7 +70,7 @@ def browse(program: str, url: str, profile: str, log: pathlib.Path) -> str:
 
 
 def store(page: str) -> int:
-    """Writes the files that the page has come to; how many."""
+    """Writes the files that the page has received. Returns their number."""
     found = re.search(r'<pre id="got">(.*?)</pre>', page, re.DOTALL)
     lines = found.group(1).splitlines() if found else []
     for line in lines:
@@ -82,7 +82,7 @@ def store(page: str) -> int:
 
 
 def protocols(log: pathlib.Path) -> tuple[int, int]:
-    """How many requests went over HTTP/3, and how many over something else."""
+    """Returns the number of requests over HTTP/3, and that over other protocols."""
     text = log.read_text()
     try:
         entries = json.loads(text)
@@ -102,7 +102,7 @@ def main() -> None:
         sys.exit(UNSUPPORTED)
     program = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if not program:
-        sys.exit("there is no chromium: install it with `apt-get install chromium`")
+        sys.exit("chromium is not installed: install it with `apt-get install chromium`")
     url = os.environ["REQUESTS"].split()[0]
     log = folder("QLOGDIR", ".") / "net-log.json"
     with tempfile.TemporaryDirectory() as profile:
@@ -112,7 +112,7 @@ def main() -> None:
     print(f"{files} files; requests over HTTP/3: {http3}, over others: {others}")
     # The page itself is one more request.
     if files == 0 or http3 < files + 1 or others > 0:
-        sys.exit("not everything went over HTTP/3" if files else f"the page came to nothing: {page[:500]}")
+        sys.exit("not every request used HTTP/3" if files else f"the page received no file: {page[:500]}")
 
 
 if __name__ == "__main__":

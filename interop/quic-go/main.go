@@ -162,7 +162,7 @@ func fetch() error {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	urls := strings.Fields(os.Getenv("REQUESTS"))
 	if len(urls) == 0 {
-		return errors.New("there are no REQUESTS")
+		return errors.New("REQUESTS is empty")
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(urls[0], "https://"), "/")
 	if config.ServerName, _, err = net.SplitHostPort(host); err != nil {
@@ -265,7 +265,7 @@ func move(ctx context.Context, connection *quic.Conn) error {
 		return err
 	}
 	if err := path.Probe(ctx); err != nil {
-		return fmt.Errorf("the new path: %w", err)
+		return fmt.Errorf("cannot validate the new path: %w", err)
 	}
 	return path.Switch()
 }

@@ -61,7 +61,7 @@ func (o *Options) work(stack Stack) error {
 		Unsupported(o.Protocol)
 	}
 	if o.Protocol == H3 && o.requests == 0 && o.download == 0 {
-		Unsupported("that over HTTP/3")
+		Unsupported("this workload over HTTP/3")
 	}
 	client, err := stack.Client(o)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s stage) chosen() (*result, error) {
 	case s.hold > 0:
 		return s.holdAll()
 	}
-	return nil, errors.New("one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold")
+	return nil, errors.New("exactly one is required of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold")
 }
 
 func duration(seconds float64) time.Duration {
@@ -215,7 +215,7 @@ func (s stage) sendAll() (*result, error) {
 	}
 	seconds := time.Since(start).Seconds()
 	if len(number) != head {
-		return nil, fmt.Errorf("an answer of %d bytes", len(number))
+		return nil, fmt.Errorf("the response has %d bytes", len(number))
 	}
 	connections[0].Close(0)
 	bytes := binary.BigEndian.Uint64(number)
@@ -355,7 +355,7 @@ func (s stage) loadedAll(limit time.Duration) (*result, error) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := read(stream, make([]byte, chunk), &seen)
-		ended <- errors.Join(errors.New("the bulk download has ended"), err)
+		ended <- errors.Join(errors.New("the bulk download ended too early"), err)
 	}()
 	before := seen.bytes()
 	start := time.Now()

@@ -95,7 +95,7 @@ type Fetcher interface {
 
 // Unsupported ends the process with the exit status for an unsupported workload or setting.
 func Unsupported(what string) {
-	fmt.Fprintln(os.Stderr, "does not do", what)
+	fmt.Fprintln(os.Stderr, "unsupported:", what)
 	os.Exit(unsupported)
 }
 
@@ -109,7 +109,7 @@ func Main(stack Stack, speaks ...string) {
 
 func run(stack Stack, speaks, args []string) error {
 	if len(args) == 0 {
-		return errors.New("server or client?")
+		return errors.New("the first argument must be server or client")
 	}
 	o, err := parse(args, speaks)
 	if err != nil {
@@ -121,7 +121,7 @@ func run(stack Stack, speaks, args []string) error {
 	case "client":
 		return o.work(stack)
 	}
-	return fmt.Errorf("%s is neither server nor client", args[0])
+	return fmt.Errorf("the first argument is %s, but must be server or client", args[0])
 }
 
 func parse(args, speaks []string) (*Options, error) {
@@ -161,7 +161,7 @@ func parse(args, speaks []string) (*Options, error) {
 		return nil, err
 	}
 	if o.GSO != "" && o.GSO != "on" && o.GSO != "off" {
-		return nil, errors.New("--gso is on or off")
+		return nil, errors.New("--gso must be on or off")
 	}
 	if o.Cipher != "" && o.wantedCipher() == "" {
 		Unsupported(o.Cipher)
@@ -180,7 +180,7 @@ func (o *Options) wantedCipher() string {
 // Go does not let a program restrict the TLS 1.3 cipher suites.
 func (o *Options) Negotiated(name string) {
 	if wanted := o.wantedCipher(); wanted != "" && wanted != name {
-		Unsupported("cipher suites by choice")
+		Unsupported("choosing a cipher suite")
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *check) Write(data []byte) (int, error) {
 // finish ends the process if any byte differed.
 func (c *check) finish() {
 	if c.wrong {
-		fmt.Fprintln(os.Stderr, "corrupted: not what was sent")
+		fmt.Fprintln(os.Stderr, "corrupted: received other bytes than were sent")
 		os.Exit(corrupted)
 	}
 }
@@ -99,7 +99,7 @@ func ServeStreams(accept func() (Stream, error)) {
 func answer(stream Stream) error {
 	var number [head]byte
 	if _, err := io.ReadFull(stream, number[:]); err != nil {
-		return fmt.Errorf("a request of under 8 bytes: %w", err)
+		return fmt.Errorf("the request has fewer than 8 bytes: %w", err)
 	}
 	payload, err := read(stream, make([]byte, chunk), io.Discard)
 	if err != nil {

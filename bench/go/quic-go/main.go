@@ -34,7 +34,7 @@ func config(o *contract.Options) *quic.Config {
 		contract.Unsupported(o.Congestion)
 	}
 	if o.MTU > contract.Payload || (o.MTU != 0 && o.MTU < 1200) {
-		contract.Unsupported("such datagrams")
+		contract.Unsupported("this payload size")
 	}
 	if o.GSO == "off" {
 		os.Setenv("QUIC_GO_DISABLE_GSO", "true")
@@ -209,7 +209,7 @@ func (c *client) Dial(worker int) (contract.Conn, error) {
 		c.in.Cipher, c.in.GSO = &name, &state.GSO
 	})
 	if c.GSO == "on" && !*c.in.GSO {
-		contract.Unsupported("segmentation offload here")
+		contract.Unsupported("segmentation offload on this system")
 	}
 	connection := &conn{Conn: dialled, name: c.Name}
 	if c.Protocol == contract.H3 {

@@ -29,7 +29,7 @@ func config(o *contract.Options, settings *tls.Config) *quic.Config {
 	case o.Congestion != "" && o.Congestion != "newreno":
 		contract.Unsupported(o.Congestion)
 	case o.MTU != 0 && o.MTU != payload:
-		contract.Unsupported("such datagrams")
+		contract.Unsupported("this payload size")
 	case o.GSO == "on":
 		contract.Unsupported("segmentation offload")
 	case o.Qlog != "":
@@ -111,7 +111,7 @@ type client struct {
 
 func (stack) Client(o *contract.Options) (contract.Client, error) {
 	if o.Resume {
-		contract.Unsupported("tickets")
+		contract.Unsupported("session tickets")
 	}
 	authority, err := os.ReadFile(o.CA)
 	if err != nil {

@@ -32,10 +32,10 @@ fn main() -> Result<()> {
 
 fn settings(knobs: &Knobs, logs: [Option<&PathBuf>; 2]) -> Result<Settings> {
     if knobs.rcvbuf.is_some() || knobs.sndbuf.is_some() {
-        unsupported("a choice of socket buffers");
+        unsupported("choosing socket buffers");
     }
     if knobs.gso == Some(false) {
-        unsupported("sending without offload");
+        unsupported("sending without segmentation offload");
     }
     if logs.iter().any(Option::is_some) {
         unsupported("keylog and qlog");
@@ -85,7 +85,7 @@ fn effective(knobs: &Knobs) -> Effective {
 }
 
 fn text(path: &Path) -> Result<String> {
-    Ok(path.to_str().context("a path that is no text")?.to_owned())
+    Ok(path.to_str().context("the path is not valid UTF-8")?.to_owned())
 }
 
 fn serve(args: &Server) -> Result<()> {
@@ -109,7 +109,7 @@ fn serve(args: &Server) -> Result<()> {
         Ok(())
     })?;
     listener.start(&alpn, Some(&Addr::from(args.listen)))?;
-    let local = listener.get_local_addr()?.as_socket().context("no address")?;
+    let local = listener.get_local_addr()?.as_socket().context("the listener has no IP address")?;
     ready(SocketAddr::new(args.listen.ip(), local.port()), &effective(&args.knobs))?;
     runtime.block_on(std::future::pending())
 }

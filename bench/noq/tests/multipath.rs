@@ -60,7 +60,9 @@ impl Identity {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .unwrap_or_else(|_| panic!("timed out waiting for: {what}"))
 }
 
 /// Returns a configuration that sends on all paths in turn, so that each path carries data

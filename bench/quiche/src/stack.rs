@@ -207,7 +207,7 @@ impl Table {
 
 fn random_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    SystemRandom::new().fill(&mut id).ok().context("no random numbers")?;
+    SystemRandom::new().fill(&mut id).ok().context("cannot get random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }
 
@@ -222,7 +222,7 @@ fn some<T>(outcome: quiche::Result<T>) -> Result<Option<T>> {
 
 impl Stack for Table {
     fn connect(&mut self, resume: bool) -> Result<u64> {
-        let (to, name) = self.peer.as_ref().context("a server does not connect")?;
+        let (to, name) = self.peer.as_ref().context("a server cannot open connections")?;
         let id = random_id()?;
         let (local, config) = (self.local, &mut self.config);
         let mut quic = quiche::connect_with_buffer_factory(Some(name), &id, local, *to, config)?;

@@ -43,7 +43,7 @@ impl Answers {
                     let path = list.iter().find(|header| header.name() == b":path");
                     let path = path.and_then(|path| str::from_utf8(path.value()).ok());
                     let Some(wanted) = path.and_then(size) else {
-                        bail!("a request for something else");
+                        bail!("the path of the request is unknown");
                     };
                     open.push_back(Response { stream, wanted, head: false, sent: 0 });
                 }
@@ -129,7 +129,7 @@ pub fn run(mut running: Loop<Table>, client: &Client, mut effective: Effective) 
                 move |open| (open < parallel && start.elapsed() < time).then_some((0, SMALL_BODY));
             web.fetch_all(&mut VecDeque::new(), another)?
         }
-        _ => unsupported("that over HTTP/3"),
+        _ => unsupported("this workload over HTTP/3"),
     };
     let seconds = start.elapsed().as_secs_f64();
     web.running.close_all(&numbers, &mut effective)?;
@@ -200,11 +200,11 @@ impl Web<'_> {
                 Ok((_, h3::Event::Headers { list, .. })) => {
                     let status = list.iter().find(|header| header.name() == b":status");
                     let good = status.is_some_and(|status| status.value() == b"200");
-                    ensure!(good, "{list:?}");
+                    ensure!(good, "the server did not answer 200: {list:?}");
                 }
                 Ok((stream, h3::Event::Data)) => {
                     let Some((_, check)) = self.open.get_mut(&(*number, stream)) else {
-                        bail!("data of no request");
+                        bail!("received data on a stream without a request");
                     };
                     while let Ok(len) = http.recv_body(quic, stream, &mut self.buffer) {
                         check.take(&self.buffer[..len]);
@@ -212,14 +212,20 @@ impl Web<'_> {
                 }
                 Ok((stream, h3::Event::Finished)) => {
                     let Some((wanted, check)) = self.open.remove(&(*number, stream)) else {
-                        bail!("the end of no request");
+                        bail!("a stream without a request has ended");
                     };
                     check.finish();
-                    ensure!(check.bytes() == wanted, "{} bytes of {wanted}", check.bytes());
+                    ensure!(
+                        check.bytes() == wanted,
+                        "received {} bytes instead of {wanted}",
+                        check.bytes()
+                    );
                     bytes += wanted;
                     count += 1;
                 }
-                Ok((_, h3::Event::Reset(code))) => bail!("reset with {code}"),
+                Ok((_, h3::Event::Reset(code))) => {
+                    bail!("the server reset a stream with error code {code}")
+                }
                 Ok(_) => {}
                 Err(h3::Error::Done) => return Ok((bytes, count)),
                 Err(error) => return Err(error.into()),

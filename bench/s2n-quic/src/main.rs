@@ -57,11 +57,11 @@ fn limits() -> Result<Limits> {
 fn io(socket: UdpSocket, peer: SocketAddr, knobs: &Knobs) -> Result<Io> {
     // Its MTU includes the IP and UDP headers, whereas the other stacks count only the UDP payload.
     let headers = if peer.is_ipv4() { 20 + 8 } else { 40 + 8 };
-    let Some(mtu) = knobs.payload().checked_add(headers) else { unsupported("such an MTU") };
+    let Some(mtu) = knobs.payload().checked_add(headers) else { unsupported("this MTU") };
     let io = Io::builder().with_rx_socket(socket)?.with_gso(knobs.gso.unwrap_or(true))?;
     match io.with_max_mtu(mtu) {
         Ok(io) => Ok(io.build()?),
-        Err(_) => unsupported("such an MTU"),
+        Err(_) => unsupported("this MTU"),
     }
 }
 
@@ -119,7 +119,7 @@ async fn serve(args: &Server) -> Result<()> {
 
 async fn ask(args: &Client) -> Result<()> {
     if matches!(args.work, Work::Handshakes { resume: true, .. }) {
-        unsupported("tickets");
+        unsupported("session tickets");
     }
     let (tls, full) = tls::client(args, aws_lc_rs::default_provider(), PERF)?;
     let socket = socket::udp_client(args.connect, &args.knobs)?;

@@ -33,12 +33,17 @@ use crate::plain::Plain;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let kind = match &*words.next().context("tls-boringssl, tls-ring or sendfile?")? {
+    let kind = match &*words
+        .next()
+        .context("the first argument must be tls-boringssl, tls-ring or sendfile")?
+    {
         #[cfg(target_arch = "x86_64")]
         "tls-boringssl" => Kind::BoringSsl,
         "tls-ring" => Kind::Ring,
         "sendfile" => Kind::Sendfile,
-        other => bail!("{other} is neither tls-boringssl nor tls-ring nor sendfile"),
+        other => {
+            bail!("the first argument is {other}, but must be tls-boringssl, tls-ring or sendfile")
+        }
     };
     let protocol = if kind == Kind::Sendfile { Protocol::Sendfile } else { Protocol::PerfTcp };
     let role = command::parse(words, &[protocol])?;
@@ -77,7 +82,7 @@ impl Kind {
 
 fn effective(socket: &socket2::Socket, knobs: &Knobs) -> Result<Effective> {
     if knobs.cipher.is_some() {
-        unsupported("ciphers");
+        unsupported("encryption with sendfile");
     }
     let effective = tcp::effective("TCP, sendfile".to_owned(), None, socket, knobs)?;
     Ok(Effective { cipher: None, ..effective })

@@ -50,7 +50,7 @@ pub async fn answer(mut stream: TcpStream, file: &File) -> Result<()> {
             Ok(sendfile(&stream, file, Some(&mut offset), count)?)
         });
         let sent = sent.await?;
-        ensure!(sent > 0, "the file has ended");
+        ensure!(sent > 0, "the file in memory ended too early");
         request.sent(sent);
     }
     Ok(stream.shutdown().await?)

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
 
 fn config(tls: TlsConfig, knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Config> {
     if knobs.cipher.is_some() {
-        unsupported("a choice of cipher suites");
+        unsupported("choosing a cipher suite");
     }
     if qlog.is_some() {
         unsupported("qlog");
@@ -64,14 +64,14 @@ fn effective(io: &Io, knobs: &Knobs) -> Result<Effective> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path that is no text")
+    path.to_str().context("the path is not valid UTF-8")
 }
 
 fn serve(args: &Server) -> Result<()> {
     let (cert, key) = (text(&args.cert)?, text(&args.key)?);
     let mut tls = TlsConfig::new_server_config(cert, key, vec![PERF.to_vec()], false)?;
     let mut secret = [0; 48];
-    SystemRandom::new().fill(&mut secret).ok().context("no random numbers")?;
+    SystemRandom::new().fill(&mut secret).ok().context("cannot get random numbers")?;
     tls.set_ticket_key(&secret)?;
     let config = config(tls, &args.knobs, args.qlog.as_ref())?;
     let io = Io::new(socket::udp(args.listen, &args.knobs)?, &args.knobs)?;

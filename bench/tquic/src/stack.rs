@@ -132,7 +132,7 @@ fn some<T>(outcome: tquic::Result<T>) -> Result<Option<T>> {
 
 impl Stack for Tquic {
     fn connect(&mut self, resume: bool) -> Result<u64> {
-        let (to, name) = self.peer.as_ref().context("a server does not connect")?;
+        let (to, name) = self.peer.as_ref().context("a server cannot open connections")?;
         let session = self.session.as_deref().filter(|_| resume);
         Ok(self.endpoint.connect(self.local, *to, Some(name), session, None, None)?)
     }

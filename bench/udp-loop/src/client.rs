@@ -60,7 +60,7 @@ impl<S: Stack> ConnectionStage<S> {
         let Some(stream) = self.stack().open(connection)? else { return Ok(None) };
         let head = Bytes::copy_from_slice(&request(wanted));
         let sent = self.stack().write((connection, stream), head, true)?;
-        ensure!(sent == HEAD, "a request in pieces");
+        ensure!(sent == HEAD, "the stack accepted only a part of a request");
         self.streams.insert((connection, stream), Received::default());
         Ok(Some((connection, stream)))
     }
@@ -128,7 +128,7 @@ impl<S: Stack> ConnectionStage<S> {
         let at = (connection, stream.unwrap_or_default());
         let head = Bytes::copy_from_slice(&request(HEAD as u64));
         let mut sent = self.stack().write(at, head, bytes == 0)? as u64;
-        ensure!(stream.is_some() && sent == HEAD as u64, "a request in pieces");
+        ensure!(stream.is_some() && sent == HEAD as u64, "cannot send a request at once");
         let all = bytes + HEAD as u64;
         let received = 'all: loop {
             while sent < all {
@@ -163,7 +163,7 @@ impl<S: Stack> ConnectionStage<S> {
             let mut index = 0;
             while let Some(connection) = opening.get(index).copied() {
                 if self.stack().is_established(connection) {
-                    ensure!(self.ask(connection, wanted)?, "no stream");
+                    ensure!(self.ask(connection, wanted)?, "cannot open a stream");
                     opening.swap_remove(index);
                 } else {
                     self.running.must_be_open(connection)?;
@@ -244,7 +244,7 @@ impl<S: Stack> ConnectionStage<S> {
         let handshake_seconds = Some(start.elapsed().as_secs_f64());
         let connection = open[0];
         let unloaded = self.exchanges(connection, time)?;
-        let bulk = self.request(connection, BULK)?.context("no stream")?;
+        let bulk = self.request(connection, BULK)?.context("cannot open a stream")?;
         // The bulk download requests more than can arrive, so the stream is still open at the end.
         let bytes = |stage: &Self| stage.streams.get(&bulk).map_or(0, |bulk| bulk.bytes);
         while bytes(self) == 0 {
@@ -258,7 +258,8 @@ impl<S: Stack> ConnectionStage<S> {
         let start = Instant::now();
         let loaded = self.exchanges(connection, time)?;
         let seconds = start.elapsed().as_secs_f64();
-        let bulk_bytes = bytes(self).checked_sub(before).context("the bulk download has ended")?;
+        let bulk_bytes =
+            bytes(self).checked_sub(before).context("the bulk download ended too early")?;
         if let Some(bulk) = self.streams.get(&bulk) {
             bulk.finish();
         }
@@ -273,14 +274,15 @@ impl<S: Stack> ConnectionStage<S> {
         let start = Instant::now();
         while start.elapsed() < time {
             let begun = Instant::now();
-            let stream = self.request(connection, SMALL_EXCHANGE)?.context("no stream")?;
+            let stream =
+                self.request(connection, SMALL_EXCHANGE)?.context("cannot open a stream")?;
             while self.streams.contains_key(&stream) {
                 self.turn()?;
                 while let Some(at) = self.stack().poll_readable() {
                     let Some(received) = self.read(at)?.filter(|_| at == stream) else { continue };
                     times.push(begun.elapsed().as_secs_f64());
                     let bytes = received.bytes;
-                    ensure!(bytes == SMALL_EXCHANGE, "an exchange of {bytes} bytes");
+                    ensure!(bytes == SMALL_EXCHANGE, "a small exchange had {bytes} bytes");
                 }
                 self.running.must_be_open(connection)?;
             }

@@ -41,16 +41,16 @@ impl Object {
     fn compile(name: &str, text: &str) -> Object {
         let folder =
             std::env::temp_dir().join(format!("equic-bench-vm-{}-{name}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a temporary folder");
+        std::fs::create_dir(&folder).expect("a temporary folder can be created");
         let source = folder.join("program.c");
-        std::fs::write(&source, text).expect("room for a temporary file");
+        std::fs::write(&source, text).expect("a temporary file can be written");
         let bpf = ["-target", "bpf", "-mcpu=v3", "-ffunction-sections"];
         let elf = clang(&bpf, &source, &folder.join("program.o"));
-        let elf = std::fs::read(elf).expect("clang wrote it");
+        let elf = std::fs::read(elf).expect("clang has written the object");
         let object =
             clang(&["-target", "wasm32", "-ffreestanding"], &source, &folder.join("wasm.o"));
         let wasm = link(&object, &folder.join("program.wasm"));
-        std::fs::remove_dir_all(folder).expect("it is ours");
+        std::fs::remove_dir_all(folder).expect("the temporary folder can be removed");
         let code = engines::text(&elf, "many").map_or(0, |text| text.len());
         Object { elf, wasm, code }
     }
@@ -77,5 +77,5 @@ fn link(object: &Path, out: &Path) -> Vec<u8> {
     let mut command = Command::new(linker);
     command.args(["-flavor", "wasm", "--no-entry"]).args(exports);
     run(command.arg("-o").args([out, object]));
-    std::fs::read(out).expect("the linker wrote it")
+    std::fs::read(out).expect("the linker has written the module")
 }

@@ -33,7 +33,9 @@ pub async fn run<S: Stack>(
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
         // Protocols other than `perf` have one stream per connection.
-        Work::Loaded { .. } if protocol != Protocol::Perf => unsupported("streams"),
+        Work::Loaded { .. } if protocol != Protocol::Perf => {
+            unsupported("several streams with this protocol")
+        }
         Work::Loaded { time } => crate::loaded::run(stack, time, seen).await?,
         Work::Hold { count } => hold(stack, count, seen).await?,
         Work::Requests { .. } => unsupported("requests"),
@@ -52,7 +54,9 @@ pub(crate) async fn connect_all<S: Stack>(
     let mut connections = Vec::with_capacity(count);
     for number in 0..count {
         if number >= OPENING {
-            connections.push(opening.join_next().await.context("a connection")???);
+            connections.push(
+                opening.join_next().await.context("the task of a connection is missing")???,
+            );
         }
         let stack = stack.clone();
         opening.spawn(async move { stack.connect().await });

@@ -128,7 +128,7 @@ pub fn read(speaks: &[Protocol]) -> Result<Role> {
 /// Parses the words of a command line.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
-    let role = words.next().context("server or client?")?;
+    let role = words.next().context("the first argument must be `server` or `client`")?;
     let mut options = Options::default();
     while let Some(word) = words.next() {
         if word == "--resume" {
@@ -136,16 +136,16 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
             continue;
         }
         if !word.starts_with("--") {
-            bail!("{word} is no option");
+            bail!("{word} is not an option");
         }
         let value = words.next().with_context(|| format!("{word} needs a value"))?;
         options.take(&word, &value).with_context(|| format!("{word} {value}"))?;
     }
     match &*role {
         "server" => Ok(Role::Server(Server {
-            listen: options.address.context("--listen")?,
-            cert: options.cert.context("--cert")?,
-            key: options.key.context("--key")?,
+            listen: options.address.context("--listen is missing")?,
+            cert: options.cert.context("--cert is missing")?,
+            key: options.key.context("--key is missing")?,
             knobs: options.knobs,
             keylog: options.keylog,
             qlog: options.qlog,
@@ -154,9 +154,9 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
             let work = options.work()?;
             let protocol = options.protocol(work, speaks)?;
             Ok(Role::Client(Client {
-                connect: options.address.context("--connect")?,
-                name: options.name.context("--name")?,
-                ca: options.ca.context("--ca")?,
+                connect: options.address.context("--connect is missing")?,
+                name: options.name.context("--name is missing")?,
+                ca: options.ca.context("--ca is missing")?,
                 protocol,
                 work,
                 knobs: options.knobs,
@@ -164,7 +164,7 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
                 qlog: options.qlog,
             }))
         }
-        other => bail!("{other} is neither server nor client"),
+        other => bail!("the first argument is {other}, but must be `server` or `client`"),
     }
 }
 
@@ -244,7 +244,8 @@ impl Options {
         match chosen.into_iter().flatten().collect::<Vec<_>>()[..] {
             [work] => Ok(work),
             _ => bail!(
-                "one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold"
+                "exactly one of --download, --upload, --handshakes, --requests, --ttfb, --loaded and \
+                 --hold is required"
             ),
         }
     }
@@ -253,14 +254,18 @@ impl Options {
     /// and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });
-        let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };
+        let usual = if requests {
+            Protocol::H3
+        } else {
+            *speaks.first().context("the program has no protocol")?
+        };
         let protocol = self.protocol.unwrap_or(usual);
         if !speaks.contains(&protocol) {
-            unsupported(if requests { "requests" } else { "that protocol" });
+            unsupported(if requests { "requests" } else { "this protocol" });
         }
-        ensure!(!requests || protocol == Protocol::H3, "--requests are of --protocol h3");
+        ensure!(!requests || protocol == Protocol::H3, "--requests needs --protocol h3");
         if protocol == Protocol::H3 && !requests && !matches!(work, Work::Download { .. }) {
-            unsupported("that over HTTP/3");
+            unsupported("this workload over HTTP/3");
         }
         Ok(protocol)
     }

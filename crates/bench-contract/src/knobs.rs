@@ -52,7 +52,7 @@ impl Knobs {
                 self.gso = Some(match value {
                     "on" => true,
                     "off" => false,
-                    _ => bail!("it is on or off"),
+                    _ => bail!("the value must be on or off"),
                 });
             }
             "--congestion" => {

@@ -89,7 +89,7 @@ impl Check {
     /// Ends the process if any byte differed.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
-            eprintln!("corrupted: not what was sent, in the piece at byte {at}");
+            eprintln!("corrupted: received other bytes than were sent, in the block at byte {at}");
             std::process::exit(crate::CORRUPTED);
         }
     }
@@ -120,7 +120,8 @@ impl Request {
 
     /// Records the end of the request.
     pub fn finished(&mut self) -> Result<()> {
-        let payload = self.read.checked_sub(HEAD as u64).context("a request of under 8 bytes")?;
+        let payload =
+            self.read.checked_sub(HEAD as u64).context("the request has fewer than 8 bytes")?;
         let wanted = u64::from_be_bytes(self.head);
         self.answer = Some(Response { wanted, sent: 0, counted: payload.to_be_bytes() });
         Ok(())

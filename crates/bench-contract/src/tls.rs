@@ -22,7 +22,7 @@ use crate::{Cipher, Client, Server, Work};
 /// gathers entropy for a quarter of a second. This happens before any clock starts.
 fn only(mut provider: CryptoProvider, cipher: Cipher) -> Result<Arc<CryptoProvider>> {
     provider.cipher_suites.retain(|suite| suite.suite() == cipher.suite());
-    provider.secure_random.fill(&mut [0; 32]).ok().context("no random numbers")?;
+    provider.secure_random.fill(&mut [0; 32]).ok().context("cannot get random numbers")?;
     Ok(Arc::new(provider))
 }
 

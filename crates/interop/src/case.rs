@@ -119,24 +119,32 @@ impl Case {
 
     const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Case::Handshake => ("handshake", "H", "A handshake, one small file."),
+            Case::Handshake => ("handshake", "H", "A handshake and one small file."),
             Case::Transfer => {
-                ("transfer", "DC", "Files at once, over flow control's first limits.")
+                ("transfer", "DC", "Concurrent files that exceed the initial flow control limits.")
             }
             Case::LongRtt => ("longrtt", "LR", "A handshake over a round trip of 1.5 s."),
             Case::ChaCha20 => ("chacha20", "C20", "Only ChaCha20-Poly1305 is offered."),
-            Case::Multiplexing => ("multiplexing", "M", "More streams than are allowed at first."),
-            Case::Retry => ("retry", "S", "The server sends a Retry, the client uses its token."),
-            Case::Resumption => {
-                ("resumption", "R", "The second connection resumes the first's TLS.")
+            Case::Multiplexing => {
+                ("multiplexing", "M", "More streams than are permitted initially.")
             }
-            Case::ZeroRtt => ("zerortt", "Z", "The second connection asks in 0-RTT packets."),
+            Case::Retry => {
+                ("retry", "S", "The server sends a Retry, and the client uses its token.")
+            }
+            Case::Resumption => {
+                ("resumption", "R", "The second connection resumes the TLS session of the first.")
+            }
+            Case::ZeroRtt => {
+                ("zerortt", "Z", "The second connection sends its requests in 0-RTT packets.")
+            }
             Case::Http3 => ("http3", "3", "Files over HTTP/3."),
             Case::KeyUpdate => ("keyupdate", "U", "Both sides use both key phases."),
-            Case::Ecn => ("ecn", "E", "Both sides mark and count ECN."),
-            Case::AmplificationLimit => {
-                ("amplificationlimit", "A", "A long certificate, at most 3 times what came.")
-            }
+            Case::Ecn => ("ecn", "E", "Both sides mark packets with ECN and count the marks."),
+            Case::AmplificationLimit => (
+                "amplificationlimit",
+                "A",
+                "A long certificate, sent within 3 times the received bytes.",
+            ),
             Case::HandshakeLoss => ("handshakeloss", "L1", "Handshakes at 30 % loss each way."),
             Case::TransferLoss => ("transferloss", "L2", "A transfer at 2 % loss each way."),
             Case::HandshakeCorruption => {
@@ -150,15 +158,17 @@ impl Case {
             Case::VersionNegotiation => (
                 "versionnegotiation",
                 "V",
-                "An unknown version draws a Version Negotiation packet.",
+                "An unknown version causes a Version Negotiation packet.",
             ),
-            Case::RebindPort => ("rebind-port", "BP", "The client's port changes under way."),
-            Case::RebindAddr => ("rebind-addr", "BA", "The client's address changes under way."),
-            Case::ConnectionMigration => (
-                "connectionmigration",
-                "CM",
-                "The client goes elsewhere, with a new connection ID.",
-            ),
+            Case::RebindPort => {
+                ("rebind-port", "BP", "The client's port changes during the transfer.")
+            }
+            Case::RebindAddr => {
+                ("rebind-addr", "BA", "The client's address changes during the transfer.")
+            }
+            Case::ConnectionMigration => {
+                ("connectionmigration", "CM", "The client migrates, with a new connection ID.")
+            }
             Case::Multipath => {
                 ("multipath", "MP", "A transfer over two paths at once (RFC 10069).")
             }

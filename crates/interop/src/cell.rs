@@ -137,7 +137,7 @@ fn refused(client: &Implementation, server: &Implementation, case: Case) -> Opti
         }
     }
     let page = client.browser && !case.for_browsers();
-    page.then(|| format!("{} loads pages: only http3 has one", client.name))
+    page.then(|| format!("{} is a browser: only the case http3 has a page", client.name))
 }
 
 /// State of a running cell.
@@ -205,7 +205,9 @@ impl CellContext<'_> {
         }
         files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
         if report.counts.not_kept > 0 {
-            return Err(End::Failed("more was sent than is kept to be checked".to_owned()));
+            return Err(End::Failed(
+                "the endpoints sent more datagrams than can be kept for the check".to_owned(),
+            ));
         }
         self.check(&trace)
     }
@@ -271,13 +273,15 @@ impl CellContext<'_> {
         let name = role.name();
         let why = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(UNSUPPORTED), _)) => {
-                return End::Unsupported(self.with_words(format!("the {name} says so"), role));
+                return End::Unsupported(
+                    self.with_words(format!("the {name} does not support the case"), role),
+                );
             }
             Some((Some(code), _)) => format!("the {name} ended with status {code}"),
             Some((None, signal)) => {
-                format!("the {name} was ended by signal {}", signal.unwrap_or_default())
+                format!("the {name} was killed by signal {}", signal.unwrap_or_default())
             }
-            None => format!("the {name} is gone"),
+            None => format!("the {name} ended without an exit status"),
         };
         End::Failed(self.with_words(why, role))
     }
@@ -291,7 +295,7 @@ impl CellContext<'_> {
         let folder = self.folder.join(role.name());
         process::start(command, environment, &folder, &output(self.folder, role)).map_err(|error| {
             let program = command.first().map_or("", String::as_str);
-            End::Failed(format!("the {} {program} does not start: {error}", role.name()))
+            End::Failed(format!("the {} {program} cannot be started: {error}", role.name()))
         })
     }
 
@@ -366,7 +370,7 @@ fn free_port() -> Result<u16, End> {
             return Ok(port);
         }
     }
-    Err(End::Failed("there is no free port".to_owned()))
+    Err(End::Failed("no port is free".to_owned()))
 }
 
 /// Returns true if a UDP socket is bound to the port (proc_net(5): in hexadecimal, after the

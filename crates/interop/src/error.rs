@@ -20,7 +20,7 @@ pub enum InteropError {
         source: io::Error,
     },
     /// A file is not a list of implementations.
-    #[error("{} is no list of implementations: {reason}", path.display())]
+    #[error("{} is not a valid list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum InteropError {
         reason: String,
     },
     /// No implementation has this name.
-    #[error("there is no implementation {name:?}: there are {known}")]
+    #[error("unknown implementation {name:?}: known are {known}")]
     Unknown {
         /// The name, as the user wrote it.
         name: String,
@@ -36,7 +36,7 @@ pub enum InteropError {
         known: String,
     },
     /// Certificates cannot be created.
-    #[error("cannot make certificates: {0}")]
+    #[error("cannot create certificates: {0}")]
     Certificate(String),
 }
 

@@ -134,7 +134,7 @@ impl Registry {
         let mut implementations = Vec::new();
         for (name, entry) in entries {
             let declines = declined(&entry.declines).map_err(|case| {
-                wrong(format!("{name} declines {case:?}, and there is no such case"))
+                wrong(format!("{name} declines {case:?}, which is not a test case"))
             })?;
             if entry.command.is_empty() {
                 return Err(wrong(format!("{name} has no command")));

@@ -221,7 +221,7 @@ fn a_program_that_is_not_there(stage: &LiarStage) {
     let outcome =
         cell::run(&stage.settings, &stage.liar("copies"), &absent, Case::Handshake, &stop);
     assert_eq!(outcome.verdict, CaseResult::Failed, "{outcome:?}");
-    assert!(outcome.why.contains("/nonexistent/endpoint does not start"), "{outcome:?}");
+    assert!(outcome.why.contains("/nonexistent/endpoint cannot be started"), "{outcome:?}");
 }
 
 fn who_declines_is_not_started(stage: &LiarStage) {

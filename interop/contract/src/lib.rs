@@ -56,18 +56,20 @@ impl Contract {
         let server = match var("ROLE").as_deref() {
             Some("server") => true,
             Some("client") => false,
-            other => bail!("ROLE is {other:?}, not client or server"),
+            other => bail!("ROLE is {other:?}, but must be client or server"),
         };
         let requests = var("REQUESTS").unwrap_or_default();
         let requests = if server { Vec::new() } else { Request::parse_all(&requests)? };
         Ok(Contract {
             server,
-            testcase: var("TESTCASE").context("there is no TESTCASE")?,
+            testcase: var("TESTCASE").context("TESTCASE is not set")?,
             requests,
             www: folder("WWW", "/www"),
             downloads: folder("DOWNLOADS", "/downloads"),
             certs: folder("CERTS", "/certs"),
-            port: var("PORT").map_or(Ok(443), |port| port.parse()).context("PORT")?,
+            port: var("PORT")
+                .map_or(Ok(443), |port| port.parse())
+                .context("PORT is not a port number")?,
             keylog: var("SSLKEYLOGFILE").map(PathBuf::from),
             preferred: var("PREFERRED_ADDRESS").map(|at| at.parse()).transpose()?,
         })
@@ -93,7 +95,7 @@ impl Contract {
 
     /// Returns the first request. Its server is also that of all other requests.
     pub fn first(&self) -> Result<&Request> {
-        self.requests.first().context("there are no REQUESTS")
+        self.requests.first().context("REQUESTS is empty")
     }
 
     /// Returns the path of a file in the folder of certificates.
@@ -105,7 +107,7 @@ impl Contract {
     pub fn file(&self, path: &str) -> Result<Vec<u8>> {
         let path = Path::new(path.trim_start_matches('/'));
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
-            bail!("a request for {}", path.display());
+            bail!("the path {} is not below the served folder", path.display());
         }
         std::fs::read(self.www.join(path)).with_context(|| path.display().to_string())
     }
@@ -130,7 +132,9 @@ impl Request {
         let mut known: Vec<(String, SocketAddr)> = Vec::new();
         let mut requests = Vec::new();
         for url in urls.split_whitespace() {
-            let rest = url.strip_prefix("https://").with_context(|| format!("{url} is no URL"))?;
+            let rest = url
+                .strip_prefix("https://")
+                .with_context(|| format!("{url} is not an https URL"))?;
             let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
             let address = match known.iter().find(|(name, _)| name == authority) {
                 Some((_, address)) => *address,
@@ -158,8 +162,8 @@ fn resolve(authority: &str) -> Result<SocketAddr> {
 
 /// Parses an HTTP/0.9 request, and returns its path.
 pub fn hq_path(request: &[u8]) -> Result<&str> {
-    let line = std::str::from_utf8(request)?.lines().next().context("an empty request")?;
-    line.strip_prefix("GET ").map(str::trim).context("a request that is no GET")
+    let line = std::str::from_utf8(request)?.lines().next().context("the request is empty")?;
+    line.strip_prefix("GET ").map(str::trim).context("the request is not a GET request")
 }
 
 /// Returns the unspecified address of the same family, with port 0.

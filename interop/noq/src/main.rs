@@ -98,7 +98,7 @@ async fn second_path(connection: &Connection, tuple: FourTuple) -> Result<()> {
         match connection.open_path(tuple, PathStatus::Available).await {
             Err(PathError::RemoteCidsExhausted) => tokio::time::sleep(LOOK).await,
             opened => {
-                opened.context("the second path")?;
+                opened.context("cannot open the second path")?;
                 return Ok(());
             }
         }

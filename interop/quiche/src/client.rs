@@ -18,7 +18,8 @@ pub fn fetch(contract: &Contract) -> Result<()> {
     let all = &contract.requests[..];
     match contract.testcase.as_str() {
         "resumption" | "zerortt" => {
-            let session = run(contract, &all[..1], None)?.context("the server gave no ticket")?;
+            let session =
+                run(contract, &all[..1], None)?.context("the server sent no session ticket")?;
             run(contract, &all[1..], Some(&session))?;
         }
         "multiconnect" => {
@@ -51,7 +52,7 @@ fn run(
     requests: &[Request],
     session: Option<&[u8]>,
 ) -> Result<Option<Vec<u8>>> {
-    let first = requests.first().context("nothing to fetch")?;
+    let first = requests.first().context("REQUESTS is empty")?;
     let negotiation = contract.is("versionnegotiation");
     let version = if negotiation { UNKNOWN_VERSION } else { quiche::PROTOCOL_VERSION };
     let mut config = config(contract, version)?;
@@ -177,7 +178,7 @@ impl<'a> Fetch<'a> {
                     }
                     match self.quic.stream_send(stream, &text, true) {
                         Ok(len) if len == text.len() => {}
-                        Ok(_) => bail!("a request in two pieces"),
+                        Ok(_) => bail!("quiche accepted only a part of a request"),
                         Err(quiche::Error::Done | quiche::Error::StreamLimit) => break,
                         Err(error) => return Err(error.into()),
                     }
@@ -281,10 +282,10 @@ impl<'a> Fetch<'a> {
                 if header.ty == quiche::Type::VersionNegotiation {
                     return Ok(());
                 }
-                bail!("instead of a Version Negotiation packet: {header:?}");
+                bail!("received another packet instead of Version Negotiation: {header:?}");
             }
             self.quic.on_timeout();
         }
-        bail!("no Version Negotiation packet")
+        bail!("received no Version Negotiation packet")
     }
 }

@@ -28,7 +28,9 @@ fn main() -> Result<()> {
 
 fn config(contract: &Contract, version: u32) -> Result<Config> {
     let mut config = Config::new(version)?;
-    let path = |name| contract.cert(name).to_str().map(str::to_owned).context("a path");
+    let path = |name| {
+        contract.cert(name).to_str().map(str::to_owned).context("the path is not valid UTF-8")
+    };
     if contract.server {
         config.load_cert_chain_from_pem_file(&path("cert.pem")?)?;
         config.load_priv_key_from_pem_file(&path("priv.key")?)?;
@@ -63,7 +65,7 @@ fn log_keys(contract: &Contract, connection: &mut Connection) -> Result<()> {
 
 fn random_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    getrandom::fill(&mut id).context("no random numbers")?;
+    getrandom::fill(&mut id).context("cannot get random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }
 
@@ -72,7 +74,7 @@ fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> 
     let mut made = Vec::new();
     while connection.is_established() && connection.scids_left() > 0 {
         let (id, mut token) = (random_id()?, [0; 16]);
-        getrandom::fill(&mut token).context("no random numbers")?;
+        getrandom::fill(&mut token).context("cannot get random numbers")?;
         connection.new_scid(&id, u128::from_be_bytes(token), false)?;
         made.push(id);
     }
@@ -94,7 +96,7 @@ impl Hq {
             while let Ok((len, fin)) = connection.stream_recv(stream, &mut buffer) {
                 let request = self.asked.entry(stream).or_default();
                 request.extend_from_slice(&buffer[..len]);
-                anyhow::ensure!(request.len() <= MAX_REQUEST, "a long request");
+                anyhow::ensure!(request.len() <= MAX_REQUEST, "the request is too long");
                 if fin {
                     let request = self.asked.remove(&stream).unwrap_or_default();
                     self.answers.insert(stream, (contract.file(hq_path(&request)?)?, 0));

@@ -79,7 +79,7 @@ impl Server<'_> {
                 None => return Ok(()),
             },
         };
-        let client = self.clients.get_mut(&number).context("an ID without a client")?;
+        let client = self.clients.get_mut(&number).context("no client has this connection ID")?;
         client.quic.recv(packet, RecvInfo { from, to: self.io.local })?;
         while client.quic.path_event_next().is_some() {}
         for id in spare_ids(&mut client.quic)? {

@@ -37,7 +37,9 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
     match contract.testcase.as_str() {
         "versionnegotiation" => match connect()?.await {
             Err(ConnectionError::VersionMismatch) => Ok(()),
-            other => bail!("instead of a version mismatch: {:?}", other.map(|_| "a connection")),
+            other => {
+                bail!("expected a version mismatch, but got: {:?}", other.map(|_| "a connection"))
+            }
         },
         "resumption" | "zerortt" => {
             let connection = connect()?.await?;
@@ -45,7 +47,13 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
             close(&connection);
             let connection = if contract.is("zerortt") {
                 let early = connect()?.into_0rtt();
-                early.map_err(|_| anyhow::anyhow!("the server gave no ticket for 0-RTT"))?.0
+                early
+                    .map_err(|_| {
+                        anyhow::anyhow!(
+                            "no 0-RTT: the server has sent no session ticket that allows it"
+                        )
+                    })?
+                    .0
             } else {
                 connect()?.await?
             };

@@ -49,7 +49,10 @@ fn provider(contract: &Contract) -> Arc<rustls::crypto::CryptoProvider> {
 
 fn initial_suite() -> Result<rustls::quic::Suite> {
     let suite = cipher_suite::TLS13_AES_128_GCM_SHA256;
-    suite.tls13().and_then(|suite| suite.quic_suite()).context("AES-128-GCM without QUIC")
+    suite
+        .tls13()
+        .and_then(|suite| suite.quic_suite())
+        .context("the provider does not support AES-128-GCM for QUIC")
 }
 
 fn server_tls(contract: &Contract) -> Result<QuicServerConfig> {

@@ -71,7 +71,10 @@ async fn serve(contract: Arc<Contract>) -> Result<()> {
                         let mut request = Vec::new();
                         while let Some(data) = stream.receive().await? {
                             request.extend_from_slice(&data);
-                            anyhow::ensure!(request.len() <= MAX_REQUEST, "a long request");
+                            anyhow::ensure!(
+                                request.len() <= MAX_REQUEST,
+                                "the request is too long"
+                            );
                         }
                         stream.send(contract.file(hq_path(&request)?)?.into()).await?;
                         Ok(stream.close().await?)
@@ -114,7 +117,7 @@ async fn fetch(contract: &Contract) -> Result<()> {
         }
         _ => hq(contract, connect().await?, all).await?,
     }
-    client.wait_idle().await.context("the last packets")
+    client.wait_idle().await.context("cannot send the last packets")
 }
 
 /// Fetches all requests concurrently, and then closes the connection.

@@ -30,7 +30,9 @@ impl Rbpf {
         let vms = subjects
             .map(|subject| {
                 vm(Box::leak(
-                    text(elf, subject.function()).expect("a section for each").into_boxed_slice(),
+                    text(elf, subject.function())
+                        .expect("each function has a section")
+                        .into_boxed_slice(),
                 ))
             })
             .into();
@@ -59,8 +61,11 @@ impl Engine for Rbpf {
         if self.fails {
             return None;
         }
-        let code: &'static [u8] =
-            Box::leak(text(&object.elf, "many").expect("a long one").into_boxed_slice());
+        let code: &'static [u8] = Box::leak(
+            text(&object.elf, "many")
+                .expect("the object has the function `many`")
+                .into_boxed_slice(),
+        );
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let took =

@@ -64,13 +64,13 @@ fn rename_calls(mut code: Vec<u8>) -> Vec<u8> {
 
 fn executable(code: &[u8]) -> Executable<Context> {
     let mut loader = BuiltinProgram::new_loader(Config::default());
-    loader.register_definition::<Now>("now").expect("the first one");
+    loader.register_definition::<Now>("now").expect("the name is not defined yet");
     let functions = FunctionRegistry::default();
     let executable =
         Executable::from_text_bytes(code, Arc::new(loader), SBPFVersion::V0, functions)
-            .expect("it loads");
-    executable.verify::<RequisiteVerifier>().expect("it is valid");
-    executable.jit_compile().expect("it compiles");
+            .expect("the program can be loaded");
+    executable.verify::<RequisiteVerifier>().expect("the program is valid");
+    executable.jit_compile().expect("the program can be compiled");
     executable
 }
 
@@ -87,7 +87,7 @@ impl Sbpf {
         let executables: Vec<_> = subjects
             .map(|subject| {
                 executable(&rename_calls(
-                    text(elf, subject.function()).expect("a section for each"),
+                    text(elf, subject.function()).expect("each function has a section"),
                 ))
             })
             .into();
@@ -114,7 +114,8 @@ impl Engine for Sbpf {
         // SAFETY: `self` owns stack and context, so that they outlive `vm` below.
         let mapping =
             unsafe { MemoryMapping::new(regions, executable.get_config(), SBPFVersion::V0) };
-        let mut context = Context { remaining: 0, mapping: mapping.expect("regions apart") };
+        let mut context =
+            Context { remaining: 0, mapping: mapping.expect("the regions do not overlap") };
         // One machine is used for all calls, like in a host that calls a program often. Each call
         // gets a new budget, through a pointer that the machine also has.
         let granted = &raw mut context.remaining;
@@ -127,13 +128,14 @@ impl Engine for Sbpf {
             unsafe { *granted = black_box(100_000) };
             let mut mode = ExecutionMode::PreferJit;
             let (_, result) = vm.execute_program(executable, &mut mode, &mut self.frames);
-            assert!(matches!(mode, ExecutionMode::Jit), "it is compiled");
-            black_box(Result::from(result)).expect("it returns");
+            assert!(matches!(mode, ExecutionMode::Jit), "the compiled program runs");
+            black_box(Result::from(result)).expect("the program returns");
         }
     }
 
     fn compile(&mut self, object: &Object) -> Option<f64> {
-        let code = rename_calls(text(&object.elf, "many").expect("a long one"));
+        let code =
+            rename_calls(text(&object.elf, "many").expect("the object has the function `many`"));
         let mut made = None;
         let took = measure::time(|| made = Some(executable(black_box(&code))));
         drop(made);

@@ -99,7 +99,7 @@ pub async fn ask(args: &Client, library: Library) -> Result<()> {
     // TCP has one stream per connection.
     match args.work {
         Work::Download { streams: 1, .. } => {}
-        Work::Download { .. } => unsupported("streams"),
+        Work::Download { .. } => unsupported("several streams over TCP"),
         Work::Loaded { .. } => unsupported("small exchanges during a download"),
         _ => {}
     }
