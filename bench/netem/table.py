@@ -10,7 +10,7 @@ import sys
 def shown(sample: list) -> str:
     rates = [rate for rate in sample if isinstance(rate, float)]
     if not rates:
-        return " / ".join(sorted(set(sample))).replace("does-not", "does not")
+        return " / ".join(sorted(set(sample))).replace("does-not", "unsupported")
     text = f"{statistics.median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f})"
     failed = len(sample) - len(rates)
     return f"{text}, {failed} of {len(sample)} failed" if failed else text

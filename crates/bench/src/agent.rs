@@ -180,7 +180,7 @@ impl Agent {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Said, String> {
-        let none = || "there is no program".to_owned();
+        let none = || "no program was started".to_owned();
         match request {
             Request::Check { programs, cpus } => check(&programs, &cpus),
             Request::Put { files } => self.put(&files).map_err(|error| error.to_string()),
@@ -189,7 +189,7 @@ impl Agent {
             }
             Request::Start { words, environment, cpus } => {
                 if self.program.is_some() {
-                    return Err("there is a program already".to_owned());
+                    return Err("a program is already running".to_owned());
                 }
                 let placement =
                     ProcessPlacement { cpus: &cpus, environment, ..ProcessPlacement::default() };
@@ -229,7 +229,7 @@ impl Agent {
         self.folders.push(path.clone());
         for (name, text) in files {
             if name.contains('/') || name.starts_with('.') {
-                return Err(io::Error::other(format!("{name:?} is no name of a file")));
+                return Err(io::Error::other(format!("{name:?} is not a valid file name")));
             }
             let mut options = std::fs::OpenOptions::new();
             let mut file =
@@ -280,7 +280,7 @@ fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
     let machine = Machine::read().map_err(|error| error.to_string())?;
     let allowed = equic_harness::allowed_cpus().map_err(|error| error.to_string())?;
     if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return Err(format!("it has no CPU {cpu} for us"));
+        return Err(format!("CPU {cpu} does not exist, or this process may not use it"));
     }
     let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) =
         programs.iter().cloned().partition(|path| path.is_file());

@@ -39,7 +39,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
             Ok(Some(line)) => match line.strip_prefix("ready ") {
                 Some(address) => return Ok(address.trim().to_owned()),
                 None => {
-                    let why = format!("the server says {:?}, not ready", shown(&line));
+                    let why = format!("the server printed {:?} instead of `ready`", shown(&line));
                     return failed(Failure::Start, why);
                 }
             },
@@ -47,7 +47,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
             Ok(None) => {
                 return failed(
                     Failure::Start,
-                    format!("the server was not ready in {BEGINNING:?}"),
+                    format!("the server was not ready within {BEGINNING:?}"),
                 );
             }
             Err(()) => {
@@ -156,7 +156,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     let words = program.last_words();
     if status.code() == Some(UNSUPPORTED) {
         let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-        return CellError::Unsupported(format!("the {role} says so{words}"));
+        return CellError::Unsupported(format!("the {role} does not support it{words}"));
     }
     let corrupted = status.code() == Some(CORRUPTED) && words.contains("corrupted");
     let failure = if corrupted { Failure::Corrupted } else { Failure::Crashed };
@@ -177,7 +177,7 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
         return failed(Failure::Lied, why);
     };
     serde_json::from_str(line).map_err(|error| {
-        let why = format!("the client's answer is none ({error}): {:?}", shown(line));
+        let why = format!("the client's answer is invalid ({error}): {:?}", shown(line));
         CellError::Failed(Failure::Lied, why)
     })
 }

@@ -14,7 +14,7 @@ pub const LIST: &str = "bench/implementations.json";
 /// Folder of a source tree in which implementations are built.
 const BUILT: &str = "target/servers";
 /// Name of the built-in list in messages.
-const NAME: &str = "the list in the program";
+const NAME: &str = "the built-in list";
 
 /// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
 ///

@@ -157,32 +157,37 @@ pub(crate) fn check(
         _ => answer.seconds,
     };
     let passage =
-        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes came for"));
+        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes arrived for"));
     let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
-        cpu(seen.client_cpu, "the client computed for"),
-        cpu(seen.server_cpu, "the server computed for"),
+        cpu(seen.client_cpu, "the client used the CPU for"),
+        cpu(seen.server_cpu, "the server used the CPU for"),
     ];
     for (seconds, slack, whose) in bounds.into_iter().flatten() {
         if work < PART * seconds - slack {
-            return Err(format!("the client says {claim}, and {whose} {}", shown(seconds)));
+            return Err(format!("the client reports {claim}, but {whose} {}", shown(seconds)));
         }
     }
     if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
-        return Ok(Some(format!("the client says {claim}, its bytes came for {}", shown(seconds))));
+        return Ok(Some(format!(
+            "the client reports {claim}, but its bytes arrived for {}",
+            shown(seconds)
+        )));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
     // A long probe would explain any time.
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
-        return Ok(Some(format!("1 byte takes the client {start}, all bytes {process}")));
+        return Ok(Some(format!(
+            "the client needs {start} for 1 byte, but only {process} for all bytes"
+        )));
     }
     let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
         let (process, start) = (shown(seen.process), shown(probe));
-        format!("the client says {claim}, its process took {process}, with 1 byte it takes {start}")
+        format!("the client reports {claim}, but its process took {process}, and with 1 byte it takes {start}")
     }))
 }
 
@@ -222,10 +227,10 @@ mod tests {
         // Tests each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
-        assert!(why.contains("the client computed"), "{why}");
+        assert!(why.contains("the client used the CPU"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
-        assert!(why.contains("the server computed"), "{why}");
+        assert!(why.contains("the server used the CPU"), "{why}");
         // An interface that other processes use raises only a doubt, and so does the lifetime of
         // the process.
         let shared = Seen { server_cpu: None, ..server };

@@ -42,7 +42,7 @@ impl Links {
             NetPath::Tbf { rate } => (false, Some(*rate)),
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) if offload.is_some() => {
                 let path = path.name();
-                let why = format!("the offloads of {path} are not ours to turn off: use veth");
+                let why = format!("offloads cannot be turned off on the path {path}: use veth");
                 return Err(BenchError::Plan(why));
             }
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) => return Ok(None),

@@ -65,7 +65,9 @@ impl NetPath {
             ("veth-plain", None) => Ok(NetPath::Veth { plain: true }),
             ("tbf", Some(text)) => {
                 let rate = rate(text).filter(|rate| *rate >= 10_000);
-                let rate = rate.ok_or_else(|| wrong("write a rate such as tbf:100mbit"))?;
+                let rate = rate.ok_or_else(|| {
+                    wrong("the rate is missing or invalid: write, for example, tbf:100mbit")
+                })?;
                 Ok(NetPath::Tbf { rate })
             }
             ("relay", Some(spec)) => {
@@ -74,7 +76,7 @@ impl NetPath {
             }
             ("testbed", Some(file)) if !file.is_empty() => Ok(NetPath::Testbed(file.into())),
             _ => Err(wrong(
-                "there are loopback, veth, veth-plain, tbf:RATE, \
+                "the paths are loopback, veth, veth-plain, tbf:RATE, \
                  relay:delay=20ms,loss=1%,... and testbed:FILE",
             )),
         }
@@ -126,10 +128,10 @@ impl Impairment {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
             if seen.contains(&name) {
-                return Err(format!("{name} is there twice"));
+                return Err(format!("{name} occurs twice"));
             }
             seen.push(name);
-            let number = || format!("{value:?} is nothing that {name} could be");
+            let number = || format!("{value:?} is not a valid value of {name}");
             match name {
                 "delay" => link.delay = duration(value).ok_or_else(number)?,
                 "late" => link.reorder_by = duration(value).ok_or_else(number)?,
@@ -269,19 +271,19 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, why) in [
-            ("moon", "there are loopback"),
-            ("loopback:x", "there are loopback"),
-            ("testbed:", "there are loopback"),
-            ("tbf", "there are loopback"),
+            ("moon", "the paths are loopback"),
+            ("loopback:x", "the paths are loopback"),
+            ("testbed:", "the paths are loopback"),
+            ("tbf", "the paths are loopback"),
             ("tbf:fast", "tbf:100mbit"),
             ("tbf:1", "tbf:100mbit"),
             ("relay:", "NAME=VALUE"),
             ("relay:delay", "NAME=VALUE"),
-            ("relay:delay=20", "nothing that delay"),
-            ("relay:delay=-1s", "nothing that delay"),
-            ("relay:delay=90s", "nothing that delay"),
-            ("relay:loss=101%", "nothing that loss"),
-            ("relay:loss=1", "nothing that loss"),
+            ("relay:delay=20", "not a valid value of delay"),
+            ("relay:delay=-1s", "not a valid value of delay"),
+            ("relay:delay=90s", "not a valid value of delay"),
+            ("relay:loss=101%", "not a valid value of loss"),
+            ("relay:loss=1", "not a valid value of loss"),
             ("relay:loss=1%,loss=2%", "twice"),
             ("relay:colour=red", "the keys are delay"),
         ] {

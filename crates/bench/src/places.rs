@@ -92,12 +92,13 @@ impl Places {
         };
         let Some(path) = missing else { return Ok(()) };
         let (what, mend) = if path.is_file() {
-            ("may not be executed", format!("`chmod +x {}`", path.display()))
+            ("is not executable", format!("`chmod +x {}`", path.display()))
         } else if path.starts_with(&self.built) {
-            let mend = "in the source tree builds it; --built says where it was built";
+            let mend =
+                "in the source tree builds it; --built names another folder of built programs";
             ("is missing", format!("`{script}` {mend}"))
         } else {
-            let mend = "build it, correct its entry in the list, or leave it out";
+            let mend = "build it, correct its entry in the list, or omit it";
             ("is missing", mend.to_owned())
         };
         // A name without a slash is searched in PATH.

@@ -121,7 +121,7 @@ impl RunPlan {
             let names: Vec<&str> = implementations.iter().map(|one| one.name.as_str()).collect();
             let workloads: Vec<&str> = options.workloads.iter().map(|one| one.name()).collect();
             return Err(BenchError::Plan(format!(
-                "nothing to run: no two of {} speak a protocol of {}",
+                "nothing to run: no two of {} share a protocol of {}",
                 names.join(", "),
                 workloads.join(", ")
             )));
@@ -221,7 +221,7 @@ impl RunPlan {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is missing now")),
+                None => return Some(format!("{name} is now missing")),
                 Some(found) if found.files != then.files => {
                     return Some(format!("the program of {name} has changed"));
                 }
@@ -231,7 +231,8 @@ impl RunPlan {
                 Some(_) => {}
             }
         }
-        (self != now).then(|| "this version of the program orders its cells otherwise".to_owned())
+        (self != now)
+            .then(|| "this version of the program runs the cells in another order".to_owned())
     }
 }
 
@@ -258,7 +259,7 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
         let path = NetPath::read(text)?;
         let name = path.name();
         if paths.iter().any(|(known, _)| *known == name) {
-            let why = "it is there twice".to_owned();
+            let why = "it occurs twice".to_owned();
             return Err(BenchError::Path { text: text.clone(), why });
         }
         paths.push((name, path));

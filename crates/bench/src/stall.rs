@@ -29,7 +29,7 @@ impl StallDetector {
         let now = received(context);
         let is_stalled = self.is_stalled(now);
         (self.since, self.before) = (Instant::now(), now);
-        is_stalled.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
+        is_stalled.then(|| format!("stalled: almost no bytes arrived for {PATIENCE:.0?}"))
     }
 
     /// Returns true if no bytes arrived for too long. Returns false if the counters cannot be read.

@@ -255,7 +255,10 @@ impl Workload {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
-            return lied(format!("it cannot have taken {}", number::measured(seconds, "s")));
+            return lied(format!(
+                "the client reports an impossible duration of {}",
+                number::measured(seconds, "s")
+            ));
         }
         // `None` if the number of bytes is impossibly large.
         let (wanted_bytes, wanted) = match self {
@@ -284,7 +287,10 @@ impl Workload {
             ));
         }
         if count == 0 {
-            return Err((Failure::Truncated, "nothing was completed".to_owned()));
+            return Err((
+                Failure::Truncated,
+                "no connection, stream or request was completed".to_owned(),
+            ));
         }
         let resumed = answer.resumed.unwrap_or(0);
         match self {
@@ -298,7 +304,7 @@ impl Workload {
                 && seconds < 0.9 * size.seconds =>
             {
                 lied(format!(
-                    "{} instead of {}",
+                    "the client ran for {} instead of {}",
                     number::measured(seconds, "s"),
                     number::measured(size.seconds, "s")
                 ))
@@ -310,11 +316,11 @@ impl Workload {
                     Ok(())
                 }
                 Some(FirstByte { median, p95 }) => lied(format!(
-                    "a first byte after {}, {} at most for 95 %",
+                    "the client reports impossible times to the first byte: median {}, 95th percentile {}",
                     number::measured(median, "s"),
                     number::measured(p95, "s")
                 )),
-                None => lied("the client does not say when first bytes came".to_owned()),
+                None => lied("the client does not report times to the first byte".to_owned()),
             },
             Workload::Loaded => latency(answer),
             _ => Ok(()),
@@ -349,11 +355,11 @@ impl Workload {
 /// longer.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
-        let why = "the client does not say how long exchanges took".to_owned();
+        let why = "the client does not report the durations of exchanges".to_owned();
         return Err((Failure::Lied, why));
     };
     if bulk_bytes == 0 {
-        let why = "nothing came of the bulk download".to_owned();
+        let why = "no byte of the bulk download arrived".to_owned();
         return Err((Failure::Truncated, why));
     }
     let seconds = answer.seconds;
@@ -363,7 +369,7 @@ fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     }
     let show = |seconds| number::measured(seconds, "s");
     let why = format!(
-        "{} exchanges one after the other of {} (99 %: {}) in {}, and before of {} (99 %: {})",
+        "the client reports impossible times: {} exchanges one after the other, median {} (99 %: {}), in {}; before the download, median {} (99 %: {})",
         answer.count,
         show(loaded.median),
         show(loaded.p99),

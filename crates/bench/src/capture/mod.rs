@@ -97,7 +97,9 @@ impl Capture {
         let socket = match site.host {
             Host::Here(None) => open()?,
             Host::Here(Some(namespace)) => namespace.run(open).map_err(io::Error::other)??,
-            Host::There(_) => return Err(io::Error::other("it is another machine")),
+            Host::There(_) => {
+                return Err(io::Error::other("packets cannot be captured on another machine"));
+            }
         };
         let mut file = Pcap::create(path, snap)?;
         let stop = Arc::new(AtomicBool::new(false));

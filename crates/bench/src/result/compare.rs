@@ -183,7 +183,7 @@ pub fn load(path: &Path) -> Result<Summary, ResultError> {
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if value.get("equic").is_none() {
         return Err(wrong(
-            "it has no samples (`equic`): was it written by `equic-lab bench`?".into(),
+            "it has no samples (field `equic`): only files of `equic-lab bench` have them".into(),
         ));
     }
     let file: RunnerFile<Summary> =
@@ -201,10 +201,12 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     let paired = same_run || (same_machine && overlap);
     let mut notes = Vec::new();
     if !same_run && !same_machine {
-        notes.push("not known to be the same machine: differences may be the machine's".to_owned());
+        notes.push(
+            "the results may be from different machines, which may explain differences".to_owned(),
+        );
     } else if !paired {
         notes.push(
-            "the runs were not interleaved: the machine's drift between them is in the difference"
+            "the runs were not interleaved, so the differences include the machine's drift between them"
                 .to_owned(),
         );
     }
@@ -272,7 +274,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         why: String::new(),
     };
     if old.unit != new.unit && !before.is_empty() && !after.is_empty() {
-        compared.why = format!("{} became {}", old.unit, new.unit);
+        compared.why = format!("the unit changed from {} to {}", old.unit, new.unit);
         return compared;
     }
     let by_round: BTreeMap<i64, f64> =

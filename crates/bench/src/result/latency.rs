@@ -34,7 +34,7 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
         shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
         shown("during, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
         shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("during to without, 99 %", less, TIMES, |_, one, scale| {
+        shown("ratio during to without, 99 %", less, TIMES, |_, one, scale| {
             scale.show(one.p99_ratio.median)
         }),
         shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),

@@ -57,7 +57,7 @@ pub enum ResultError {
         source: io::Error,
     },
     /// A folder cannot be created.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum ResultError {
         source: io::Error,
     },
     /// The file has no valid sample.
-    #[error("{} has no sample that can be read: {reason}", path.display())]
+    #[error("{} has no valid sample: {reason}", path.display())]
     Samples {
         /// The file.
         path: PathBuf,

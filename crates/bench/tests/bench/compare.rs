@@ -212,7 +212,7 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
     assert_eq!(compared.count(ComparisonVerdict::Worse), 3);
     let tables = comparison(&compare(&both, &both, Some(&renamed), strict));
     let text: String = tables.iter().map(|table| table.render(Style::plain())).collect();
-    assert!(text.contains("too few rounds: a verdict takes 8"), "{text}");
+    assert!(text.contains("too few rounds: a verdict needs 8"), "{text}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use equic_bench::{End, Exchanges, Figures, Key, Latency, Noise, Record};
 use equic_report::table::{Style, Table};
 
 const MARK: &str = "clock doubted";
-const WHY: &str = "the client says 10.0 ms, its bytes came for 50.0 ms";
+const WHY: &str = "the client reports 10.0 ms, but its bytes arrived for 50.0 ms";
 
 /// A cell, with its figure in Gbit/s (or ms) and whether its clock is doubted.
 struct Cell {

@@ -158,14 +158,14 @@ fn probed(how: &str) -> Outcome {
 fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
-    assert!(doubt.starts_with("the client says 10.0 ms, its process took "), "{doubt}");
+    assert!(doubt.starts_with("the client reports 10.0 ms, but its process took "), "{doubt}");
     // Without a probe, the duration of the client's start is unknown, so its clock is not doubted.
     assert_eq!(measured(Scene::new().download("hastens")).figures.clock_doubt, None);
 }
 
 #[test]
 fn clock_of_a_client_that_computed_for_longer_is_no_figure() {
-    is(failed(probed("computes")), Failure::Lied, "the client computed for");
+    is(failed(probed("computes")), Failure::Lied, "the client used the CPU for");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
 #[test]
 fn handshakes_of_which_no_bytes_came_are_no_figure() {
     let why = failed(Scene::new().run("counts", Workload::Handshakes));
-    is(why, Failure::Lied, "takes 1200000000000000 bytes");
+    is(why, Failure::Lied, "needs at least 1200000000000000 bytes");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn bytes_that_never_came() {
     // The claimed 1 TiB is more than other processes transfer over the loopback interface in this
     // time.
     let outcome = Scene::new().run_sized("boasts", Workload::Download, 1 << 40);
-    is(failed(outcome), Failure::Lied, "came by its interfaces");
+    is(failed(outcome), Failure::Lied, "interfaces received");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn other_bytes() {
 
 #[test]
 fn garbage() {
-    is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is none");
+    is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is invalid");
 }
 
 #[test]
@@ -315,9 +315,9 @@ fn a_client_that_fails_after_its_answer() {
 #[test]
 fn who_does_not_do_it_says_so() {
     for (how, said) in [
-        ("unsupported", "the client says so"),
-        ("unsupported-server", "the server says so"),
-        ("unplugs", "the client says so: this wants a cipher I do not have"),
+        ("unsupported", "the client does not support it"),
+        ("unsupported-server", "the server does not support it"),
+        ("unplugs", "the client does not support it: this wants a cipher I do not have"),
     ] {
         let outcome = Scene::new().download(how);
         assert_eq!(outcome.unwrap_err(), CellError::Unsupported(said.to_owned()));
@@ -333,7 +333,7 @@ fn a_server_that_dies() {
 #[test]
 fn a_server_that_is_never_ready() {
     let outcome = Scene::new().download("never-ready");
-    is(failed(outcome), Failure::Start, "the server says \"in a minute\"");
+    is(failed(outcome), Failure::Start, "the server printed \"in a minute\"");
 }
 
 #[test]

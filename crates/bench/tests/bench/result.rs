@@ -219,17 +219,19 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
         assert!(shown.contains("CPU with start (1 of 2)"), "{shown}");
     }
     let (row, text, page) = row_of(vec![of(|one| {
-        one.clock_doubt = Some("the client says <b>".to_owned());
+        one.clock_doubt = Some("the client reports <b>".to_owned());
         (one.server_killed, one.server_restless) = (true, true);
     })]);
     assert_eq!(
         (row.marks.clock_doubted, row.marks.server_killed, row.marks.server_restless),
         (1, 1, 1)
     );
-    for expected in ["clock doubted: the client says <b>", "server never idle", "ignored SIGTERM"] {
+    for expected in
+        ["clock doubted: the client reports <b>", "server never idle", "ignored SIGTERM"]
+    {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
-    assert!(page.contains("the client says &lt;b&gt;") && page.contains("server never idle"));
+    assert!(page.contains("the client reports &lt;b&gt;") && page.contains("server never idle"));
     // If the start used as much CPU time as the whole process, the CPU time of the work is unknown.
     let (row, ..) = row_of(vec![of(|one| one.client_start_cpu_seconds = Some(1.1))]);
     assert_eq!((row.client_cpu, row.server_cpu.is_some()), (None, true));
@@ -350,7 +352,7 @@ fn what_is_no_figure_is_a_row_that_says_so() {
     assert_eq!((lied.measured, lied.failed(), lied.value.unwrap().n), (1, 2, 1));
     assert_eq!(lied.faults[0].failure, Failure::Lied);
     let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
-    for expected in ["truncated", "does not", "1.00 (1/3)", "10 of 1000 bytes"] {
+    for expected in ["truncated", "unsupported", "1.00 (1/3)", "10 of 1000 bytes"] {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
 }

@@ -120,9 +120,9 @@ fn in_force(all: &[&Effective]) -> Option<String> {
 /// `serious`.
 pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
-    let mut html = String::from("<h3>What the doctor found</h3>\n");
+    let mut html = String::from("<h3>Findings of the doctor</h3>\n");
     if findings.is_empty() {
-        return html + "<p>Nothing that would disturb.</p>\n";
+        return html + "<p>The doctor found nothing that distorts figures.</p>\n";
     }
     html += "<ul class=\"doctor\">";
     for finding in findings {
@@ -179,12 +179,12 @@ pub(super) fn commands(summary: &Summary) -> String {
     };
     let dir = shell(&summary.name);
     let lines = [
-        ("# the same again", command),
+        ("# the same run again", command),
         (
-            "# this page and all other files again, from samples.jsonl",
+            "# write this page and all other files again, from samples.jsonl",
             format!("equic-lab bench report {dir}"),
         ),
-        ("# against another run", format!("equic-lab bench compare {dir} OTHER")),
+        ("# compare with another run", format!("equic-lab bench compare {dir} OTHER")),
     ];
     let lines: Vec<String> =
         lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();

@@ -96,7 +96,7 @@ fn lines(
     }
     shapes += &names(ends, right + 8.0);
     let caption = if any_doubted {
-        "Medians with 95 % intervals. \u{2020}: clock doubted at some points, see the tables."
+        "Medians with 95 % intervals. \u{2020}: clock doubted at some points. See the tables."
     } else {
         "Medians with 95 % intervals."
     };

@@ -135,7 +135,9 @@ pub fn read(dir: &Path) -> Result<Import, ResultError> {
     if import.repetitions == 0 {
         let reason = match import.notes.first() {
             Some(note) => note.clone(),
-            None => format!("no result.json is in it: {}", "is it a copy of tumi8/quic-10g-paper?"),
+            None => {
+                format!("it contains no result.json: {}", "is it a copy of tumi8/quic-10g-paper?")
+            }
         };
         return Err(ResultError::Samples { path: root, reason });
     }
@@ -244,7 +246,7 @@ fn rounded(megabits: f64) -> u64 {
 fn file(path: &Path) -> Result<File, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > LARGEST {
-        return Err(format!("{size} bytes are too many"));
+        return Err(format!("the file is too large: {size} bytes"));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())

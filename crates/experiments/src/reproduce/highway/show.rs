@@ -113,7 +113,7 @@ fn cell(row: &Row) -> String {
             format!("{median} ({failed} failed)")
         }
         (Some(value), _) => marked(SCALE.show(value.median), row.clock_is_doubted()),
-        (None, Some(_)) => "does not".to_owned(),
+        (None, Some(_)) => "unsupported".to_owned(),
         (None, None) => "failed".to_owned(),
     }
 }
