@@ -101,7 +101,7 @@ pub enum Work {
         /// Number of concurrent requests.
         parallel: usize,
     },
-    /// Opens idle connections and keeps them open.
+    /// Opens connections one after the other, each until its first byte.
     FirstByte {
         /// Duration of the workload.
         time: Duration,
@@ -112,7 +112,7 @@ pub enum Work {
         /// Duration of each of the two phases.
         time: Duration,
     },
-    /// Holds idle connections.
+    /// Opens idle connections and keeps them open.
     Hold {
         /// Number of connections.
         count: usize,

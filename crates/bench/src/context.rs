@@ -32,7 +32,8 @@ pub struct CellContext<'a> {
     pub stop: &'a AtomicBool,
     /// Folder for the output of both ends. `None` if the output is discarded.
     pub logs: Option<&'a Path>,
-    /// True if a client that fetches one byte runs first, so that its cost can be subtracted.
+    /// True if a probe runs first, so that its cost can be subtracted. The probe is a client that
+    /// fetches one byte.
     pub probe: bool,
     /// True if system calls are counted, which costs time.
     pub count_calls: bool,
@@ -50,14 +51,13 @@ impl CellContext<'_> {
 /// Specification of a cell: one attempt at a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct CellSpec<'a> {
-    /// True if a probe runs first, so that its cost can be subtracted. The probe is a client that
-    /// fetches one byte.
+    /// Implementation of the server.
     pub server: &'a Implementation,
     /// Implementation of the client.
     pub client: &'a Implementation,
     /// Workload to measure.
     pub workload: Workload,
-    /// Extra recordings in the folder of logs. They also cost time.
+    /// Protocol that both ends speak.
     pub protocol: &'a str,
     /// Values of the swept settings.
     pub point: &'a SweepPoint,

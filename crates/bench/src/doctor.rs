@@ -16,12 +16,12 @@ use crate::counters::Cpus;
 const BUFFER: u64 = 4 << 20;
 /// Time for which the machine is observed.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Shares of the CPU time of all CPUs in that time.
+/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
+/// is that of other programs.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
-/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
-/// is that of other programs.
+/// A finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Subject of the check.

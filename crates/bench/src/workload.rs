@@ -268,7 +268,7 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
-            // `None` if the answer has no latency, which the check below reports.
+            // An answer without latency counts as 0 bytes here, and the check below reports it.
             Workload::Loaded => {
                 let exchanges = count.checked_mul(SMALL_BODY);
                 let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);

@@ -125,12 +125,12 @@ pub struct Compared {
     /// True if the client's clock is doubted in at least half of the rounds of the new result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub new_clock_doubted: bool,
-    /// New CPU time of both ends, divided by the old. It has no influence on the verdict.
+    /// CPU time of both ends in the new result, divided by that in the old one. It has no influence
+    /// on the verdict.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
     pub verdict: ComparisonVerdict,
-    /// CPU time of both ends in the new result, divided by that in the old one. It has no influence
-    /// on the verdict.
+    /// Reason for the verdict, if the figures do not show it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }

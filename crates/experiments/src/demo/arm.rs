@@ -148,7 +148,7 @@ impl DemoStage<'_> {
         Ok(())
     }
 
-    /// Starts the newcomers, whose addresses the server has never seen, on their own host.
+    /// Starts the newcomers on their own host. The server has never seen their addresses.
     fn welcome(&self, cast: &mut Cast) -> Done {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);

@@ -18,7 +18,7 @@ pub(super) enum Arm {
     Calm,
     /// Initial packets from forged sources, to a server without limits.
     ForgedUnprotected,
-    /// Starts the newcomers on their own host. The server has never seen their addresses.
+    /// Initial packets from forged sources, to a server that sends Retry packets itself.
     ForgedServerRetry,
     /// Initial packets from forged sources, to a server behind a gateway that sends Retry packets.
     ForgedGateway,

@@ -46,18 +46,18 @@ const TICK: Duration = Duration::from_secs(1);
 /// Timeout for the counts to agree after the disturbances, because packets are still in flight.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// Lets loose on a gateway what can happen to one, and checks that nothing stays of it.
+/// Stresses a gateway with killed servers, changed settings, interface changes and a flood, and checks
+/// that connections survive and nothing is left behind.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit code 1 when a check fails. On a busy machine it goes on, up to four times as
-long, until the flood came from as many sources as it should."
+    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four times its
+duration, until the flood has come from the planned number of sources."
 )]
 pub struct Args {
     /// Duration, from 20s to an hour
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
-    /// Stresses a gateway with crashes, reconfiguration, interface changes and a flood, and checks
-    /// that connections survive and nothing is left behind
+    /// Number of forged sources of the flood [default: 10,000,000 in 10 minutes]
     #[arg(long, value_name = "N")]
     sources: Option<u64>,
     /// Print the result as JSON (schema equic.lab.soak/1)

@@ -174,7 +174,8 @@ pub fn classify(stack: &Stack<'_>) -> Part {
     if known(innermost) { Part::Protocol } else { Part::Other }
 }
 
-/// Page faults and interrupts occur in any function. Other system calls have names of their own.
+/// Returns true at the entry to a system call that sends, receives or waits, or at the exit from
+/// it. At these points, the kernel functions in the stack do not show the system call.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
     // Page faults and interrupts occur anywhere. Other system calls have names.

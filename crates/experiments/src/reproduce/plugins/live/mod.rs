@@ -92,8 +92,8 @@ async fn requests(runs: usize) -> Done<(Requests, f64)> {
     Ok((requests, late(&lateness)))
 }
 
-/// Measures downloads with NewReno, over the first of the paths. RED uses the instantaneous queue
-/// length.
+/// Measures downloads with NewReno, with the first round-trip time. RED uses the instantaneous
+/// queue length.
 async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     let rtt = Duration::from_millis(DOWNLOAD_RTT);
     let product = bytes_in(RATE, rtt);
@@ -147,7 +147,8 @@ fn wide(ack_frequency: bool) -> TransportConfig {
     TransportConfig { streams, ack_frequency, ..TransportConfig::default() }
 }
 
-/// Measures downloads over two asymmetric paths, without the extension for fewer acknowledgements.
+/// Measures downloads over two asymmetric paths, with the first round-trip time. Every second
+/// packet is acknowledged.
 async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
     let [down, up] = ASYMMETRIC;
     let rtt = Duration::from_millis(ASYMMETRIC_RTT);
