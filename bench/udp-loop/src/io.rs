@@ -81,7 +81,7 @@ impl Io {
         Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
     }
 
-    /// Receives one batch of available datagrams. Returns false if there were none.
+    /// Receives one batch of available datagrams. Returns false if no datagram was available.
     pub fn receive(&self, inbox: &mut Inbox) -> Result<bool> {
         let Inbox { buffers, metas, count } = inbox;
         let mut slices: Vec<IoSliceMut<'_>> =

@@ -44,7 +44,7 @@ pub trait Stack {
     /// alternately.
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, io: &Shared)
     -> Result<()>;
-    /// Returns the time of the next timeout, or `None` if there is none.
+    /// Returns the time of the next timeout, or `None` without a timeout.
     fn timeout(&self) -> Option<Instant>;
     /// Processes the timeout that [`Stack::timeout`] returned and that has expired.
     fn handle_timeout(&mut self, now: Instant);

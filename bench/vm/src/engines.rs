@@ -36,7 +36,7 @@ pub trait Engine {
     fn call(&mut self, subject: Subject, times: u32);
     /// Returns the time from an object to a callable program, in nanoseconds.
     fn compile(&mut self, object: &Object) -> Option<f64>;
-    /// Like `compile`, for an object that was compiled before. Returns `None` if the engine has no
+    /// Like `compile`, but the object was compiled before. Returns `None` if the engine has no
     /// cache.
     fn cached(&mut self, _object: &Object) -> Option<f64> {
         None

@@ -23,7 +23,7 @@ impl Identity {
     /// Generates the certificate.
     pub fn new() -> Done<Identity> {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
-            .map_err(|error| Failure::because("cannot make a certificate", error))?;
+            .map_err(|error| Failure::because("cannot create a certificate", error))?;
         Ok(Identity {
             certificate: made.cert.der().clone(),
             key: PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into(),

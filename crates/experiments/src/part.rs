@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
 pub(crate) fn now() -> Done<f64> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
+        .map_err(|error| Failure::because("the monotonic clock is not available", error))?;
     Ok(Duration::from(time).as_secs_f64())
 }
 
@@ -89,7 +89,7 @@ impl Ended {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
         serde_json::from_value(done[name].clone())
-            .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
+            .map_err(|error| Failure::because(format_args!("the {name} is invalid"), error))
     }
 }
 
@@ -167,7 +167,7 @@ impl Part {
             return Ok(());
         }
         let ended = self.program.join().map_err(|error| {
-            Failure::because(format_args!("cannot look at the {}", self.name), error)
+            Failure::because(format_args!("cannot check the {}", self.name), error)
         })?;
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
@@ -232,7 +232,7 @@ impl Part {
     fn late(&self, what: &str) -> Failure {
         let (name, seconds, standing) = (&self.name, PATIENCE.as_secs(), self.program.standing());
         let told = self.events.last().map_or_else(String::new, |(at, event)| {
-            format!(", {:.1} s after it told of `{}`", at.elapsed().as_secs_f64(), event["event"])
+            format!(", {:.1} s after it reported `{}`", at.elapsed().as_secs_f64(), event["event"])
         });
         let words = self.last_words();
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
@@ -255,10 +255,10 @@ impl Part {
     fn last_words(&self) -> String {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.is_empty() {
-            return "; it said nothing".to_owned();
+            return "; it printed no errors".to_owned();
         }
         let lines: Vec<&str> = errors.iter().map(String::as_str).collect();
-        format!("; its last words:\n  {}", lines.join("\n  "))
+        format!("; its last errors:\n  {}", lines.join("\n  "))
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Request {
     pub url: String,
     /// Host and port, as written in the URL.
     pub authority: String,
-    /// Without brackets.
+    /// Host without the brackets of an IPv6 address.
     pub host: String,
     pub address: SocketAddr,
     /// Path of the URL, with the leading slash.

@@ -111,8 +111,8 @@ impl Server<'_> {
         let own = random_id()?;
         let mut original = None;
         if self.contract.is("retry") {
-            // A real server would authenticate its tokens. This one does not, because nobody
-            // attacks it in a test.
+            // A real server would authenticate its tokens. This one does not, because it is
+            // not attacked in a test.
             match header.token.as_deref().and_then(|token| token.strip_prefix(TOKEN)) {
                 Some(id) => original = Some(ConnectionId::from_vec(id.to_vec())),
                 None => {

@@ -58,7 +58,7 @@ impl Arm {
     /// Returns the name of the arm in plots and sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Arm::Alone => "legitimate clients alone",
+            Arm::Alone => "legitimate clients, no attack",
             Arm::Unprotected => "attack, no protection",
             Arm::UserSpace => "attack, quotas in the server",
             Arm::Gateway => "attack, eQUIC gateway",

@@ -160,6 +160,6 @@ impl Cast {
 fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
     let Some((came, done)) = ended.event("done") else { return Ok(None) };
     let report = serde_json::from_value(done["report"].clone())
-        .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+        .map_err(|error| Failure::because("the report of the flood is invalid", error))?;
     Ok(Some((came, report)))
 }

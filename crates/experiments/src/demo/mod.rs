@@ -91,12 +91,12 @@ fn carry_out(args: &Args) -> Done {
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the demo needs root, to make network namespaces and to load XDP programs",
+            "the demo needs root to create network namespaces and to load XDP programs",
         )
         .mend("run `sudo equic-lab demo`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)
     })?;
     Ok(())
 }

@@ -93,11 +93,11 @@ fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the benchmark needs root, to make network namespaces and to load XDP programs",
+            "the benchmark needs root to create network namespaces and to load XDP programs",
         )
         .mend("run `sudo equic-lab gateway-bench`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)
     })
 }

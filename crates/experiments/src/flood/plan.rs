@@ -202,9 +202,9 @@ pub(super) fn two_cpus() -> Done<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
         return Err(Failure::new(
-            "the benchmark needs two CPUs, one for the flood and one for the server, and there is one",
+            "the benchmark needs two CPUs, one for the flood and one for the server, but only one is available",
         )
-        .mend("run it where `nproc` says 2 or more"));
+        .mend("run it on a machine where `nproc` prints 2 or more"));
     };
     Ok([server, flood])
 }

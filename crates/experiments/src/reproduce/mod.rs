@@ -70,8 +70,8 @@ impl Told {
         self.json || self.markdown
     }
 
-    /// Puts the tables into their file, and prints the requested document. Returns false if there
-    /// is none, so that the experiment prints its own output.
+    /// Puts the tables into their file, and prints the requested document. Returns false if no
+    /// document was requested, so that the experiment prints its own output.
     fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Done<bool> {
         if let Some(file) = &self.readme {
             readme::update(file, &markdown)?;
@@ -135,7 +135,7 @@ fn wait(
 
 fn make_folder(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", folder.display()), error)
     })
 }
 

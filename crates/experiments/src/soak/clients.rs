@@ -120,7 +120,7 @@ impl Group {
         let deadline = Instant::now() + PATIENCE;
         while self.open() < self.tasks.len() as u64 {
             if Instant::now() > deadline {
-                return Err(Failure::new("the clients' connections do not open"));
+                return Err(Failure::new("the clients' connections did not open in time"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

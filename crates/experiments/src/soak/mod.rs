@@ -46,12 +46,12 @@ const TICK: Duration = Duration::from_secs(1);
 /// Timeout for the counts to agree after the disturbances, because packets are still in flight.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// Stresses a gateway with killed servers, changed settings, interface changes and a flood, and checks
-/// that connections survive and nothing is left behind.
+/// Stresses a gateway with killed servers, changed settings, interface changes and a flood, and
+/// checks that connections survive and nothing is left behind.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four times its
-duration, until the flood has come from the planned number of sources."
+    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four \
+                  times its duration, until the flood has come from the planned number of sources."
 )]
 pub struct Args {
     /// Duration, from 20s to an hour
@@ -97,7 +97,7 @@ struct Outcome {
 /// Fails without root, or if a check or a part fails.
 pub fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
-        return Err(Failure::usage("--duration has to be from 20s to 1h"));
+        return Err(Failure::usage("--duration must be from 20s to 1h"));
     }
     let outcome = until_interrupted(|| soak(args))?;
     if args.json {
@@ -247,7 +247,7 @@ impl Watcher {
         let seen = tallies.sources_created;
         check(
             checks,
-            "the flood came from as many sources",
+            "the flood had the planned number of sources",
             seen >= sources,
             format!("{} of {}", number::count(seen), number::count(sources)),
         );
@@ -271,11 +271,11 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
         server.groups.iter().try_for_each(clients::Group::await_open)?;
     }
     let truth = stage.open();
-    agree(&stage, truth, "counts agree with the clients", checks)?;
+    agree(&stage, truth, "counts match the clients", checks)?;
     stage.close_clients()?;
     let lost = ledger.lost();
     check(checks, "no connection was lost", lost.is_empty(), or_none(&lost));
-    agree(&stage, 0, "counts are 0 in the end", checks)?;
+    agree(&stage, 0, "counts are 0 at the end", checks)?;
     let rows = stage.control.ledgers()?;
     let servers = stage.end()?;
     let mut wrong = Vec::new();
@@ -286,7 +286,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
             wrong.push(format!("process {pid}: ledger {counted:?}, server {stats}"));
         }
     }
-    check(checks, "ledgers counted what servers served", wrong.is_empty(), or_none(&wrong));
+    check(checks, "ledgers match the counts of the servers", wrong.is_empty(), or_none(&wrong));
     Ok(())
 }
 

@@ -339,7 +339,10 @@ impl<'a> SoakStage<'a> {
             server.part.stop();
             let ended = server.part.finish()?;
             let stopped = ended.event("stopped").map(|(_, value)| value.clone());
-            said.push((pid, stopped.ok_or_else(|| Failure::new("a server ended without a word"))?));
+            said.push((
+                pid,
+                stopped.ok_or_else(|| Failure::new("a server ended without its counters"))?,
+            ));
         }
         self.gateway.stop();
         self.gateway.finish()?;

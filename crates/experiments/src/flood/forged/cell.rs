@@ -28,7 +28,7 @@ pub(in super::super) struct Clients {
     pub newcomers: u64,
     pub newcomers_served: u64,
     /// Median duration of the successful newcomers in milliseconds, from the first packet of the
-    /// handshake to the last byte, or null if there were none. The next field is the 99th
+    /// handshake to the last byte, or null if no newcomer succeeded. The next field is the 99th
     /// percentile.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
@@ -116,7 +116,7 @@ impl BenchStage<'_, ForgedPlan> {
         let mut part = Part::start("established connections", &placement, &args)?;
         let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
         if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
-            let what = "the connections before the flood got no answers";
+            let what = "the connections from before the flood got no answers";
             let seconds = PATIENCE.as_secs();
             return Err(Failure::new(format!("{what} within {seconds} s")));
         }

@@ -62,7 +62,7 @@ impl Arms for Arm {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Nothing => "nothing",
             Arm::Nftables => "nftables, by source",
-            Arm::NftablesInAll => "nftables, by source and in all",
+            Arm::NftablesInAll => "nftables, by source and in total",
             Arm::ServerRetry => "Retry of the server",
             Arm::QuinnRetry => "Retry of a server on quinn",
             Arm::Gateway => "eQUIC gateway, new_per_service",

@@ -73,12 +73,12 @@ pub(super) fn decisions() -> Done<Vec<Decision>> {
         let (gateway, _held) = full(arm, source)?;
         let target: SocketAddr = ([192, 0, 2, 1], PORT).into();
         let frame = udp_frame([2; 6], [4; 6], source, target, &initial())
-            .ok_or_else(|| Failure::new("no frame for the test run"))?;
+            .ok_or_else(|| Failure::new("the packet for the test run cannot be created"))?;
         let mut nanoseconds = Vec::new();
         for _ in 0..ROUNDS {
             let run = gateway.test_run_repeat(&frame, None, REPEAT)?;
             if run.action != equic_gateway::Action::Drop {
-                return Err(Failure::new("the gateway lets a source over its quota in"));
+                return Err(Failure::new("the gateway admits a source that is over its quota"));
             }
             nanoseconds.push(run.duration.as_secs_f64() * 1e9);
         }
@@ -97,13 +97,15 @@ fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
         Ok((refused == REPEAT as usize).then_some(nanoseconds))
     };
     let rounds = (0..ROUNDS).map(|_| round()).collect::<Done<Option<Vec<f64>>>>()?;
-    rounds.ok_or_else(|| Failure::new("the server's quota lets a source over its quota in"))
+    rounds.ok_or_else(|| Failure::new("the server admits a source that is over its quota"))
 }
 
 /// Returns the CPU time of this thread.
 fn thread_cpu() -> Done<Duration> {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
-    Ok(time.map_err(|error| Failure::because("there is no clock for CPU time", error))?.into())
+    Ok(time
+        .map_err(|error| Failure::because("the clock for CPU time is not available", error))?
+        .into())
 }
 
 /// Creates a gateway in which a source is at its limit.
@@ -158,7 +160,7 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Blo
     // minimum share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
-        return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));
+        return Err(Failure::new(format!("only {attempts} of {sent} attempts were rejected")));
     }
     let each = |nanoseconds: f64| nanoseconds / attempts as f64;
     let program = after.program.zip(before.program);
@@ -211,7 +213,7 @@ impl Holder {
     ) -> Done<Holder> {
         let pin: Fingerprint = pin
             .parse()
-            .map_err(|error| Failure::because("the server's fingerprint is not one", error))?;
+            .map_err(|error| Failure::because("the server's fingerprint is invalid", error))?;
         let config = ClientConfig {
             trust: Trust::Fingerprint(pin),
             keep_alive: Some(Duration::from_millis(plan.idle_timeout_ms / 4)),

@@ -108,7 +108,7 @@ pub(super) const MEASURED: [Measured; 19] = [
         of: |r| Some(r.attackers.ok as f64),
     },
     Measured {
-        name: "CPU time to turn an attempt away",
+        name: "CPU time to reject an attempt",
         unit: "µs",
         of: |r| Some(r.block?.nanoseconds() / 1000.0),
     },
@@ -183,13 +183,13 @@ pub(super) const CLAIMS: [Claim; 14] = [
         of: Of::Recovery,
     },
     Claim {
-        name: "CPU time of a block, all of it (figure 4)",
+        name: "CPU time of a block, total (figure 4)",
         paper: "-26.4 %, to 8 µs",
         change: Some(-0.264),
         of: Of::Runs(|r| Some(r.block?.nanoseconds())),
     },
     Claim {
-        name: "CPU time of the decision alone",
+        name: "CPU time of only the decision",
         paper: "not given",
         change: None,
         of: Of::Decisions,
@@ -352,7 +352,7 @@ impl ClaimVerdict {
     pub(super) fn words(self) -> &'static str {
         match self {
             ClaimVerdict::TooFew => "is not shown: there are too few rounds",
-            ClaimVerdict::Holds => "holds, in size too",
+            ClaimVerdict::Holds => "holds, also in size",
             ClaimVerdict::More => "holds, and by more than in the paper",
             ClaimVerdict::Less => "holds, but by less than in the paper",
             ClaimVerdict::Open => "is not shown: the interval includes no change",

@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Done {
 fn carry_out(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the experiment needs root, to make network namespaces and to load BPF programs",
+            "the experiment needs root to create network namespaces and to load BPF programs",
         )
         .mend("run `sudo equic-lab reproduce gateway`"));
     }

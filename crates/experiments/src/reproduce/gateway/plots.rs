@@ -32,7 +32,7 @@ fn subtitle(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
     let runs = if plan.runs_per_arm == 1 { "run" } else { "runs" };
     format!(
-        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} an arm",
+        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} per arm",
         plan.sequential_clients, plan.parallel_clients, plan.quota, plan.runs_per_arm
     )
 }
@@ -61,7 +61,7 @@ fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
 fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError> {
     let plan = &experiment.plan;
     let title = if everybody {
-        "Requests answered to all clients, the attackers included"
+        "Requests answered to all clients, including the attackers"
     } else {
         "Requests answered to sequential clients"
     };
@@ -132,11 +132,11 @@ fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
 /// Draws figure 4, right, with the total cost.
 fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
-        ("in all", |r| Some(r.block?.nanoseconds())),
+        ("total", |r| Some(r.block?.nanoseconds())),
         ("server process", |r| Some(r.block?.server_ns)),
         ("XDP program", |r| r.block?.kernel_ns),
     ];
-    let head = ("CPU time to turn one attempt away", Axis::new("CPU time", "s"));
+    let head = ("CPU time to reject one attempt", Axis::new("CPU time", "s"));
     bars(experiment, head, &groups, 1e-9)
 }
 
@@ -144,7 +144,7 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
     let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(
-        "CPU time of the decision alone",
+        "CPU time of only the decision",
         Axis::new("CPU time", "s"),
         Arm::ALL.map(Arm::title),
     )
@@ -200,7 +200,7 @@ fn cpu(experiment: &Experiment) -> Result<Svg, PlotError> {
 fn memory(experiment: &Experiment) -> Result<Svg, PlotError> {
     let head =
         ("Memory of the server since the attack began", Axis::new("proportional set size", "B"));
-    distribution(experiment, head, "looked at every 100 ms", |run| {
+    distribution(experiment, head, "samples every 100 ms", |run| {
         run.server.pss_mb.iter().map(|megabytes| megabytes * 1e6).collect()
     })
 }

@@ -14,7 +14,7 @@ use crate::failure::{Done, Failure};
 use crate::output;
 
 /// Advice on how to continue after an interruption.
-const AGAIN: &str = "the same with --resume goes on with it";
+const AGAIN: &str = "continue with the same command and --resume";
 /// The measured QUIC implementations.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// QUIC implementations whose AES instructions can be disabled. For quinn, a variant with another
@@ -128,8 +128,9 @@ impl Part {
         let line = format!("equic-lab {}", arguments.join(" "));
         output::notice(format_args!("{}: {line}", self.title()));
         let folder = raw.join(self.name());
-        let equic = std::env::current_exe()
-            .map_err(|error| Failure::because("cannot find the file of this program", error))?;
+        let equic = std::env::current_exe().map_err(|error| {
+            Failure::because("cannot find the executable of this program", error)
+        })?;
         let mut command = Command::new(equic);
         if folder.join(plan::FILE).exists() {
             command.args(["bench", "run", "--resume"]).arg(&folder);
@@ -154,8 +155,7 @@ fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name()))
-        .mend(AGAIN))
+    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())).mend(AGAIN))
 }
 
 #[cfg(test)]

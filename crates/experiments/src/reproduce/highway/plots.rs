@@ -42,7 +42,7 @@ fn goodput() -> Axis {
 }
 
 fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
-    let x = Axis::new("SO_RCVBUF asked for (106 kB: what Linux gives unasked)", "B").log();
+    let x = Axis::new("requested SO_RCVBUF (106 kB is the default of Linux)", "B").log();
     let mut plot =
         LinePlot::new("Goodput by receive buffer", x, goodput()).subtitle(subtitle(highway));
     for name in measured.names() {

@@ -34,7 +34,7 @@ fn table(measured: &Measured) -> Table {
         _ => "off, not on",
     }));
     if part == Part::Buffers {
-        columns.push(Column::number("dropped in the least"));
+        columns.push(Column::number("dropped with the smallest"));
     }
     if part == Part::Aes {
         columns.push(Column::text("cipher, on and off"));
@@ -104,7 +104,7 @@ fn disturbed(row: &Row) -> usize {
     noisy.map(|fault| fault.rounds.len()).sum()
 }
 
-/// Formats the median, or the reason why there is none.
+/// Formats the median, or the reason for a missing median.
 fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {
@@ -155,17 +155,17 @@ fn notes(highway: &Highway) -> Vec<String> {
     let rounds: usize = rows().map(|row| row.rounds).sum();
     let mut notes = vec![
         format!(
-            "{} rounds of each part after one that does not count, all cells of a part in random order in \
-             each; each implementation with itself, {} on one stream, two network namespaces \
-             (veth, a bridge), server and client on a CPU each.",
+            "{} rounds of each part after a warm-up round, with all cells of a part in random order in each \
+             round; each implementation with itself, {} on one stream, two network namespaces \
+             (veth, a bridge), server and client on one CPU each.",
             settings.runs,
             number::bytes(settings.bytes)
         ),
         format!(
             "Medians; changes are medians of the quotients of each round, with 95 % intervals (order statistics). \
-             Of {rounds} transfers {failed} failed and {disturbed} have no figure, because all three attempts \
-             were disturbed: other programs or the hypervisor took CPU time. {again} attempts were made \
-             again for that."
+             Of {rounds} transfers, {failed} failed and {disturbed} have no result because all three attempts \
+             were disturbed: other programs or the hypervisor used CPU time. {again} attempts were repeated \
+             for that reason."
         ),
         format!("Programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
     ];

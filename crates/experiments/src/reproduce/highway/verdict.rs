@@ -71,7 +71,7 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
 /// at least one change has an interval.
 fn held(all: bool, none: bool, shown: bool) -> &'static str {
     match (all, none) {
-        _ if !shown => "not known, because a 95 % interval takes 6 rounds",
+        _ if !shown => "unknown, because a 95 % interval needs 6 rounds",
         (true, _) => "held",
         (_, true) => "did not hold",
         _ => "held for some",
@@ -119,11 +119,11 @@ fn spread(measured: &Measured) -> Option<String> {
     let ((slow, least), (fast, most)) = (*medians.first()?, *medians.last()?);
     let doubted = match doubted.join(", ") {
         names if names.is_empty() => names,
-        names => format!(" Without those whose clock is doubted: {names}."),
+        names => format!(" This excludes those with a doubtful clock: {names}."),
     };
     (slow != fast).then(|| {
         format!(
-            "Implementations are far apart: with themselves from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
+            "Implementations differ a lot: with themselves, from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
             number::bit_rate(least),
             number::bit_rate(most),
             most / least
@@ -173,6 +173,6 @@ mod tests {
         assert_eq!(more_than("X", &[tcp]), None);
         let few = Change { interval: None, ..tcp.1 };
         let unknown = ask(&[("tcp", few), ("a", change(0.7, 0.8, 0.9))]);
-        assert!(unknown.contains("X: not known"), "{unknown}");
+        assert!(unknown.contains("X: unknown"), "{unknown}");
     }
 }

@@ -65,14 +65,14 @@ fn faster(all: &NsQuic) -> Finding {
         (points > 0).then(|| Answer {
             held: Held::by(ahead as f64 / points as f64),
             figures: format!(
-                "faster than all {} variants at {ahead} of {points} points of the grid, than {} at {alone}",
+                "faster than all {} variants at {ahead} of {points} points of the grid, faster than {} at {alone}",
                 others.len(),
                 others[0]
             ),
         })
     };
     Finding {
-        claim: "In the simple topology QUIC is faster than every variant of TCP",
+        claim: "In the simple topology, QUIC is faster than every variant of TCP",
         figure: "always",
         today: answer(QUIC, &TODAY),
         then: answer(GOOGLE, &NS3),
@@ -141,7 +141,7 @@ fn by_size(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "The difference grows with what is transferred",
+        claim: "The difference grows with the size of the transfer",
         figure: "grows",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -168,7 +168,7 @@ fn errors(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "With 1 % of errors QUIC takes a tenth of TCP's time",
+        claim: "With 1 % of errors, QUIC needs a tenth of TCP's time",
         figure: "10 times",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, "ns-3 NewReno"),
@@ -194,7 +194,7 @@ fn dumbbell(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "The dumbbell shows the same as the simple topology",
+        claim: "The dumbbell gives the same results as the simple topology",
         figure: "similar",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -216,7 +216,7 @@ fn nodes(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "QUIC is faster whatever the number of nodes, from 4 to 100",
+        claim: "QUIC is faster for every number of nodes, from 4 to 100",
         figure: "always",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -266,7 +266,7 @@ fn share(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "Beside TCP, QUIC has several times its rate at 100 KB",
+        claim: "Next to TCP, QUIC has several times its rate at 100 KB",
         figure: "3.6 times",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, ns-3 CUBIC"),
@@ -290,7 +290,7 @@ fn validation(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "As measured for \"Taking a Long Look at QUIC\", QUIC has far more than half of a link that it shares with TCP",
+        claim: "As measured for \"Taking a Long Look at QUIC\", QUIC gets far more than half of a link that it shares with TCP",
         figure: "2.71 and 1.62 Mb/s there",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, TCP CUBIC"),
@@ -312,14 +312,14 @@ fn zero_rtt(all: &NsQuic) -> Finding {
         (!by_size.is_empty()).then(|| Answer {
             held: Held::by(faster as f64 / by_size.len() as f64),
             figures: format!(
-                "time with a handshake divided by that of 0-RTT, 50 ms: {}",
+                "time with a handshake divided by the time with 0-RTT, 50 ms: {}",
                 listed(&by_size, "at")
             ),
         })
     };
     Finding {
-        claim: "0-RTT, which the thesis lacked, would make QUIC faster still",
-        figure: "not played",
+        claim: "0-RTT, which the thesis did not have, makes QUIC even faster",
+        figure: "not simulated",
         today: answer(),
         then: None,
         against: Against::Ns3,

@@ -107,10 +107,9 @@ impl NsQuic {
     /// the number of seeds differs.
     pub(super) fn fitting(self, scale: &Scale) -> Done<NsQuic> {
         if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
-            let why = "the result to keep is of another size, or of another number of seeds";
-            return Err(
-                Failure::new(why).mend("give --quick, --medium and --seeds as it was made with")
-            );
+            let why = "the result to keep has another size or another number of seeds";
+            return Err(Failure::new(why)
+                .mend("use the same --quick, --medium and --seeds as for that result"));
         }
         Ok(self)
     }
@@ -204,7 +203,7 @@ pub(super) fn read(path: &Path) -> Done<Vec<Row>> {
         let record = record.map_err(|error| failed(&error))?;
         let number = |place: usize| {
             let text = record.get(place).unwrap_or_default();
-            text.parse::<f64>().map_err(|_| failed(&format!("{text:?} is no number")))
+            text.parse::<f64>().map_err(|_| failed(&format!("{text:?} is not a number")))
         };
         let labels: Vec<String> = record.iter().take(axes).map(str::to_owned).collect();
         if labels != cell.0 && !cell.1.is_empty() {

@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Done {
     for part in Part::ALL {
         // The signal may have arrived while no sweep could receive it.
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+            return Err(Failure::new("interrupted").mend("the same command continues from there"));
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }

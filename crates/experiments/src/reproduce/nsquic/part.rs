@@ -155,10 +155,10 @@ fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
     };
     let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
-        return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+        return Err(Failure::new("interrupted").mend("the same command continues from there"));
     }
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name())))
+    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())))
 }

@@ -77,7 +77,7 @@ impl Finding {
             },
             (Some(Held::No), _) => "does not hold",
             (None, Some(held)) => held.word(),
-            (None, None) => "not played",
+            (None, None) => "not simulated",
         }
     }
 

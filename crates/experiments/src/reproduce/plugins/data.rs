@@ -286,7 +286,7 @@ impl TimerName {
         match self {
             TimerName::Picoquic => "RTO of picoquic in 2018",
             TimerName::PicoquicProbe => "that RTO with a tail loss probe",
-            TimerName::Formula => "RTO by the paper's formula",
+            TimerName::Formula => "RTO with the paper's formula",
             TimerName::ProbeTimeout => "PTO of RFC 9002, no plugin",
             TimerName::TailLossProbe => "PTO with plugin tail-loss-probe",
         }

@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args) -> Done {
         None => Plugins { quick: args.quick, ..Plugins::default() },
     };
     if data.quick != args.quick {
-        let why = "the result to keep is of the other size";
-        return Err(Failure::new(why).mend("give --quick as it was made with, or leave it out"));
+        let why = "the result to keep has the other size";
+        return Err(Failure::new(why).mend("use --quick only if it was used for that result"));
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {

@@ -114,11 +114,11 @@ impl Part {
                 }
             }
             Part::Costs => {
-                output::notice("Table 1 and PQUIC's figures: what plugins cost");
+                output::notice("Table 1 and PQUIC's figures: the cost of plugins");
                 data.costs = Some(costs::measure(quick)?);
             }
             Part::RealTime => {
-                output::notice("Figures 3 to 6 in real time: a point of each");
+                output::notice("Figures 3 to 6 in real time: one point of each");
                 data.real_time = Some(live::play(quick)?);
             }
         }
@@ -127,7 +127,7 @@ impl Part {
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::because("the experiment cannot be played", error)
+    Failure::because("the experiment failed", error)
 }
 
 fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Done<Requests> {
