@@ -43,7 +43,7 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Parses an option of the command line. Returns false if it is not one of these.
+    /// Parses an option of the command line. Returns false if it is not one of these settings.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),

@@ -18,7 +18,8 @@ pub const PERIOD: usize = 65_521;
 /// take little time of the transfer.
 const BLOCK: u64 = 4096;
 
-/// The pattern, long enough for any piece that begins in its first period.
+/// The pattern. Its length is one period and one chunk, so that it contains a complete chunk for
+/// every start in the first period.
 static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut state = 1u32;
     let mut period = [0; PERIOD];
@@ -112,7 +113,7 @@ struct Response {
 }
 
 impl Request {
-    /// Takes received bytes.
+    /// Processes received bytes.
     pub fn received(&mut self, data: &[u8]) {
         fill(&mut self.head, self.read, data);
         self.read += data.len() as u64;
@@ -196,7 +197,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Takes received bytes.
+    /// Processes received bytes.
     pub fn take(&mut self, data: &[u8]) {
         let behind = fill(&mut self.head, self.bytes, data);
         self.bytes += data.len() as u64;
@@ -215,7 +216,8 @@ impl Received {
     }
 }
 
-/// Moves the bytes of the leading number into it. Returns the bytes after it.
+/// Copies the bytes of the leading number into `head`. `at` is the position of `data` in the
+/// stream. Returns the bytes after the number.
 fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
     let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
     let (front, behind) = data.split_at(data.len().min(HEAD - at));

@@ -67,9 +67,9 @@ pub fn client(
 /// Number of certificates that a client has checked.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Handshakes with a certificate, that is, which were not resumed.
+    /// Number of handshakes with a certificate, that is, without resumption.
     pub shown: Arc<AtomicU64>,
-    /// Number of these in which rustls verified the chain.
+    /// Number of these handshakes in which rustls verified the chain.
     pub verified: Arc<AtomicU64>,
 }
 

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use equic_lab::Namespace;
 use equic_lab::measure::{Calls, SyscallCounter};
 
-/// System calls that send datagrams. The next constant has those that receive them.
+/// System calls that send datagrams. The next constant has the system calls that receive.
 const SENDING: [&str; 3] = ["sendto", "sendmsg", "sendmmsg"];
 const RECEIVING: [&str; 3] = ["recvfrom", "recvmsg", "recvmmsg"];
 

@@ -1,15 +1,15 @@
 //! Checks the client's clock: the client reports how long its work took, and the runner compares
-//! that with what it saw.
+//! this time with its own observations.
 //!
 //! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
 //!   passed during the work.
-//! * The counters of the receiver's interfaces give another one: between two readings at which
-//!   bytes were still arriving, the work was in progress. On an interface that other processes use,
-//!   too, they only raise a doubt.
+//! * The counters of the receiver's interfaces are another lower bound: between two readings at
+//!   which bytes were still arriving, the work was in progress. On an interface that other processes
+//!   use, too, they only raise a doubt.
 //! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
 //!   of the work.
 //!
-//! An impossible time is a failure (`lied`). A time that is not explained is a figure with a mark.
+//! An impossible time is a failure (`lied`). An unexplained time is a figure with a mark.
 
 use std::time::{Duration, Instant};
 
@@ -110,8 +110,8 @@ pub(crate) struct Computed {
 }
 
 impl Seen {
-    /// Computes what is known from the CPU times of both ends, each with the total and that of the
-    /// start. An end whose start was not measured is not judged.
+    /// Computes the observations from the CPU times of both ends. Each has the total time and the
+    /// time of the start. An end whose start was not measured is not judged.
     pub(crate) fn computed(
         context: &CellContext<'_>,
         server: (f64, Option<f64>),
@@ -243,7 +243,7 @@ mod tests {
             checked(Workload::Download, 1.2, Seen { server_cpu: None, client_cpu: None, ..seen }),
             Ok(true)
         );
-        // One byte that takes longer than all bytes explains nothing.
+        // If one byte takes longer than all bytes, the probe does not explain the difference.
         let slow = Seen { probe: Some(4.0), ..process };
         assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
         // Without any observation, no time is doubted.

@@ -138,8 +138,8 @@ fn perf(
     symbols: &str,
     trial: &Result<(), String>,
 ) -> Result<(), String> {
-    // Above 1, users do not see the kernel's part of their own programs. Above 2, they see no
-    // samples.
+    // Above 1, perf shows users no kernel functions, even in their own programs. Above 2, it shows
+    // them no samples.
     if !root && paranoid.trim().parse().is_ok_and(|paranoid: i32| paranoid > 1) {
         let paranoid = paranoid.trim();
         return Err(format!(

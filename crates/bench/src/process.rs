@@ -58,7 +58,7 @@ pub struct Rest {
 struct Said {
     /// The last lines of standard error.
     last: VecDeque<String>,
-    /// All of both outputs, up to the limit.
+    /// The complete output of both streams, up to the limit.
     all: String,
 }
 

@@ -131,7 +131,7 @@ impl Record {
 }
 
 impl Figures {
-    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
+    /// Returns the divisor of CPU time: the number of 10^9 bytes, or the number of completions.
     #[must_use]
     pub fn units(&self) -> f64 {
         // During small exchanges, most of the CPU time is used by the bulk download.

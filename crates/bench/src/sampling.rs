@@ -139,7 +139,7 @@ impl Drop for Sampler {
         let _ = self.perf.stop(Duration::ZERO);
         let data = (!self.keep).then_some(DATA);
         for name in [CONTROL, ANSWERS, TEXT].into_iter().chain(data) {
-            // Most of the files are gone already. The others do no harm.
+            // Most of the files were already removed. Remaining files do no harm.
             let _ = fs::remove_file(self.folder.join(name));
         }
     }

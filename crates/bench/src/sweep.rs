@@ -1,4 +1,4 @@
-//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value gives another cell.
+//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value is a separate cell.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ impl Knob {
         }
     }
 
-    /// Returns true if the setting is an option of the programs. The runner makes the others.
+    /// Returns true if the setting is an option of the programs. The runner applies the other
+    /// settings.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
@@ -99,7 +100,7 @@ impl Knob {
 pub struct Sweep {
     /// The setting.
     pub knob: Knob,
-    /// Values that the setting takes.
+    /// Values of the setting.
     pub values: Vec<String>,
 }
 

@@ -264,7 +264,8 @@ impl Case {
         let percent = |percent| Chance { percent, burst: 3 };
         let queue = Queue::Packets(match size {
             Size::Runner => 25,
-            // The queue is deeper, because the link is faster. It holds data for the same time.
+            // The queue is longer because the link is faster, so that the maximum queueing delay is
+            // the same.
             Size::Small => 100,
         });
         let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };

@@ -34,8 +34,8 @@ fn letters(rng: &mut SmallRng, count: usize) -> String {
     (0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
 }
 
-/// Adds the page for a browser. It has every file as a picture, fetches each of them, and writes
-/// the name and the received bytes in hexadecimal into its title.
+/// Adds the page for a browser. The page refers to each file as a picture, fetches each
+/// file, and writes its name and the received bytes in hexadecimal into the page's title.
 pub(crate) fn write_page(folder: &Path, names: &[String]) -> Result<&'static str, InteropError> {
     const PAGE: &str = "page.html";
     let list = serde_json::to_string(names).unwrap_or_default();

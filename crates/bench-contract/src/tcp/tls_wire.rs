@@ -21,7 +21,7 @@ const BUFFER: usize = 256 << 10;
 pub struct TlsWire {
     stream: TcpStream,
     tls: Connection,
-    /// Received bytes. Those from `at` to `end` are not decrypted yet.
+    /// Received bytes. The bytes from `at` to `end` are not decrypted yet.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,

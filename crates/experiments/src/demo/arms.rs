@@ -75,7 +75,7 @@ impl Arm {
     }
 
     /// Returns true for the arms of the attack from forged sources, and for the arm without an
-    /// attack before them. These have newcomers.
+    /// attack before them. All of these arms have newcomers.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }

@@ -23,7 +23,7 @@ impl DemoPlan {
         match arm {
             Arm::Alone | Arm::Unprotected => {}
             Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),

@@ -127,7 +127,7 @@ impl FloodPlan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),

@@ -64,13 +64,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Returns true if a document is printed to standard output. Nothing else may be printed there
-    /// in this case.
+    /// Returns true if a document is printed to standard output. In this case, nothing else
+    /// may be printed there.
     fn is_document(&self) -> bool {
         self.json || self.markdown
     }
 
-    /// Puts the tables into their file, and prints the requested document. Returns false if no
+    /// Writes the tables into the README, and prints the requested document. Returns false if no
     /// document was requested, so that the experiment prints its own output.
     fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Done<bool> {
         if let Some(file) = &self.readme {

@@ -6,7 +6,7 @@ use crate::failure::{Done, Failure};
 
 /// Share of a run that is ignored at its start, while caches and allocators fill.
 const WARM_UP: f64 = 0.4;
-/// Minimum length of that time in seconds. Incomplete handshakes are kept for 10.
+/// Minimum length of the ignored time in seconds. Incomplete handshakes are kept for 10 s.
 const WARM_UP_SECONDS: f64 = 15.0;
 /// Growth that is ignored, because allocators and the kernel allocate in chunks.
 const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;

@@ -48,7 +48,7 @@ struct Side {
     handshake_keys: Option<Keys>,
     /// Keys of the first generation. Their header protection is valid for all generations.
     first: Option<Keys>,
-    /// Keys of the current generation, if it is another one.
+    /// Keys of the current generation, unless it is the first one.
     current: Option<Keys>,
     /// Largest packet number of Initial packets, and that of Handshake packets.
     largest: [Option<PacketNumber>; 2],

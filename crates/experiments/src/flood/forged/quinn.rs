@@ -1,5 +1,5 @@
 //! A server on quinn and h3 that validates every client's address with quinn's own Retry. It shows
-//! what a forged flood leaves of another implementation without a gateway.
+//! how much of another implementation's capacity remains under a forged flood without a gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ const MOST: usize = 100_000_000;
 /// Size of the pieces of a body in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without a token of its own with a Retry.
+/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without one of its tokens with a
+/// Retry.
 #[derive(clap::Args)]
 pub struct QuinnArgs {
     /// Address and port to listen on

@@ -283,7 +283,7 @@ impl ExperimentPlan {
         args.extend(match arm {
             Arm::None => Vec::new(),
             Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
             Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
         });

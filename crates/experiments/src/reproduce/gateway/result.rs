@@ -79,7 +79,7 @@ pub(super) struct Outcomes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Legitimate {
     pub outcomes: Outcomes,
-    /// For the whole experiment, until the first of them has finished.
+    /// For the whole experiment, until the first sequential client has finished.
     pub whole: Served,
     /// During the attack.
     pub attacked: Served,

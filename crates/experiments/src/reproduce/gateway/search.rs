@@ -31,7 +31,7 @@ pub(super) struct Trial {
     /// The next field is the mean rate under attack.
     pub before_per_s: f64,
     pub attacked_per_s: f64,
-    /// Longest time without a response to any of them, in seconds.
+    /// Longest time in which no sequential client got a response, in seconds.
     pub silence_s: f64,
 }
 

@@ -11,7 +11,7 @@ use super::data::{Mean, Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer};
 
-/// Returns the tables for a terminal. Not every part has one.
+/// Returns the tables for a terminal. A part without a table is omitted.
 pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     let mut tables = vec![extent(all)];
     tables.extend(all.parts.iter().filter_map(table));
