@@ -4,8 +4,8 @@
 //! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
 //!   passed during the work.
 //! * The counters of the receiver's interfaces are another lower bound: between two readings at
-//!   which bytes were still arriving, the work was in progress. On an interface that other processes
-//!   use, too, they only raise a doubt.
+//!   which bytes were still arriving, the work was in progress. On an interface that other
+//!   processes use, too, they only raise a doubt.
 //! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
 //!   of the work.
 //!

@@ -23,8 +23,8 @@ const MOST: usize = 100_000_000;
 /// Size of the pieces of a body in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without one of its tokens with a
-/// Retry.
+/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without one of its tokens with
+/// a Retry.
 #[derive(clap::Args)]
 pub struct QuinnArgs {
     /// Address and port to listen on
