@@ -95,7 +95,7 @@ fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
         Axis::new("newcomers", "/s"),
     )
     .subtitle(format!(
-        "{} newcomers per second, by the time of their first packet; target of {} Initials/s, each from a random source of {}; white: no attack; \
+        "{} newcomers/s, by start time; {} Initials/s planned, each from a random source of {}; white: no attack; \
          windows of about {}",
         plan.newcomers_per_s,
         number::si(plan.flood_pps as f64, ""),
