@@ -1,4 +1,4 @@
-"""The implementations of implementations.json as programs to run, and certificates for them."""
+"""Returns the commands of the implementations in implementations.json, and creates certificates for them."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ def filled(command: list[str]) -> list[str]:
 
 
 def certificates(folder: pathlib.Path) -> None:
-    """An authority and a certificate for `server`, as the benchmark makes them: ECDSA on P-256."""
+    """Creates an authority and a certificate for `server` like those of the benchmark: ECDSA on P-256."""
     extensions = folder / "extensions"
     extensions.write_text("subjectAltName=DNS:server\nbasicConstraints=CA:FALSE\n")
     key = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"]

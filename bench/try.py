@@ -1,5 +1,6 @@
-"""Tries what was built: each implementation as client and as server against itself and against ours, on
-loopback, with a little of every work. `-` is what one end says that it does not do. Nothing is measured.
+"""Tests the built implementations on loopback: each as client and as server, with itself and with
+ours, in a short run of every workload. `-` marks a workload that one end does not support. Nothing is
+measured.
 
 Usage: scripts/bench.sh try [NAME...]
 """
@@ -15,7 +16,8 @@ import threading
 
 import peers
 
-# By protocol: what a client is told, and the bytes and completions that come of it (none: some).
+# Workloads by protocol: name, options of the client, and the expected bytes and completions. `None`
+# means any number.
 HANDSHAKES = "--handshakes 0.5 --parallel 4"
 WORKS = {
     "perf": [
@@ -45,7 +47,7 @@ SECONDS = 60
 
 
 def run(client: list[str], server: list[str], folder: pathlib.Path, work: tuple) -> str:
-    """How one work ended: `ok`, `-...`, or why not."""
+    """Runs one workload. Returns `ok`, `-...` if it is unsupported, or the reason of the failure."""
     name, words, wanted, count = work
     listen = ["server", "--listen", "127.0.0.1:0", "--cert", "cert.pem", "--key", "priv.key"]
     with open(folder / "server.log", "w") as log:
@@ -117,7 +119,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         peers.certificates(folder)
-        # The last line of what is said is shown.
+        # Without backtraces, the last line of standard error is the error message, which is
+        # printed.
         os.environ["RUST_BACKTRACE"] = "0"
         for name in dict.fromkeys(names):
             for protocol in listed[name]["speaks"]:

@@ -1,13 +1,15 @@
-// bun's HTTP/3 server (lsquic on BoringSSL) for `equic-lab bench` (docs/bench-contract.md): Bun.serve, which
-// leaves nothing of QUIC to be set or looked at. Its fetch over HTTP/3 takes no authority of our own and no
-// name but the URL's: it is no client here, since a client verifies the server.
+// bun's HTTP/3 server (lsquic on BoringSSL) for `equic-lab bench` (docs/bench-contract.md). Bun.serve
+// has no options for QUIC, and reports none of its settings. This is not a client: a client must verify
+// the server, but bun's fetch over HTTP/3 accepts neither our certificate authority nor another server
+// name than that of the URL.
 import { readFileSync, writeSync } from "node:fs";
 
 const UNSUPPORTED = 127;
 const SMALL_BODY = 1024;
-// After so many bytes the pattern begins again.
+// Period of the pattern, in bytes.
 const PERIOD = 65521;
-// Bytes that a response gives at a time: whole periods, so that each begins where the pattern does.
+// Size of a chunk of a response, in bytes. It is a multiple of the period, so that each chunk begins
+// with the pattern.
 const CHUNK = 16 * PERIOD;
 
 const pattern = Buffer.alloc(CHUNK + PERIOD);
@@ -21,7 +23,7 @@ for (let at = 0, state = 1; at < pattern.length; at++) {
 }
 
 function unsupported(what: string): never {
-  writeSync(2, `does not do ${what}\n`);
+  writeSync(2, `unsupported: ${what}\n`);
   process.exit(UNSUPPORTED);
 }
 
@@ -30,7 +32,7 @@ const options = new Map<string, string>();
 for (let at = 0; at < words.length; at += 2) {
   options.set(words[at], words[at + 1]);
 }
-if (role !== "server") unsupported("asking");
+if (role !== "server") unsupported("the role of a client");
 for (const word of options.keys()) {
   if (!["--listen", "--cert", "--key"].includes(word)) unsupported(word);
 }
@@ -58,13 +60,13 @@ function effective() {
   };
 }
 
-/** How many bytes a path asks for. */
+/** Returns the number of bytes that a path requests, or undefined if the path is unknown. */
 function size(path: string): number | undefined {
   if (path === "/1k") return SMALL_BODY;
   return /^\/\d+$/.test(path) ? Number(path.slice(1)) : undefined;
 }
 
-/** So many bytes of the pattern. */
+/** Returns a response body of this number of bytes of the pattern. */
 function body(wanted: number): Uint8Array | ReadableStream {
   if (wanted <= CHUNK) return pattern.subarray(0, wanted);
   let sent = 0;

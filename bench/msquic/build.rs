@@ -1,4 +1,5 @@
-//! The library that msquic's crate builds is looked for beside the program: scripts/bench.sh puts it there.
+//! The program looks for the library that the msquic crate builds in its own folder.
+//! scripts/bench.sh puts the library there.
 
 fn main() {
     println!("cargo:rustc-link-arg-bins=-Wl,-rpath,$ORIGIN");

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""What a virtual machine needs of the implementations: `name program` for each on standard output, and in its root
-their commands and certificates. Usage: programs.py ROOT NAME..."""
+"""Prepares implementations for a virtual machine: prints `name program` for each, and writes their
+commands and certificates below the root of the machine.
+
+Usage: programs.py ROOT NAME..."""
 
 import os
 import pathlib
@@ -18,10 +20,10 @@ def main() -> int:
         (root / place).mkdir()
     for name in sys.argv[2:]:
         if name not in listed:
-            sys.exit(f"bench-netem: no implementation {name}: there are {' '.join(listed)}")
+            sys.exit(f"bench-netem: unknown implementation {name}: known are {' '.join(listed)}")
         program, *arguments = peers.filled(listed[name]["command"])
         if not os.access(program, os.X_OK):
-            sys.exit(f"bench-netem: {name} is not built: there is no {program}")
+            sys.exit(f"bench-netem: {name} is not built: {program} does not exist")
         (root / "programs" / name).write_text(" ".join([f"/bin/bench-{name}", *arguments]) + "\n")
         print(name, program)
     peers.certificates(root / "certificates")

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The table of scripts/bench-netem.sh: medians of goodput, with the smallest and the largest. Usage: table.py SAID"""
+"""Prints the table of scripts/bench-netem.sh: the median, minimum and maximum of the goodput.
+
+Usage: table.py OUTPUT"""
 
 import statistics
 import sys
@@ -8,7 +10,7 @@ import sys
 def shown(sample: list) -> str:
     rates = [rate for rate in sample if isinstance(rate, float)]
     if not rates:
-        return " / ".join(sorted(set(sample))).replace("does-not", "does not")
+        return " / ".join(sorted(set(sample))).replace("does-not", "unsupported")
     text = f"{statistics.median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f})"
     failed = len(sample) - len(rates)
     return f"{text}, {failed} of {len(sample)} failed" if failed else text

@@ -1,7 +1,9 @@
-"""aiopquic, which is picoquic for Python, for `equic-lab bench` (docs/bench-contract.md). picoquic runs on a
-thread of its own, a client's connections on one each. Its sockets and what it sends at once are its own:
-neither can be looked at, and both buffers have one size. Tickets go through a file when a connection ends,
-which is no use to several at a time."""
+"""aiopquic, a Python binding of picoquic, for `equic-lab bench` (docs/bench-contract.md).
+
+A server runs picoquic on one thread, and a client runs it on one thread per connection. picoquic
+creates its sockets and decides about segmentation offload. Neither can be inspected, and both socket
+buffers have the same size. It stores session tickets in a file when a connection ends, which does not
+work for concurrent connections."""
 
 import asyncio
 import contextlib
@@ -18,23 +20,23 @@ import contract
 
 CIPHERS = {"aes128": 0x1301, "chacha20": 0x1303}
 CONGESTION = {None: "cubic", "cubic": "cubic", "newreno": "newreno", "bbr": "bbr"}
-# Connections that are about to be closed.
+# Tasks that close connections. The set keeps them alive.
 CLOSING: set = set()
-# Of one worker thread each.
+# Each connection has a worker thread.
 MOST_CONNECTIONS = 100
 
 
 def configuration(options) -> QuicConfiguration:
     if options.gso is not None:
-        contract.unsupported("a choice of segmentation offload")
+        contract.unsupported("choosing segmentation offload")
     if options.mtu is not None:
-        contract.unsupported("a choice of datagrams")
+        contract.unsupported("choosing a payload size")
     if options.rcvbuf != options.sndbuf:
-        contract.unsupported("buffers of two sizes")
+        contract.unsupported("different sizes of the two socket buffers")
     if options.congestion not in CONGESTION:
         contract.unsupported(options.congestion)
     if options.resume:
-        contract.unsupported("tickets")
+        contract.unsupported("session tickets")
     address = contract.split_address(options.listen or options.connect)
     config = QuicConfiguration(
         is_client=options.role == "client",
@@ -78,7 +80,7 @@ def effective(options) -> dict:
 
 
 class Exchange(QuicConnectionProtocol):
-    """Both ends: streams that are being written."""
+    """Base of both ends: writes streams."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -136,7 +138,8 @@ class Asking(Exchange):
         return self.begin([head, *contract.pattern_pieces(count)])
 
     async def close(self) -> None:
-        # It would wait for the server's own close, which need not come (RFC 9000 s.10.2.2).
+        # Closing waits for the server's close, which may never arrive (RFC 9000 s.10.2.2). It
+        # therefore runs in the background.
         task = asyncio.get_running_loop().create_task(self.leave.aclose())
         CLOSING.add(task)
         task.add_done_callback(CLOSING.discard)
@@ -155,7 +158,7 @@ async def serve(options) -> None:
     config, in_force = configuration(options), effective(options)
     host, port = contract.split_address(options.listen)
     if port == 0:
-        # It does not tell which port it got.
+        # aiopquic does not report the port that it listens on, so this finds a free one first.
         with socket.socket(config.ip_family, socket.SOCK_DGRAM) as probe:
             probe.bind((host, 0))
             port = probe.getsockname()[1]
@@ -168,7 +171,7 @@ def client(options):
     server = contract.split_address(options.connect)
     in_force = effective(options)
     if max(options.hold or 0, options.connections) > MOST_CONNECTIONS:
-        contract.unsupported("so many connections")
+        contract.unsupported(f"more than {MOST_CONNECTIONS} connections")
 
     async def connect_one(_: int) -> Asking:
         leave = contextlib.AsyncExitStack()

@@ -1,5 +1,5 @@
-"""aioquic for `equic-lab bench` (docs/bench-contract.md): pure Python over OpenSSL, a datagram at a time. Its
-server keeps tickets in memory. Its HTTP/3 is not measured."""
+"""aioquic for `equic-lab bench` (docs/bench-contract.md). It is pure Python with OpenSSL, and sends
+one datagram per system call. Its server keeps session tickets in memory. Its HTTP/3 is not measured."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from aioquic.tls import CipherSuite
 
 import contract
 
-# What may wait in a stream to be sent: aioquic takes any amount.
+# Maximum number of unsent bytes per stream. aioquic itself has no limit.
 BACKLOG = 1 << 20
 CIPHERS = {
     "aes128": CipherSuite.AES_128_GCM_SHA256,
@@ -67,7 +67,7 @@ def effective(options) -> dict:
 
 
 class Exchange(QuicConnectionProtocol):
-    """Both ends: streams that are being written."""
+    """Base of both ends: writes streams."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +88,7 @@ class Exchange(QuicConnectionProtocol):
         super().transmit()
 
     def backlog(self, stream: int) -> int:
-        # There is no public way to learn it.
+        # aioquic has no public API for this.
         known = self._quic._streams.get(stream)
         return len(known.sender._buffer) if known else 0
 
@@ -138,7 +138,7 @@ class Asking(Exchange):
 
     async def close(self) -> None:
         super().close()
-        # What is left of the connection, it does without the socket.
+        # The connection no longer needs the socket.
         self._transport.close()
 
     def is_open(self) -> bool:

@@ -1,5 +1,5 @@
-"""What docs/bench-contract.md asks of an implementation, for stacks in Python: the command line, the
-exchange, the works of a client. A stack gives `serve(options)` and `connect(options)`; see `main`.
+"""Implements docs/bench-contract.md for QUIC stacks in Python: the command line, the exchange and a
+client's workloads. An adapter passes a function for each role to `main`.
 """
 
 import argparse
@@ -20,20 +20,21 @@ PAYLOAD = 1452
 BUFFER = 4 << 20
 IDLE = 600.0
 SMALL_BODY = 1024
-# Connections that are opened at a time.
+# Maximum number of concurrent handshakes.
 OPENING = 32
-# Length of the number at the beginning of requests and answers.
+# Size of the number at the beginning of requests and responses, in bytes.
 HEAD = 8
 CHUNK = 64 << 10
-# After so many bytes the pattern begins again.
+# Period of the pattern, in bytes.
 PERIOD = 65521
-# Of each 64 KiB one block of so many bytes is compared, in turn each of them.
+# Size of a compared block. In each 64 KiB, one block of this size is compared, at a rotating
+# position.
 BLOCK = 4096
 SUITES = {"aes128": "TLS_AES_128_GCM_SHA256", "chacha20": "TLS_CHACHA20_POLY1305_SHA256"}
 
 
 def unsupported(what: str) -> None:
-    print("does not do", what, file=sys.stderr)
+    print("unsupported:", what, file=sys.stderr)
     sys.stderr.flush()
     os._exit(UNSUPPORTED)
 
@@ -50,13 +51,13 @@ PATTERN = make_pattern()
 
 
 def pattern(at: int, left: int) -> bytes:
-    """A piece of the pattern from a place on."""
+    """Returns at most `left` bytes of the pattern from the offset `at` on, and at most one chunk."""
     start = at % PERIOD
     return PATTERN[start : start + min(left, CHUNK)]
 
 
 class Check:
-    """Compares what arrives with the pattern."""
+    """Compares received bytes with the pattern."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -74,7 +75,7 @@ class Check:
             self.at += part
 
     def finish(self) -> None:
-        """Ends the process if anything differed."""
+        """Ends the process if any byte differed."""
         if self.wrong:
             print("corrupted: not what was sent", file=sys.stderr)
             sys.stderr.flush()
@@ -82,7 +83,7 @@ class Check:
 
 
 class Received:
-    """What comes on a client's stream."""
+    """The response on a stream of a client."""
 
     def __init__(self) -> None:
         self.head = b""
@@ -109,7 +110,7 @@ class Received:
         for waiting in (self.first, self.done):
             if not waiting.done():
                 waiting.set_exception(ConnectionError(why))
-                # Nobody may be waiting for it.
+                # Marks the exception as retrieved, because no task may be waiting for this future.
                 waiting.exception()
 
     def at_server(self) -> int:
@@ -117,7 +118,7 @@ class Received:
 
 
 class Request:
-    """A server's side of a stream."""
+    """The request on a stream of a server."""
 
     def __init__(self) -> None:
         self.head = b""
@@ -129,9 +130,9 @@ class Request:
         self.read += len(data)
 
     def pieces(self):
-        """What is sent back."""
+        """Yields the pieces of the response."""
         if self.read < HEAD:
-            raise ValueError("a request of under 8 bytes")
+            raise ValueError("the request has fewer than 8 bytes")
         wanted = int.from_bytes(self.head, "big")
         yield (self.read - HEAD).to_bytes(HEAD, "big")[:wanted]
         yield from pattern_pieces(wanted - HEAD)
@@ -146,7 +147,7 @@ def pattern_pieces(count: int):
 
 
 def last_known(pieces):
-    """Each piece, and whether it is the last."""
+    """Yields each piece, and whether it is the last one."""
     before = None
     for piece in pieces:
         if before is not None:
@@ -157,7 +158,7 @@ def last_known(pieces):
 
 
 def set_buffers(sock: socket.socket, options, effective: dict) -> None:
-    """Root passes the system's limits over; what came of it is noted."""
+    """Sets the buffers and records the resulting sizes. Root may exceed the system's limits."""
     force = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
     for name, option, value in (
         ("receive_buffer", socket.SO_RCVBUF, options.rcvbuf),
@@ -185,7 +186,7 @@ def udp(options, address: tuple[str, int], effective: dict) -> socket.socket:
 
 
 def local_address(server: tuple[str, int]) -> str:
-    """The address that leads to the server."""
+    """Returns the local address that can reach the server."""
     family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(server)
@@ -235,8 +236,9 @@ def share(total: int, count: int, index: int) -> int:
 
 
 class Stage:
-    """The works of a client. `connect(worker)` gives a connection with `ask(wanted)` and `send(count)`, both
-    of which give a `Received`, and with `close`, `is_open`, `is_resumed`, `observe(effective)`."""
+    """A client's workloads. `connect(worker)` returns a connection. Its methods `ask(wanted)` and
+    `send(count)` return a `Received`. It also has `close`, `is_open`, `is_resumed` and
+    `observe(effective)`."""
 
     def __init__(self, options, connect, effective: dict) -> None:
         self.options = options
@@ -250,7 +252,7 @@ class Stage:
                 return await getattr(self, name)(value)
         if self.options.requests is not None:
             unsupported("requests")
-        raise SystemExit("one of --download, --upload, --handshakes, --requests, --ttfb, --hold")
+        raise SystemExit("exactly one is required of --download, --upload, --handshakes, --requests, --ttfb, --hold")
 
     async def connect_all(self, count: int) -> list:
         limit = asyncio.Semaphore(OPENING)
@@ -305,7 +307,7 @@ class Stage:
     async def handshakes(self, limit: float) -> dict:
         workers = range(self.options.parallel)
         for worker in workers:
-            # For the ticket.
+            # Gets a session ticket for this worker.
             await self.exchange(worker)
         start = time.monotonic()
 
@@ -322,7 +324,8 @@ class Stage:
         return {"bytes": total, "count": len(done), "resumed": resumed, "seconds": seconds}
 
     async def ttfb(self, limit: float) -> dict:
-        # What is made only once is before the clock.
+        # Runs one exchange before the clock starts, so that one-time initialization is not
+        # measured.
         await self.exchange(0)
         times = []
         start = time.monotonic()
@@ -335,7 +338,7 @@ class Stage:
         times.sort()
 
         def at(part: float) -> float:
-            # The one at or above the share, as ranks go.
+            # Nearest rank, rounded up.
             return times[math.ceil((len(times) - 1) * part)]
 
         first = {"median": at(0.5), "p95": at(0.95)}
@@ -355,8 +358,8 @@ class Stage:
 
 
 def main(speaks: list[str], serve, client) -> None:
-    """The whole program. `serve(options)` is awaited for ever; `client(options)` gives what connects, and
-    what is in force."""
+    """Runs the program. `serve(options)` is awaited and never returns. `client(options)` returns a function
+    that connects, and the settings in force."""
     options = read_options(sys.argv[1:])
     if options.role == "server":
         asyncio.run(serve(options))
@@ -373,5 +376,5 @@ def main(speaks: list[str], serve, client) -> None:
         return answer
 
     print(json.dumps(asyncio.run(ask())), flush=True)
-    # Threads of libraries are not waited for.
+    # Exits at once, without waiting for threads of libraries.
     os._exit(0)

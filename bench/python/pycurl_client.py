@@ -1,5 +1,6 @@
-"""curl's HTTP/3 client (ngtcp2 and nghttp3 on OpenSSL, as in the wheels of pycurl) for `equic-lab bench`
-(docs/bench-contract.md). It has one connection at a time; flow control and datagrams are curl's own."""
+"""curl's HTTP/3 client for `equic-lab bench` (docs/bench-contract.md). The wheels of pycurl contain curl
+with ngtcp2 and nghttp3 on OpenSSL. It has one connection at a time. curl decides about flow control and
+datagram sizes."""
 
 import json
 import os
@@ -9,12 +10,12 @@ import time
 
 import contract
 
-# What curl may be given of a body at a time.
+# Size of the buffer into which curl reads a response body, in bytes.
 READ = 512 << 10
 
 
 def curl_with(options):
-    """curl reads these when it is loaded."""
+    """Sets the variables that curl reads when it is loaded, and loads it."""
     if options.keylog:
         os.environ["SSLKEYLOGFILE"] = options.keylog
     if options.qlog:
@@ -28,7 +29,7 @@ class Client:
     def __init__(self, options) -> None:
         for name in ("gso", "mtu"):
             if getattr(options, name) is not None:
-                contract.unsupported(f"a choice of {name}")
+                contract.unsupported(f"the option --{name}")
         if options.congestion not in (None, "cubic"):
             contract.unsupported(options.congestion)
         if options.connections > 1:
@@ -60,7 +61,7 @@ class Client:
         return sock
 
     def get(self, path: str, check: contract.Check):
-        """A request that is to be made."""
+        """Returns a handle for a request, which is not started yet."""
         curl, easy = self.curl, self.curl.Curl()
         host = f"[{self.host}]" if ":" in self.host else self.host
         easy.setopt(curl.URL, f"https://{self.options.name}:{self.port}{path}")
@@ -76,7 +77,7 @@ class Client:
         return easy
 
     def ended(self) -> list:
-        """Waits until requests have ended: which."""
+        """Waits until at least one request has ended. Returns the handles of the ended ones."""
         while True:
             self.multi.perform()
             _, good, bad = self.multi.info_read()
@@ -87,7 +88,8 @@ class Client:
             self.multi.select(1.0)
 
     def fetch_all(self, first: list[tuple[str, int]], another) -> tuple[int, int]:
-        """Fetches paths, each of so many bytes, and what there is to do when one has ended."""
+        """Fetches paths with their sizes. Calls `another` after each of them, which may return one more.
+        Returns bytes and completions."""
         open_ones: dict = {}
         total = count = 0
 
@@ -105,7 +107,7 @@ class Client:
                 self.multi.remove_handle(easy)
                 check.finish()
                 if check.at != wanted:
-                    raise SystemExit(f"{check.at} bytes of {wanted}")
+                    raise SystemExit(f"received {check.at} bytes instead of {wanted}")
                 total += wanted
                 count += 1
                 if following := another():
@@ -113,7 +115,7 @@ class Client:
         return total, count
 
     def connect(self) -> float:
-        """Opens the connection, by a request for nothing; how long the handshake took."""
+        """Opens the connection by a request of 0 bytes. Returns the duration of the handshake."""
         easy = self.get("/0", contract.Check())
         self.multi.add_handle(easy)
         self.ended()
@@ -148,10 +150,10 @@ class Client:
 def main() -> None:
     options = contract.read_options(sys.argv[1:])
     if options.role == "server":
-        contract.unsupported("serving")
+        contract.unsupported("the role of a server")
     wanted = options.download is not None or options.requests is not None
     if options.protocol not in (None, "h3") or not wanted:
-        contract.unsupported("more than HTTP/3 downloads and requests")
+        contract.unsupported("workloads other than HTTP/3 downloads and requests")
     print(json.dumps(Client(options).run()), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""aioquic as an endpoint of the QUIC Interop Runner (see interop/contract for what it is told).
+"""aioquic as an endpoint of the QUIC Interop Runner (see interop/contract for its environment).
 
 It sets no ECN marks, and does not migrate as a client.
 """
@@ -25,7 +25,7 @@ CLIENT = BOTH + ["keyupdate", "versionnegotiation"]
 SERVER = BOTH + ["versionnegotiation", "connectionmigration"]
 HQ_ALPN = ["hq-interop"]
 MAX_REQUEST = 4096
-# Bytes that are loaded before the key update.
+# Number of bytes to receive before the key update.
 FIRST = 100_000
 
 TESTCASE = os.environ.get("TESTCASE", "")
@@ -36,7 +36,7 @@ def folder(name: str, otherwise: str) -> pathlib.Path:
 
 
 def file(path: str) -> bytes:
-    """The file below the served folder that a path asks for."""
+    """Returns the content of the requested file below the served folder."""
     root = folder("WWW", "/www").resolve()
     wanted = (root / path.lstrip("/")).resolve()
     if wanted.parent != root:
@@ -179,7 +179,7 @@ class Client(QuicConnectionProtocol):
 
 
 async def fetch(urls: list[str], config: QuicConfiguration, ticket_for_next: bool = False) -> None:
-    """Fetches everything at once on a connection of its own."""
+    """Fetches all URLs concurrently on a new connection."""
     parts = urlsplit(urls[0])
     came = asyncio.Event()
 
@@ -205,7 +205,7 @@ async def fetch(urls: list[str], config: QuicConfiguration, ticket_for_next: boo
 
 
 async def negotiate(url: str, config: QuicConfiguration) -> None:
-    """Begins with a version nobody has; aioquic itself goes on with one of the server's."""
+    """Connects with a reserved version. aioquic then continues with a version of the server."""
     config.supported_versions = [0x1A2A3A4A, QuicProtocolVersion.VERSION_1]
     config.original_version = 0x1A2A3A4A
     parts = urlsplit(url)

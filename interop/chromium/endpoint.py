@@ -1,8 +1,8 @@
-"""Chromium as a client of the QUIC Interop Runner's case http3 (see interop/contract for what it is
-told): it loads a page that fetches the files, and its net log has to show that each request went over
+"""Chromium as a client of the QUIC Interop Runner's case http3 (see interop/contract for its
+environment). It loads a page that fetches the files. Its net log must show that each request used
 HTTP/3.
 
-Runs on the Python of scripts/interop.sh's virtual environment, which has `cryptography`.
+This script runs with the Python of scripts/interop.sh's virtual environment, which has `cryptography`.
 """
 
 import base64
@@ -21,10 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 UNSUPPORTED = 127
-# Net log events with which requests begin: over HTTP/3, and over other protocols.
+# Net log events that begin a request over HTTP/3. The next constant has those of other protocols.
 HTTP3 = "HTTP_TRANSACTION_QUIC_SEND_REQUEST_HEADERS"
 OTHERS = ("HTTP_TRANSACTION_SEND_REQUEST_HEADERS", "HTTP_TRANSACTION_HTTP2_SEND_REQUEST_HEADERS")
-# Seconds that the page has.
+# Time limit for loading the page, in seconds.
 PATIENCE = 40
 
 
@@ -33,7 +33,7 @@ def folder(name: str, otherwise: str) -> pathlib.Path:
 
 
 def key_hash() -> str:
-    """What the browser is to trust: the hash of the server's public key."""
+    """Returns the hash of the server's public key, which the browser must trust."""
     chain = (folder("CERTS", "/certs") / "cert.pem").read_bytes()
     key = x509.load_pem_x509_certificate(chain).public_key()
     info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -41,12 +41,12 @@ def key_hash() -> str:
 
 
 def browse(program: str, url: str, profile: str, log: pathlib.Path) -> str:
-    """Loads the page; gives what it has become."""
+    """Loads the page. Returns its content after its scripts have run."""
     done = subprocess.run(
         [
             program,
             "--headless=new",
-            # The page is ours, and this may run as root, for whom there is no sandbox.
+            # The page is ours. This may run as root, which cannot use the sandbox.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -70,7 +70,7 @@ def browse(program: str, url: str, profile: str, log: pathlib.Path) -> str:
 
 
 def store(page: str) -> int:
-    """Writes the files that the page has come to; how many."""
+    """Writes the files that the page has received. Returns their number."""
     found = re.search(r'<pre id="got">(.*?)</pre>', page, re.DOTALL)
     lines = found.group(1).splitlines() if found else []
     for line in lines:
@@ -82,16 +82,16 @@ def store(page: str) -> int:
 
 
 def protocols(log: pathlib.Path) -> tuple[int, int]:
-    """How many requests went over HTTP/3, and how many over something else."""
+    """Returns the number of requests over HTTP/3, and that over other protocols."""
     text = log.read_text()
     try:
         entries = json.loads(text)
     except json.JSONDecodeError:
-        # A browser that is ended does not write the end of its log.
+        # A browser that is killed does not write the end of its log.
         entries = json.loads(text.rstrip().rstrip(",") + "]}")
     types = entries["constants"]["logEventTypes"]
     wanted = [types[HTTP3]], [types[name] for name in OTHERS if name in types]
-    # Phase 1 is the beginning of an event, 0 one without a length.
+    # Phase 1 is the beginning of an event, 2 its end, and 0 an event without a duration.
     seen = [event["type"] for event in entries["events"] if event.get("phase") != 2]
     http3, others = (sum(seen.count(kind) for kind in kinds) for kinds in wanted)
     return http3, others
@@ -102,7 +102,7 @@ def main() -> None:
         sys.exit(UNSUPPORTED)
     program = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if not program:
-        sys.exit("there is no chromium: install it with `apt-get install chromium`")
+        sys.exit("chromium is not installed: install it with `apt-get install chromium`")
     url = os.environ["REQUESTS"].split()[0]
     log = folder("QLOGDIR", ".") / "net-log.json"
     with tempfile.TemporaryDirectory() as profile:
@@ -110,9 +110,9 @@ def main() -> None:
     files = store(page)
     http3, others = protocols(log)
     print(f"{files} files; requests over HTTP/3: {http3}, over others: {others}")
-    # The page itself is one more.
+    # The page itself is one more request.
     if files == 0 or http3 < files + 1 or others > 0:
-        sys.exit("not everything went over HTTP/3" if files else f"the page came to nothing: {page[:500]}")
+        sys.exit("not every request used HTTP/3" if files else f"the page received no file: {page[:500]}")
 
 
 if __name__ == "__main__":

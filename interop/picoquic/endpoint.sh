@@ -1,17 +1,17 @@
 #!/bin/sh
-# picoquic as an endpoint of `equic-lab interop`: its demo program, which is told by arguments what the contract has in the
-# environment.
+# picoquic's demo program as an endpoint of `equic-lab interop`. This script converts the
+# environment of the contract to its arguments.
 # Usage: endpoint.sh PICOQUICDEMO
 set -eu
 
 demo=$1
 case $TESTCASE in
 handshake | transfer) set -- ;;
-# The client's second path is from another port of the same address.
+# The client's second path uses another port of the same address.
 multipath) set -- -M ;;
 *) exit 127 ;;
 esac
-# -8: the key log goes where SSLKEYLOGFILE says.
+# With -8, picoquicdemo writes the key log to SSLKEYLOGFILE.
 if [ "$ROLE" = server ]; then
 	exec "$demo" "$@" -8 -p "$PORT" -c "$CERTS/cert.pem" -k "$CERTS/priv.key" -w "$WWW"
 fi

@@ -10,7 +10,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// Serves the files.
+// files serves the files below the served folder.
 type files struct{}
 
 func (files) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
-// quic-go as an endpoint of the QUIC Interop Runner (see interop/contract for what it is told).
+// quic-go as an endpoint of the QUIC Interop Runner (see interop/contract for its environment).
 //
-// Go's TLS does not restrict the suites of TLS 1.3, so that the client cannot do chacha20; version 2
-// is not reached by compatible version negotiation, so that nobody can do v2.
+// Go's TLS cannot restrict the cipher suites of TLS 1.3, so the client does not support chacha20.
+// quic-go has no compatible version negotiation, so neither role supports v2.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// The exit status of an endpoint that does not do the test case.
+// Exit status of an endpoint that does not support the test case.
 const unsupported = 127
 
 var both = []string{"handshake", "transfer", "retry", "resumption", "zerortt", "http3", "multiconnect", "ecn"}
@@ -138,7 +138,7 @@ func serveHQ(connection *quic.Conn) {
 	}
 }
 
-// The file below the served folder that a path asks for.
+// file reads the requested file below the served folder.
 func file(path string) ([]byte, error) {
 	root, err := os.OpenRoot(folder("WWW", "/www"))
 	if err != nil {
@@ -162,7 +162,7 @@ func fetch() error {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	urls := strings.Fields(os.Getenv("REQUESTS"))
 	if len(urls) == 0 {
-		return errors.New("there are no REQUESTS")
+		return errors.New("REQUESTS is empty")
 	}
 	host, _, _ := strings.Cut(strings.TrimPrefix(urls[0], "https://"), "/")
 	if config.ServerName, _, err = net.SplitHostPort(host); err != nil {
@@ -196,12 +196,12 @@ type client struct {
 	tls  *tls.Config
 }
 
-// Fetches everything at once on a connection of its own.
+// fetch opens a connection and fetches all URLs concurrently on it.
 func (c *client) fetch(ctx context.Context, urls []string, early bool) error {
 	config := &quic.Config{
 		Versions:             []quic.Version{quic.Version1},
 		HandshakeIdleTimeout: 30 * time.Second,
-		// The runner's wish: windows that a transfer has to enlarge.
+		// The runner asks for small initial windows, so that a transfer must enlarge them.
 		InitialStreamReceiveWindow:     256 << 10,
 		InitialConnectionReceiveWindow: 512 << 10,
 	}
@@ -213,7 +213,7 @@ func (c *client) fetch(ctx context.Context, urls []string, early bool) error {
 	if err != nil {
 		return err
 	}
-	// A transport of its own has connection IDs, without which a client cannot migrate.
+	// A client needs connection IDs to migrate. quic-go uses them only on an explicit quic.Transport.
 	transport := &quic.Transport{Conn: socket}
 	defer transport.Close()
 	dial := transport.Dial
@@ -242,14 +242,14 @@ func (c *client) fetch(ctx context.Context, urls []string, early bool) error {
 	if moved != nil {
 		return <-moved
 	}
-	// The ticket for the next connection comes with or behind the handshake's end.
+	// The session ticket for the next connection arrives with the end of the handshake or after it.
 	if early && !connection.ConnectionState().Used0RTT {
 		return errors.New("0-RTT was not used")
 	}
 	return nil
 }
 
-// Goes on from another port.
+// move migrates the connection to another port.
 func move(ctx context.Context, connection *quic.Conn) error {
 	select {
 	case <-connection.HandshakeComplete():
@@ -265,7 +265,7 @@ func move(ctx context.Context, connection *quic.Conn) error {
 		return err
 	}
 	if err := path.Probe(ctx); err != nil {
-		return fmt.Errorf("the new path: %w", err)
+		return fmt.Errorf("cannot validate the new path: %w", err)
 	}
 	return path.Switch()
 }

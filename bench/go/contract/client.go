@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// result is the object that a client prints at its end.
+// result is the object that a client prints when it ends.
 type result struct {
 	Bytes            uint64     `json:"bytes"`
 	Count            uint64     `json:"count"`
@@ -30,7 +30,8 @@ type firstByte struct {
 	P95    float64 `json:"p95"`
 }
 
-// Times of small exchanges, without and with a bulk download on the connection.
+// latency has the times of small exchanges, without and during a bulk download on the same
+// connection.
 type latency struct {
 	Unloaded  exchanges `json:"unloaded"`
 	Loaded    exchanges `json:"loaded"`
@@ -47,7 +48,7 @@ type stage struct {
 	client Client
 }
 
-// Does what is asked for and prints what came of it.
+// work runs the requested workload and prints its result.
 func (o *Options) work(stack Stack) error {
 	usual := o.speaks[0]
 	if o.requests > 0 {
@@ -60,7 +61,7 @@ func (o *Options) work(stack Stack) error {
 		Unsupported(o.Protocol)
 	}
 	if o.Protocol == H3 && o.requests == 0 && o.download == 0 {
-		Unsupported("that over HTTP/3")
+		Unsupported("this workload over HTTP/3")
 	}
 	client, err := stack.Client(o)
 	if err != nil {
@@ -93,14 +94,15 @@ func (s stage) chosen() (*result, error) {
 	case s.hold > 0:
 		return s.holdAll()
 	}
-	return nil, errors.New("one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold")
+	return nil, errors.New("exactly one is required of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold")
 }
 
 func duration(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Opens connections, some at a time; how long it took, of an only one.
+// connectAll opens connections, with a limit on concurrent handshakes. If count is 1, it also
+// returns the duration of the handshake in seconds.
 func (s stage) connectAll(count int) ([]Conn, *float64, error) {
 	connections := make([]Conn, count)
 	start := time.Now()
@@ -121,7 +123,8 @@ func (s stage) connectAll(count int) ([]Conn, *float64, error) {
 	return connections, &seconds, nil
 }
 
-// Adds up what several do at once, each bytes and completions.
+// together runs work concurrently for each index below count, and adds up the bytes and
+// completions.
 func together(count int, work func(index int) (uint64, uint64, error)) (bytes, done uint64, err error) {
 	var mutex sync.Mutex
 	var group sync.WaitGroup
@@ -139,7 +142,7 @@ func together(count int, work func(index int) (uint64, uint64, error)) (bytes, d
 	return bytes, done, err
 }
 
-// One of several shares: alike, and the first the rest.
+// share returns one of count equal shares of bytes. The first share also gets the remainder.
 func share(bytes, count, index uint64) uint64 {
 	if index == 0 {
 		return bytes/count + bytes%count
@@ -176,7 +179,7 @@ func (s stage) fetchAll() (*result, error) {
 	return &result{Bytes: bytes, Count: count, Seconds: seconds, HandshakeSeconds: handshake}, nil
 }
 
-// Fetches a path over HTTP/3.
+// get3 fetches a path over HTTP/3.
 func get3(connection Conn, path string, wanted uint64) (uint64, error) {
 	var seen check
 	err := connection.(Fetcher).Get(path, &seen)
@@ -212,14 +215,15 @@ func (s stage) sendAll() (*result, error) {
 	}
 	seconds := time.Since(start).Seconds()
 	if len(number) != head {
-		return nil, fmt.Errorf("an answer of %d bytes", len(number))
+		return nil, fmt.Errorf("the response has %d bytes", len(number))
 	}
 	connections[0].Close(0)
 	bytes := binary.BigEndian.Uint64(number)
 	return &result{Bytes: bytes, Count: 1, Seconds: seconds, HandshakeSeconds: handshake}, nil
 }
 
-// A connection with the smallest of exchanges, after which the server's tickets are here.
+// exchange opens a connection and runs a minimal exchange on it. After the exchange, the server's
+// session tickets have arrived.
 func (s stage) exchange(worker int) (bytes uint64, resumed bool, err error) {
 	connection, err := s.client.Dial(worker)
 	if err != nil {
@@ -233,7 +237,7 @@ func (s stage) exchange(worker int) (bytes uint64, resumed bool, err error) {
 
 func (s stage) handshakeAll(limit time.Duration) (*result, error) {
 	for worker := range s.parallel {
-		// For the session.
+		// Gets a session ticket for this worker.
 		if _, _, err := s.exchange(worker); err != nil {
 			return nil, err
 		}
@@ -290,7 +294,7 @@ func (s stage) requestAll(limit time.Duration) (*result, error) {
 }
 
 func (s stage) firstByteAll(limit time.Duration) (*result, error) {
-	// Things that are made only once are made before the clock starts.
+	// Runs one exchange before the clock starts, so that one-time initialization is not measured.
 	if _, _, err := s.exchange(0); err != nil {
 		return nil, err
 	}
@@ -320,13 +324,15 @@ func (s stage) firstByteAll(limit time.Duration) (*result, error) {
 	return &result{Bytes: bytes, Count: uint64(len(times)), Seconds: seconds, FirstByteSeconds: &first}, nil
 }
 
-// The one at or above a share, as ranks go; of at least one.
+// rank returns the value at quantile part (nearest rank, rounded up). There must be at least one
+// time.
 func rank(times []float64, part float64) float64 {
 	slices.Sort(times)
 	return times[int(math.Ceil(float64(len(times)-1)*part))]
 }
 
-// Small exchanges on a connection that does nothing else, then beside a bulk download.
+// loadedAll measures small exchanges, first on an idle connection and then during a bulk download
+// on it.
 func (s stage) loadedAll(limit time.Duration) (*result, error) {
 	connections, handshake, err := s.connectAll(1)
 	if err != nil {
@@ -349,7 +355,7 @@ func (s stage) loadedAll(limit time.Duration) (*result, error) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := read(stream, make([]byte, chunk), &seen)
-		ended <- errors.Join(errors.New("the bulk download has ended"), err)
+		ended <- errors.Join(errors.New("the bulk download ended too early"), err)
 	}()
 	before := seen.bytes()
 	start := time.Now()
@@ -376,7 +382,7 @@ func (s stage) loadedAll(limit time.Duration) (*result, error) {
 	}, nil
 }
 
-// A check that one writes to and another looks at.
+// guarded is a check that one goroutine writes to while another reads it.
 type guarded struct {
 	mutex sync.Mutex
 	check check
@@ -400,7 +406,8 @@ func (g *guarded) finish() {
 	g.check.finish()
 }
 
-// How long exchanges take, one after the other, from the opening of a stream to its end.
+// exchangeFor runs exchanges one after the other until limit, and returns their durations in
+// seconds. Each lasts from the opening of the stream to its end.
 func exchangeFor(connection Conn, limit time.Duration) ([]float64, error) {
 	var times []float64
 	start := time.Now()

@@ -1,5 +1,5 @@
-// Package contract is what docs/bench-contract.md asks of an implementation, for stacks in Go: the command
-// line, the exchange, the works of a client. A stack gives a Stack; package main of each calls Main.
+// Package contract implements docs/bench-contract.md for QUIC stacks in Go: the command line, the
+// exchange and a client's workloads. An adapter implements Stack, and its package main calls Main.
 package contract
 
 import (
@@ -21,28 +21,28 @@ const (
 	// ALPNs.
 	Perf = "perf"
 	H3   = "h3"
-	// SO_RCVBUF and SO_SNDBUF, before the kernel doubles them.
+	// SO_RCVBUF and SO_SNDBUF in bytes, before the kernel doubles them.
 	buffer           = 4 << 20
 	StreamWindow     = 16 << 20
 	ConnectionWindow = 32 << 20
-	// Streams of a kind that a peer may have open.
+	// Streams is the maximum number of streams of each kind that a peer may open.
 	Streams = 1024
-	// The largest UDP payload.
+	// Payload is the largest UDP payload, in bytes.
 	Payload = 1452
 	Idle    = 600 * time.Second
-	// Size of the response to GET /1k, in bytes.
+	// SmallBody is the size of the response to GET /1k, in bytes.
 	SmallBody = 1024
 	// Size of a small exchange of --loaded, in bytes.
 	smallExchange = 1024
-	// What its bulk download asks for: more than comes in any time that is measured.
+	// Bytes that the bulk download of --loaded requests. It is more than arrives in any measured time.
 	bulk = 1 << 44
-	// Of a number at the beginning of requests and answers.
+	// Size of the number at the beginning of requests and responses, in bytes.
 	head = 8
-	// Connections that are opened at a time.
+	// Maximum number of concurrent handshakes when several connections are opened.
 	opening = 32
 )
 
-// Options are the words of the command line. Zero values: as usual.
+// Options are the parsed command line. A zero value means the default.
 type Options struct {
 	Address, Cert, Key, CA, Name, Protocol string
 	Keylog, Qlog, GSO, Congestion, Cipher  string
@@ -55,24 +55,24 @@ type Options struct {
 	speaks                                 []string
 }
 
-// A Stack is an implementation.
+// A Stack is the QUIC implementation of an adapter.
 type Stack interface {
-	// Serve listens and serves; it calls ready once it does.
+	// Serve listens and serves. It calls Ready as soon as it listens.
 	Serve(o *Options) error
-	// Client prepares for connections to the server.
+	// Client returns a client that can connect to the server.
 	Client(o *Options) (Client, error)
 }
 
-// A Client makes connections.
+// A Client opens connections.
 type Client interface {
-	// Dial connects; worker says whose session tickets are used.
+	// Dial opens a connection with the session tickets of this worker.
 	Dial(worker int) (Conn, error)
-	// Effective is what is in force.
+	// Effective returns the settings in force.
 	Effective() *Effective
 	Close()
 }
 
-// A Conn is a connection.
+// A Conn is a QUIC connection.
 type Conn interface {
 	Open() (Stream, error)
 	Close(code uint64)
@@ -80,26 +80,26 @@ type Conn interface {
 	IsResumed() bool
 }
 
-// A Stream is bidirectional.
+// A Stream is a bidirectional stream.
 type Stream interface {
 	io.ReadWriter
-	// CloseWrite ends what is written.
+	// CloseWrite ends the sending side.
 	CloseWrite() error
 }
 
 // A Fetcher is a Conn that can fetch over HTTP/3.
 type Fetcher interface {
-	// Get fetches a path into what takes it.
+	// Get fetches a path and writes the response body to take.
 	Get(path string, take io.Writer) error
 }
 
-// Unsupported ends the process: it does not do that.
+// Unsupported ends the process with the exit status for an unsupported workload or setting.
 func Unsupported(what string) {
-	fmt.Fprintln(os.Stderr, "does not do", what)
+	fmt.Fprintln(os.Stderr, "unsupported:", what)
 	os.Exit(unsupported)
 }
 
-// Main is the whole program; speaks are its protocols, the usual one first.
+// Main is the whole program. speaks lists its protocols, with the default first.
 func Main(stack Stack, speaks ...string) {
 	log.SetFlags(0)
 	if err := run(stack, speaks, os.Args[1:]); err != nil {
@@ -109,7 +109,7 @@ func Main(stack Stack, speaks ...string) {
 
 func run(stack Stack, speaks, args []string) error {
 	if len(args) == 0 {
-		return errors.New("server or client?")
+		return errors.New("the first argument must be server or client")
 	}
 	o, err := parse(args, speaks)
 	if err != nil {
@@ -121,7 +121,7 @@ func run(stack Stack, speaks, args []string) error {
 	case "client":
 		return o.work(stack)
 	}
-	return fmt.Errorf("%s is neither server nor client", args[0])
+	return fmt.Errorf("the first argument is %s, but must be server or client", args[0])
 }
 
 func parse(args, speaks []string) (*Options, error) {
@@ -161,7 +161,7 @@ func parse(args, speaks []string) (*Options, error) {
 		return nil, err
 	}
 	if o.GSO != "" && o.GSO != "on" && o.GSO != "off" {
-		return nil, errors.New("--gso is on or off")
+		return nil, errors.New("--gso must be on or off")
 	}
 	if o.Cipher != "" && o.wantedCipher() == "" {
 		Unsupported(o.Cipher)
@@ -176,17 +176,18 @@ func (o *Options) wantedCipher() string {
 	}[o.Cipher]
 }
 
-// Negotiated ends the process if another cipher suite than asked for is used: Go takes no list of them.
+// Negotiated ends the process if the handshake chose another cipher suite than the requested one.
+// Go does not let a program restrict the TLS 1.3 cipher suites.
 func (o *Options) Negotiated(name string) {
 	if wanted := o.wantedCipher(); wanted != "" && wanted != name {
-		Unsupported("cipher suites by choice")
+		Unsupported("choosing a cipher suite")
 	}
 }
 
-// Workers is how many use tickets of their own.
+// Workers returns the number of workers that have session tickets of their own.
 func (o *Options) Workers() int { return max(o.parallel, 1) }
 
-// KeylogWriter is where secrets go; nil: nowhere.
+// KeylogWriter opens the file for TLS secrets. It returns nil if no file was requested.
 func (o *Options) KeylogWriter() (io.Writer, error) {
 	if o.Keylog == "" {
 		return nil, nil
@@ -194,7 +195,7 @@ func (o *Options) KeylogWriter() (io.Writer, error) {
 	return os.OpenFile(o.Keylog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// Effective is what is in force.
+// Effective has the settings in force at an endpoint.
 type Effective struct {
 	Implementation   string  `json:"implementation"`
 	IO               string  `json:"io"`
@@ -210,7 +211,7 @@ type Effective struct {
 	Crypto           string  `json:"crypto"`
 }
 
-// Ready says that the server listens, and what is in force.
+// Ready prints that the server listens, and the settings in force.
 func Ready(address fmt.Stringer, in *Effective) error {
 	text, err := json.Marshal(in)
 	if err != nil {
@@ -220,7 +221,7 @@ func Ready(address fmt.Stringer, in *Effective) error {
 	return err
 }
 
-// Implementation is the name and the version that was built in.
+// Implementation returns the name and the version of the module that is built into the program.
 func Implementation(name, module string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, found := range info.Deps {

@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// The most that is written at a time.
+	// Maximum size of a write, in bytes.
 	chunk = 64 << 10
-	// After so many bytes the pattern begins again.
+	// Period of the pattern, in bytes.
 	period = 65521
-	// Of each 64 KiB one block of so many bytes is compared, in turn each of them.
+	// Size of a compared block. In each 64 KiB, one block of this size is compared, at a rotating
+	// position.
 	block = 4096
 )
 
@@ -34,13 +35,13 @@ func makePattern() []byte {
 	return bytes
 }
 
-// A piece of the pattern from a place on.
+// piece returns at most chunk bytes of the pattern, from the offset at on.
 func piece(at, left uint64) []byte {
 	from := at % period
 	return pattern[from : from+min(left, chunk)]
 }
 
-// WritePattern writes so many bytes of the pattern.
+// WritePattern writes count bytes of the pattern.
 func WritePattern(to io.Writer, count uint64) error {
 	for at := uint64(0); at < count; {
 		wrote, err := to.Write(piece(at, count-at))
@@ -52,7 +53,7 @@ func WritePattern(to io.Writer, count uint64) error {
 	return nil
 }
 
-// A check compares what arrives with the pattern.
+// A check compares received bytes with the pattern.
 type check struct {
 	at    uint64
 	wrong bool
@@ -72,15 +73,15 @@ func (c *check) Write(data []byte) (int, error) {
 	return count, nil
 }
 
-// Ends the process if anything differed.
+// finish ends the process if any byte differed.
 func (c *check) finish() {
 	if c.wrong {
-		fmt.Fprintln(os.Stderr, "corrupted: not what was sent")
+		fmt.Fprintln(os.Stderr, "corrupted: received other bytes than were sent")
 		os.Exit(corrupted)
 	}
 }
 
-// Serve answers the streams of a connection that accept gives.
+// ServeStreams answers the streams of a connection. accept returns the next stream.
 func ServeStreams(accept func() (Stream, error)) {
 	for {
 		stream, err := accept()
@@ -98,7 +99,7 @@ func ServeStreams(accept func() (Stream, error)) {
 func answer(stream Stream) error {
 	var number [head]byte
 	if _, err := io.ReadFull(stream, number[:]); err != nil {
-		return fmt.Errorf("a request of under 8 bytes: %w", err)
+		return fmt.Errorf("the request has fewer than 8 bytes: %w", err)
 	}
 	payload, err := read(stream, make([]byte, chunk), io.Discard)
 	if err != nil {
@@ -116,7 +117,8 @@ func answer(stream Stream) error {
 	return stream.CloseWrite()
 }
 
-// Reads all; how many bytes.
+// read reads until the end of the stream, writes everything to take and returns the number of
+// bytes.
 func read(from io.Reader, buffer []byte, take io.Writer) (uint64, error) {
 	var total uint64
 	for {
@@ -134,7 +136,7 @@ func read(from io.Reader, buffer []byte, take io.Writer) (uint64, error) {
 	}
 }
 
-// Fetches so many bytes on a stream; how many came.
+// fetch requests wanted bytes on a new stream, and returns the number of bytes that arrived.
 func fetch(connection Conn, wanted uint64) (uint64, error) {
 	stream, err := ask(connection, wanted)
 	if err != nil {
@@ -151,7 +153,7 @@ func fetch(connection Conn, wanted uint64) (uint64, error) {
 	return uint64(first) + rest, err
 }
 
-// Opens a stream and asks for so many bytes on it.
+// ask opens a stream and requests wanted bytes on it.
 func ask(connection Conn, wanted uint64) (Stream, error) {
 	stream, err := connection.Open()
 	if err != nil {

@@ -6,8 +6,10 @@ import (
 	"syscall"
 )
 
-// SetBuffers sets a socket's buffers, of which root passes the system's limits over, and notes what came of
-// it. quic-go enlarges buffers when it takes a socket: to be called after that.
+// SetBuffers sets the socket's buffers and records the resulting sizes. Root may exceed the
+// system's limits.
+// Call it after quic-go has taken over the socket, because quic-go then enlarges the buffers
+// itself.
 func SetBuffers(conn *net.UDPConn, o *Options, in *Effective) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -26,7 +28,7 @@ func SetBuffers(conn *net.UDPConn, o *Options, in *Effective) error {
 	}))
 }
 
-// Listen opens a server's socket.
+// Listen opens a server's UDP socket.
 func (o *Options) Listen() (*net.UDPConn, error) {
 	local, err := net.ResolveUDPAddr("udp", o.Address)
 	if err != nil {
@@ -35,7 +37,7 @@ func (o *Options) Listen() (*net.UDPConn, error) {
 	return net.ListenUDP("udp", local)
 }
 
-// Connect opens a client's socket, bound to the address that leads to the server.
+// Connect opens a client's UDP socket, bound to the local address that can reach the server.
 func (o *Options) Connect() (conn *net.UDPConn, server *net.UDPAddr, err error) {
 	server, err = net.ResolveUDPAddr("udp", o.Address)
 	if err != nil {

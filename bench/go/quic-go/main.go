@@ -1,5 +1,6 @@
-// quic-go for `equic-lab bench` (docs/bench-contract.md), with its own defaults but for what all have alike.
-// Its congestion control is NewReno and cannot be chosen, nor can Go's cipher suites.
+// quic-go for `equic-lab bench` (docs/bench-contract.md). It keeps its own defaults, except for the
+// settings that are the same for all stacks. Its only congestion control is NewReno. The TLS 1.3
+// cipher suites of Go cannot be restricted.
 package main
 
 import (
@@ -33,7 +34,7 @@ func config(o *contract.Options) *quic.Config {
 		contract.Unsupported(o.Congestion)
 	}
 	if o.MTU > contract.Payload || (o.MTU != 0 && o.MTU < 1200) {
-		contract.Unsupported("such datagrams")
+		contract.Unsupported("this payload size")
 	}
 	if o.GSO == "off" {
 		os.Setenv("QUIC_GO_DISABLE_GSO", "true")
@@ -49,7 +50,7 @@ func config(o *contract.Options) *quic.Config {
 		MaxIdleTimeout:                 contract.Idle,
 	}
 	if o.MTU != 0 {
-		// Discovery of a larger payload has no upper bound that can be set.
+		// quic-go has no setting for the upper bound of path MTU discovery.
 		c.InitialPacketSize = uint16(o.MTU)
 		c.DisablePathMTUDiscovery = true
 	}
@@ -61,7 +62,7 @@ func config(o *contract.Options) *quic.Config {
 }
 
 func effective(o *contract.Options) *contract.Effective {
-	// The payload size that discovery found is not told.
+	// quic-go does not report the payload size that path MTU discovery found.
 	in := &contract.Effective{
 		Implementation: contract.Implementation("quic-go", "github.com/quic-go/quic-go"),
 		IO:             "native", StreamWindow: contract.StreamWindow,
@@ -125,7 +126,7 @@ func (stack) Serve(o *contract.Options) error {
 	}
 }
 
-// Answers GET /1k and GET /<bytes>.
+// page answers GET /1k and GET /<bytes>.
 func page(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/")
 	wanted, err := strconv.ParseUint(path, 10, 64)
@@ -147,7 +148,7 @@ type client struct {
 	transport *quic.Transport
 	server    net.Addr
 	config    *quic.Config
-	// Of each worker: the tickets are its own.
+	// TLS configuration of each worker, because each worker has its own session tickets.
 	tls  []*tls.Config
 	in   *contract.Effective
 	once sync.Once
@@ -190,7 +191,8 @@ func (stack) Client(o *contract.Options) (contract.Client, error) {
 		}
 		c.tls = append(c.tls, one)
 	}
-	// Any use of the transport makes quic-go set the buffers: before ours.
+	// At its first use of the transport, quic-go sets the socket buffers. This write causes that
+	// before SetBuffers sets ours.
 	_, _ = c.transport.WriteTo(nil, &net.UDPAddr{})
 	return c, contract.SetBuffers(conn, o, c.in)
 }
@@ -207,7 +209,7 @@ func (c *client) Dial(worker int) (contract.Conn, error) {
 		c.in.Cipher, c.in.GSO = &name, &state.GSO
 	})
 	if c.GSO == "on" && !*c.in.GSO {
-		contract.Unsupported("segmentation offload here")
+		contract.Unsupported("segmentation offload on this system")
 	}
 	connection := &conn{Conn: dialled, name: c.Name}
 	if c.Protocol == contract.H3 {

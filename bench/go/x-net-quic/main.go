@@ -1,6 +1,7 @@
-// golang.org/x/net/quic for `equic-lab bench` (docs/bench-contract.md), with its own defaults but for what all
-// have alike. It has NewReno only, sends datagrams of 1,200 bytes one at a time, and has no HTTP/3 that may
-// be imported; its server gives no session tickets.
+// golang.org/x/net/quic for `equic-lab bench` (docs/bench-contract.md). It keeps its own defaults,
+// except for the settings that are the same for all stacks. It supports only NewReno, and sends
+// datagrams of 1,200 bytes, one per system call. Its HTTP/3 package cannot be imported, and its
+// server issues no session tickets.
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/equic/equic/bench/go/contract"
 )
 
-// The only size of its datagrams (smallestMaxDatagramSize: there is no discovery of larger ones).
+// The only UDP payload size that it sends (smallestMaxDatagramSize), because it does not discover
+// larger ones.
 const payload = 1200
 
 func main() { contract.Main(stack{}, contract.Perf) }
@@ -27,7 +29,7 @@ func config(o *contract.Options, settings *tls.Config) *quic.Config {
 	case o.Congestion != "" && o.Congestion != "newreno":
 		contract.Unsupported(o.Congestion)
 	case o.MTU != 0 && o.MTU != payload:
-		contract.Unsupported("such datagrams")
+		contract.Unsupported("this payload size")
 	case o.GSO == "on":
 		contract.Unsupported("segmentation offload")
 	case o.Qlog != "":
@@ -39,7 +41,8 @@ func config(o *contract.Options, settings *tls.Config) *quic.Config {
 		MaxUniRemoteStreams:     contract.Streams,
 		MaxStreamReadBufferSize: contract.StreamWindow,
 		MaxConnReadBufferSize:   contract.ConnectionWindow,
-		// Bytes sent and not yet acknowledged, at most; its default of 1 MiB would be the bound.
+		// Limit on bytes that are sent but not yet acknowledged. The default of 1 MiB would limit the
+		// goodput.
 		MaxStreamWriteBufferSize: contract.StreamWindow,
 		MaxIdleTimeout:           contract.Idle,
 	}
@@ -108,7 +111,7 @@ type client struct {
 
 func (stack) Client(o *contract.Options) (contract.Client, error) {
 	if o.Resume {
-		contract.Unsupported("tickets")
+		contract.Unsupported("session tickets")
 	}
 	authority, err := os.ReadFile(o.CA)
 	if err != nil {
@@ -155,7 +158,7 @@ func (c *client) Dial(int) (contract.Conn, error) {
 func (c *client) Effective() *contract.Effective { return c.in }
 
 func (c *client) Close() {
-	// Whoever does not answer is not waited for.
+	// Does not wait for peers that do not answer.
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = c.endpoint.Close(over)
@@ -182,7 +185,7 @@ func (c *conn) IsResumed() bool { return c.ConnectionState().DidResume }
 type stream struct{ *quic.Stream }
 
 func (s stream) CloseWrite() error {
-	// With what is still unsent.
+	// Also flushes data that is not sent yet.
 	s.Stream.CloseWrite()
 	return nil
 }

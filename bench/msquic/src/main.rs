@@ -1,5 +1,6 @@
-//! msquic for `equic-lab bench`, with its own threads and defaults but for what all have alike. It makes its
-//! sockets by itself, with the largest receive buffer there is.
+//! msquic for `equic-lab bench`. It uses its own threads and defaults, except for the settings that
+//! are the same for all stacks. msquic creates its sockets itself, with the largest possible
+//! receive buffer.
 
 mod stack;
 
@@ -31,10 +32,10 @@ fn main() -> Result<()> {
 
 fn settings(knobs: &Knobs, logs: [Option<&PathBuf>; 2]) -> Result<Settings> {
     if knobs.rcvbuf.is_some() || knobs.sndbuf.is_some() {
-        unsupported("a choice of socket buffers");
+        unsupported("choosing socket buffers");
     }
     if knobs.gso == Some(false) {
-        unsupported("sending without offload");
+        unsupported("sending without segmentation offload");
     }
     if logs.iter().any(Option::is_some) {
         unsupported("keylog and qlog");
@@ -48,7 +49,7 @@ fn settings(knobs: &Knobs, logs: [Option<&PathBuf>; 2]) -> Result<Settings> {
         }
         Congestion::NewReno => unsupported("newreno"),
     };
-    // It counts the headers of IPv4 and UDP.
+    // The MTU of msquic includes the IPv4 and UDP headers.
     let mtu = knobs.payload().saturating_add(28);
     Ok(Settings::new()
         .set_IdleTimeoutMs(u64::try_from(IDLE.as_millis())?)
@@ -84,7 +85,7 @@ fn effective(knobs: &Knobs) -> Effective {
 }
 
 fn text(path: &Path) -> Result<String> {
-    Ok(path.to_str().context("a path that is no text")?.to_owned())
+    Ok(path.to_str().context("the path is not valid UTF-8")?.to_owned())
 }
 
 fn serve(args: &Server) -> Result<()> {
@@ -108,12 +109,12 @@ fn serve(args: &Server) -> Result<()> {
         Ok(())
     })?;
     listener.start(&alpn, Some(&Addr::from(args.listen)))?;
-    let local = listener.get_local_addr()?.as_socket().context("no address")?;
+    let local = listener.get_local_addr()?.as_socket().context("the listener has no IP address")?;
     ready(SocketAddr::new(args.listen.ip(), local.port()), &effective(&args.knobs))?;
     runtime.block_on(std::future::pending())
 }
 
-/// Answers on a connection until nothing of it is left.
+/// Answers on a connection until msquic has shut it down completely.
 fn accept(connection: &msquic::ConnectionRef, runtime: &Handle) {
     let (sender, mut state) = watch::channel(State::Opening);
     let handle = runtime.clone();
@@ -133,7 +134,8 @@ fn accept(connection: &msquic::ConnectionRef, runtime: &Handle) {
         stack::note(&sender, &event);
         Ok(())
     });
-    // SAFETY: the handle is the application's once it is accepted, and is closed by this owner only.
+    // SAFETY: an accepted connection's handle belongs to the application, and only this owner
+    // closes it.
     let owned = unsafe { msquic::Connection::from_raw(connection.as_raw()) };
     runtime.spawn(async move {
         let _ = state.wait_for(|state| *state == State::Over).await;
@@ -141,10 +143,11 @@ fn accept(connection: &msquic::ConnectionRef, runtime: &Handle) {
     });
 }
 
-/// Gives the client a ticket.
+/// Sends the client a session ticket.
 fn ticket(connection: &msquic::ConnectionRef) {
     let Some(send) = Api::get_ffi().ConnectionSendResumptionTicket else { return };
-    // SAFETY: the handle is open in its own callback; there is no data of the application in the ticket.
+    // SAFETY: the handle is open during its own callback, and the ticket contains no application
+    // data.
     unsafe { send(connection.as_raw(), 0, 0, std::ptr::null()) };
 }
 
@@ -172,7 +175,8 @@ fn ask(args: &Client) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let work = client::run(&stack, args.protocol, args.work, effective(&args.knobs));
     runtime.block_on(work)?.print()?;
-    // Streams that are kept go first: msquic waits for them.
+    // The runtime is dropped first because its tasks keep streams, and msquic waits until all
+    // streams are closed.
     drop(runtime);
     drop(stack);
     Ok(())

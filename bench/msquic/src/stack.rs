@@ -1,5 +1,5 @@
-//! msquic, as the contract's crate sees a stack. msquic calls back on threads of its own; what it says is
-//! handed over to the tasks here, and what it received is complete when they have read it.
+//! msquic as a [`contract::Stack`]. msquic calls back on its own threads. The callbacks pass events
+//! to tasks, and a receive is complete when a task has read the data.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use rustls::server::ParsedCertificate;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-/// Bytes that are handed to msquic before it says that it took them.
+/// Maximum number of bytes passed to msquic whose sending it has not completed yet.
 const AHEAD: u64 = 1 << 20;
 
 /// State of a connection.
@@ -30,7 +30,7 @@ pub enum State {
     Opening,
     Open,
     Lost(String),
-    /// Nothing of it is left.
+    /// msquic has shut the connection down completely.
     Over,
 }
 
@@ -43,11 +43,11 @@ pub struct Settled {
     pub registration: Arc<Registration>,
     pub server: SocketAddr,
     pub name: String,
-    /// Whether session tickets are used.
+    /// True if session tickets are used.
     pub resume: bool,
-    /// Each is used once.
+    /// Session tickets of the server. Each is used once.
     pub tickets: Arc<Mutex<VecDeque<Vec<u8>>>>,
-    /// Handshakes that were not resumed.
+    /// Number of handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 
@@ -64,26 +64,28 @@ enum Got {
     Data(Vec<Piece>),
     End,
     Lost,
-    /// Its callback is not called again.
+    /// The stream's callback is not called again.
     Over,
 }
 
-/// Bytes that msquic keeps until they are said to be complete.
+/// Received bytes in memory of msquic, valid until the receive is completed.
 struct Piece(*const u8, usize);
 
-// SAFETY: it points to memory that msquic keeps and nobody writes until the receive is complete.
+// SAFETY: it points to memory that msquic keeps, and nothing writes to it, until the receive is
+// completed.
 unsafe impl std::marker::Send for Piece {}
 
-/// Bytes on their way into msquic, and the list of their places that it needs.
+/// Bytes passed to msquic, and the list of buffers that its API needs.
 struct Sent {
     data: Bytes,
     list: [BufferRef; 1],
 }
 
-/// The callback of a stream, and what hears it.
+/// The callback of a stream.
 type Hear = Box<dyn FnMut(StreamRef, StreamEvent<'_>) -> Result<(), Status> + std::marker::Send>;
 
-/// Receivers of what a stream's callback reports: received data, and bytes on their way into msquic.
+/// Receivers of the events of a stream's callback, and the counter of bytes whose sending is not
+/// completed.
 struct Ears {
     got: UnboundedReceiver<Got>,
     over: tokio::sync::oneshot::Receiver<()>,
@@ -105,7 +107,8 @@ fn hear(
     ahead: &watch::Sender<u64>,
     done: &mut Option<tokio::sync::oneshot::Sender<()>>,
 ) -> Result<(), Status> {
-    // Nobody listens to a stream that was given up.
+    // Errors of `send` are ignored, because the receiver is dropped when the application drops the
+    // stream.
     match event {
         StreamEvent::Receive { buffers, total_buffer_length, .. } if *total_buffer_length > 0 => {
             let pieces = buffers.iter().map(BufferRef::as_bytes);
@@ -116,7 +119,8 @@ fn hear(
             };
         }
         StreamEvent::SendComplete { client_context, .. } => {
-            // SAFETY: what `send` made of a box; this event comes once for each.
+            // SAFETY: the context is the box that `send` leaked, and this event happens once for
+            // each box.
             let sent = unsafe { Box::from_raw(client_context.cast_mut().cast::<Sent>()) };
             ahead.send_modify(|ahead| *ahead -= sent.data.len() as u64);
         }
@@ -134,7 +138,7 @@ fn hear(
     Ok(())
 }
 
-/// Both halves of a stream; it is kept until msquic is done with it.
+/// Returns both halves of a stream. A task keeps the stream until msquic has shut it down.
 fn halves(stream: msquic::Stream, ears: Ears, runtime: &tokio::runtime::Handle) -> (Send, Receive) {
     let stream = Arc::new(stream);
     let kept = Arc::clone(&stream);
@@ -146,16 +150,17 @@ fn halves(stream: msquic::Stream, ears: Ears, runtime: &tokio::runtime::Handle) 
     (send, Receive(stream, ears.got))
 }
 
-/// A stream that the peer opened.
+/// Returns both halves of a stream that the peer opened.
 pub fn accepted(stream: &StreamRef, runtime: &tokio::runtime::Handle) -> (Send, Receive) {
     let (hear, ears) = ears();
     stream.set_callback_handler(hear);
-    // SAFETY: the handle is the application's from this event on, and is closed by this owner only.
+    // SAFETY: from this event on, the handle belongs to the application, and only this owner closes
+    // it.
     let stream = unsafe { msquic::Stream::from_raw(stream.as_raw()) };
     halves(stream, ears, runtime)
 }
 
-/// Notes a connection's change of state from an event of its callback.
+/// Records the change of a connection's state that an event of its callback reports.
 pub fn note(state: &watch::Sender<State>, event: &ConnectionEvent<'_>) {
     let now = match event {
         ConnectionEvent::Connected { .. } => State::Open,
@@ -182,7 +187,8 @@ impl contract::Stack for Stack {
         let connection = msquic::Connection::open(&settled.registration, move |_, event| {
             match &event {
                 ConnectionEvent::PeerCertificateReceived { certificate, .. } => {
-                    // SAFETY: a portable one, as is asked for, is a buffer that lasts as long as the event.
+                    // SAFETY: the configuration requests portable certificates, so this is a buffer
+                    // that is valid during the event.
                     let buffer = unsafe { certificate.cast::<QUIC_BUFFER>().as_ref() };
                     if !buffer.is_some_and(|buffer| is_for(BufferRef::from_ffi_ref(buffer), &name))
                     {
@@ -203,7 +209,8 @@ impl contract::Stack for Stack {
         })?;
         let to = Addr::from(settled.server);
         set(&connection, QUIC_PARAM_CONN_REMOTE_ADDRESS, bytes_of(&to))?;
-        // Not under the lock: msquic sets it on a thread of its own, which may be waiting for that.
+        // The lock is released before `set`, because `set` runs on a thread of msquic, which may be
+        // waiting for this lock.
         let ticket = {
             let mut tickets = settled.tickets.lock().unwrap_or_else(PoisonError::into_inner);
             tickets.pop_front().filter(|_| settled.resume)
@@ -225,7 +232,7 @@ impl contract::Stack for Stack {
     }
 }
 
-/// Whether a certificate is for a name, which msquic does not check on Linux.
+/// Returns true if the certificate is valid for the name. msquic does not check this on Linux.
 fn is_for(certificate: &BufferRef, name: &ServerName<'_>) -> bool {
     let certificate = CertificateDer::from(certificate.as_bytes());
     ParsedCertificate::try_from(&certificate)
@@ -235,7 +242,7 @@ fn is_for(certificate: &BufferRef, name: &ServerName<'_>) -> bool {
 
 fn bytes_of(address: &Addr) -> &[u8] {
     let len = std::mem::size_of::<Addr>();
-    // SAFETY: an address is plain memory of that size, and all of it was written (`Addr::from`).
+    // SAFETY: an address is plain memory of this size, and `Addr::from` has initialized all of it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(address).cast(), len) }
 }
 
@@ -258,7 +265,7 @@ impl contract::Connection for Open {
     }
 
     fn observe(&self, effective: &mut Effective) {
-        // Room of an Ethernet frame that is left for UDP over IPv4.
+        // The path MTU includes the IPv4 and UDP headers.
         let mtu = self.connection.get_stats_v2().ok().map(|stats| stats.SendPathMtu);
         effective.max_payload = mtu.and_then(|mtu| mtu.checked_sub(28));
     }
@@ -282,7 +289,8 @@ impl SendStream for Send {
         ahead.send_modify(|ahead| *ahead += data.len() as u64);
         let list = [BufferRef::from(&*data)];
         let sent = Box::into_raw(Box::new(Sent { data, list }));
-        // SAFETY: data and list stay until the event that says that it was sent, which has the box again.
+        // SAFETY: data and list stay in the leaked box until the SendComplete event, which takes
+        // the box back.
         unsafe {
             if let Err(status) = stream.send(&(*sent).list, SendFlags::NONE, sent.cast()) {
                 drop(Box::from_raw(sent));
@@ -303,7 +311,7 @@ impl ReceiveStream for Receive {
             Got::Data(pieces) => {
                 let mut total = 0;
                 for Piece(start, len) in pieces {
-                    // SAFETY: msquic keeps it until the receive is complete.
+                    // SAFETY: msquic keeps this memory until the receive is completed.
                     take(unsafe { std::slice::from_raw_parts(start, len) });
                     total += len as u64;
                 }

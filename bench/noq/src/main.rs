@@ -1,4 +1,5 @@
-//! noq, a fork of quinn, for `equic-lab bench`, on one thread, with its own defaults but for what all have alike.
+//! noq, a fork of quinn, for `equic-lab bench`. It runs on one thread and keeps its own defaults,
+//! except for the settings that are the same for all stacks.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +58,7 @@ fn transport(knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Arc<TransportConfi
     Ok(Arc::new(transport))
 }
 
-/// Configuration of an endpoint: the payloads it receives are not longer than those it may send.
+/// Returns the configuration of an endpoint. It accepts no larger payloads than it may send.
 fn endpoint_config(knobs: &Knobs) -> Result<EndpointConfig> {
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(knobs.payload().max(1472))?;

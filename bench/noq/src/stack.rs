@@ -1,4 +1,4 @@
-//! noq, as the contract's crate sees a stack.
+//! noq as a stack of `equic_bench_contract`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Stack {
     pub endpoint: Endpoint,
     pub server: SocketAddr,
     pub name: String,
-    /// Handshakes that were not resumed.
+    /// Number of handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 

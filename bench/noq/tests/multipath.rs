@@ -1,6 +1,7 @@
-//! Several paths (RFC 10069) between ours and noq, which speaks draft-ietf-quic-multipath-17 with the same code points:
-//! each as client and as server, over two addresses of the loopback interface: data both ways on both paths, and the end of
-//! one of them. Run by `make interop-multipath`.
+//! Multipath (RFC 10069) between our stack and noq. noq implements draft-ietf-quic-multipath-17,
+//! which has the same code points. Each is tested as client and as server, over two loopback
+//! addresses. The tests send data both ways on both paths, and then close one path. `make
+//! interop-multipath` runs them.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +17,7 @@ use tokio_stream::StreamExt as _;
 const NAME: &str = "equic.test";
 const ALPN: &[u8] = b"test";
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// Longer than anything here takes, unless it hangs.
+/// Longer than any step takes, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LENGTH: usize = 8 << 20;
 
@@ -59,10 +60,13 @@ impl Identity {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .unwrap_or_else(|_| panic!("timed out waiting for: {what}"))
 }
 
-/// All paths in turn, so that each of them carries data whatever its round-trip time is.
+/// Returns a configuration that sends on all paths in turn, so that each path carries data
+/// regardless of its round-trip time.
 fn our_transport() -> equic_quic::TransportConfig {
     equic_quic::TransportConfig {
         max_paths: 4,
@@ -81,7 +85,7 @@ fn our_settings() -> equic_quic::EndpointConfig {
     equic_quic::EndpointConfig::new(&rustls::crypto::ring::default_provider()).unwrap()
 }
 
-/// Data on a stream of its own that comes back as it was.
+/// Sends data on a new stream and checks that the peer returns the same data.
 macro_rules! echoed {
     ($connection:expr, $length:expr) => {{
         let (mut send, mut receive) = $connection.open_bi().await.unwrap();
@@ -96,7 +100,7 @@ macro_rules! echoed {
     }};
 }
 
-/// Sends back what comes on the next stream; `$and` is evaluated when all of it has come.
+/// Accepts the next stream and sends its data back. `$and` is evaluated when all data has arrived.
 macro_rules! echo {
     ($connection:expr, $and:expr) => {{
         let (mut send, mut receive) = soon("a stream", $connection.accept_bi()).await.unwrap();
@@ -108,7 +112,7 @@ macro_rules! echo {
     }};
 }
 
-/// Bytes of datagrams that an end has sent and received on each path, by path ID.
+/// Bytes of datagrams that an endpoint has sent and received on each path, by path ID.
 type Bytes = Vec<(u64, u64)>;
 
 fn of_ours(connection: &equic_quic::Connection) -> Bytes {
@@ -116,7 +120,7 @@ fn of_ours(connection: &equic_quic::Connection) -> Bytes {
     paths.iter().map(|path| (path.bytes_sent, path.bytes_received)).collect()
 }
 
-/// As [`of_ours`]; also, noq has sent stream data on both.
+/// Like [`of_ours`]. Also checks that noq has sent stream data on both paths.
 fn of_noq(connection: &noq::Connection) -> Bytes {
     let ids = [0u32, 1].map(PathId::from);
     let stats = ids.map(|id| connection.path_stats(id).expect("the path is open"));
@@ -124,8 +128,9 @@ fn of_noq(connection: &noq::Connection) -> Bytes {
     stats.iter().map(|path| (path.udp_tx.bytes, path.udp_rx.bytes)).collect()
 }
 
-/// Each path has carried data both ways. Ours sends on both in turn, as far as their windows let it; noq on the second
-/// what the first one's window does not let go, which may be little.
+/// Checks that each path has carried data both ways. Our stack sends on both paths in turn, within
+/// their congestion windows. noq uses the second path only if the first one's window is full, so
+/// that path may carry little.
 fn both_have_carried_data(ours: &Bytes, noq: &Bytes) {
     println!("sent and received by path: ours {ours:?}, noq {noq:?}");
     assert_eq!((ours.len(), noq.len()), (2, 2));
@@ -137,13 +142,13 @@ fn both_have_carried_data(ours: &Bytes, noq: &Bytes) {
     }
 }
 
-/// Waits until noq has heard that its peer closes a path.
+/// Waits until noq reports that its peer closed the path.
 async fn noq_hears_of_the_end(events: &mut noq::PathEvents, of: PathId) {
     let heard = async {
         loop {
             if let Ok(PathEvent::Abandoned { id, reason, .. }) = events.next().await.unwrap() {
                 assert_eq!(id, of);
-                // noq does not export the type.
+                // noq does not export the type of `reason`, so this compares its debug output.
                 let reason = format!("{reason:?}");
                 assert!(reason.starts_with("RemoteAbandoned"), "{reason}");
                 break;
@@ -153,7 +158,7 @@ async fn noq_hears_of_the_end(events: &mut noq::PathEvents, of: PathId) {
     soon("noq hears that the path is closed", heard).await;
 }
 
-/// Wakes whoever waits, at each event of a connection of ours.
+/// Wakes the waiting tasks at each event of our connection.
 struct Waker(Arc<tokio::sync::Notify>);
 
 impl equic_quic::event::EventSink for Waker {
@@ -162,7 +167,7 @@ impl equic_quic::event::EventSink for Waker {
     }
 }
 
-/// Waits until only one path of ours is left.
+/// Waits until our connection has only one path left.
 async fn one_is_left(connection: &equic_quic::Connection) -> equic_quic::PathInfo {
     let events = Arc::new(tokio::sync::Notify::new());
     connection.subscribe(Waker(Arc::clone(&events)));
@@ -177,7 +182,8 @@ async fn one_is_left(connection: &equic_quic::Connection) -> equic_quic::PathInf
     soon("a path is closed", left).await
 }
 
-/// Our client opens a second path to noq's server, data goes both ways on both, and then our client closes the first.
+/// Our client opens a second path to noq's server, sends data both ways on both paths, and then
+/// closes the first path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_client_with_noqs_server() {
     let identity = Identity::new();
@@ -217,7 +223,8 @@ async fn our_client_with_noqs_server() {
     both_have_carried_data(&ours, &soon("the server ends", serving).await.unwrap());
 }
 
-/// noq's client opens a second path to our server, data goes both ways on both, and then noq closes the second.
+/// noq's client opens a second path to our server, sends data both ways on both paths, and then
+/// closes the second path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noqs_client_with_our_server() {
     let identity = Identity::new();
@@ -240,7 +247,7 @@ async fn noqs_client_with_our_server() {
         bytes
     });
 
-    // One socket for all addresses: noq says the source of each datagram.
+    // One socket serves all local addresses, because noq sets the source address of each datagram.
     let endpoint = noq::Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
     let tls = QuicClientConfig::try_from(Arc::new(identity.client())).unwrap();
     let mut config = noq::ClientConfig::new(Arc::new(tls));
@@ -252,7 +259,7 @@ async fn noqs_client_with_our_server() {
     let path = soon("a second path", async {
         loop {
             match connection.open_path(tuple, PathStatus::Available).await {
-                // Our connection IDs for it are under way.
+                // noq has not yet received our connection IDs for the new path.
                 Err(noq::PathError::RemoteCidsExhausted) => tokio::task::yield_now().await,
                 opened => break opened.unwrap(),
             }

@@ -1,8 +1,10 @@
-//! quiche for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
+//! quiche for `equic-lab bench`. quiche does no I/O itself, and runs on the shared loop
+//! (`io=shared`).
 //!
-//! `stack` is quiche as the loop sees it, `web` its HTTP/3. quiche leaves pacing to the kernel (SO_TXTIME),
-//! which quinn-udp does not do: it is off. BoringSSL takes no list of TLS 1.3's suites: which one it was is
-//! looked at, and another than asked for is not done.
+//! `stack` adapts quiche to the loop, and `web` is its HTTP/3. Pacing is off, because quiche leaves
+//! it to the kernel (SO_TXTIME), which quinn-udp does not support. The TLS 1.3 cipher suites of
+//! BoringSSL cannot be restricted. The adapter therefore checks the negotiated suite, and reports
+//! any other than the requested one as unsupported.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +46,7 @@ fn config(alpn: &[&[u8]], knobs: &Knobs) -> Result<(quiche::Config, Cipher)> {
         }
         let name = ssl.current_cipher().and_then(|cipher| cipher.standard_name());
         if wanted.is_some_and(|wanted| name != Some(wanted.name())) {
-            unsupported("that cipher suite");
+            unsupported("this cipher suite");
         }
         if let Some(name) = name {
             note.get_or_init(|| name);
@@ -80,7 +82,7 @@ fn effective(io: &Io, knobs: &Knobs) -> Result<Effective> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path that is no text")
+    path.to_str().context("the path is not valid UTF-8")
 }
 
 fn serve(args: &Server) -> Result<()> {
@@ -88,7 +90,7 @@ fn serve(args: &Server) -> Result<()> {
     config.load_cert_chain_from_pem_file(text(&args.cert)?)?;
     config.load_priv_key_from_pem_file(text(&args.key)?)?;
     let mut key = [0; 48];
-    SystemRandom::new().fill(&mut key).ok().context("no random numbers")?;
+    SystemRandom::new().fill(&mut key).ok().context("cannot get random numbers")?;
     config.set_ticket_key(&key)?;
     let logs = Logs::new(args.keylog.clone(), args.qlog.as_ref());
     let logs = logs.install(&mut config);

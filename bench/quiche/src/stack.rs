@@ -1,4 +1,4 @@
-//! Connections by ID and by when they are due.
+//! The connections, with lookups by connection ID and by timeout.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -16,10 +16,10 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use crate::Cipher;
 use crate::web::Answers;
 
-/// Number of messages that a connection may send before the next has its turn.
+/// Number of messages that a connection may send before the next connection's turn.
 const TURNS: usize = 16;
 
-/// Stream data that quiche keeps as it was given, instead of copying it.
+/// A factory for stream data that quiche keeps by reference instead of copying it.
 #[derive(Debug, Clone, Default)]
 pub struct Buffers;
 
@@ -44,39 +44,41 @@ pub struct Table {
     logs: Logs,
     local: SocketAddr,
     payload: usize,
-    /// A client's: whom it connects to.
+    /// Address and name of the server. `None` at a server.
     peer: Option<(SocketAddr, String)>,
     entries: HashMap<u64, Entry>,
     ids: HashMap<ConnectionId<'static>, u64>,
     timers: BTreeSet<(Instant, u64)>,
     next: u64,
-    /// Connections that may have something to send, streams to be read, to be written.
+    /// Connections that may have something to send. The next two lists are streams that may be
+    /// readable, and streams that may be writable.
     touched: Vec<u64>,
     reading: Vec<u64>,
     writing: Vec<u64>,
     closed: Vec<u64>,
-    /// Of the last connection that got one.
+    /// The session ticket of the last connection that received one.
     session: Option<Vec<u8>>,
 }
 
-/// A connection and what goes on with it.
+/// A connection and its state in the table.
 pub struct Entry {
     pub quic: Connection,
-    /// A server's answers over HTTP/3.
+    /// HTTP/3 responses, at a server.
     pub answers: Option<Answers>,
     ids: Vec<ConnectionId<'static>>,
     due: Option<Instant>,
     touched: bool,
-    /// Whether the connection is in the `reading` list; below, in the `writing` list.
+    /// True if the connection is in the `reading` list. The next field is the same for the
+    /// `writing` list.
     reading: bool,
     writing: bool,
-    /// To be forgotten as soon as its close has left.
+    /// True if the connection is removed as soon as its CONNECTION_CLOSE is sent.
     leaves: bool,
-    /// The next stream that it opens.
+    /// ID of the next stream that this client opens.
     stream: u64,
 }
 
-/// Log files that unscored runs write.
+/// Log files, which only unscored runs write.
 #[derive(Default)]
 pub struct Logs {
     keys: Option<PathBuf>,
@@ -90,7 +92,7 @@ impl Logs {
         Logs { keys }
     }
 
-    /// Has the configuration know of it.
+    /// Enables the requested logs in a configuration.
     pub fn install(self, config: &mut Config) -> Logs {
         if self.keys.is_some() {
             config.log_keys();
@@ -185,7 +187,7 @@ impl Table {
         self.closed.push(number);
     }
 
-    /// Sends what one connection has to send; whether it has more.
+    /// Sends what one connection has to send. Returns true if it has more.
     fn send(entry: &mut Entry, io: &mut Io, payload: usize) -> Result<bool> {
         let mut turns = 0;
         while turns < TURNS {
@@ -193,7 +195,7 @@ impl Table {
                 Ok((len, info)) => turns += usize::from(io.queue(len, info.to)?),
                 Err(quiche::Error::Done) => return Ok(false),
                 Err(error) => {
-                    // It closes the connection, which the loop sees.
+                    // The error closes the connection, and the loop notices that.
                     eprintln!("send: {error}");
                     return Ok(false);
                 }
@@ -205,11 +207,11 @@ impl Table {
 
 fn random_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    SystemRandom::new().fill(&mut id).ok().context("no random numbers")?;
+    SystemRandom::new().fill(&mut id).ok().context("cannot get random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }
 
-/// A number that a stack gives if there is one: nothing to do is no error.
+/// Converts a result of quiche. Returns `None` for `Done`, which is not an error.
 fn some<T>(outcome: quiche::Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -220,7 +222,7 @@ fn some<T>(outcome: quiche::Result<T>) -> Result<Option<T>> {
 
 impl Stack for Table {
     fn connect(&mut self, resume: bool) -> Result<u64> {
-        let (to, name) = self.peer.as_ref().context("a server does not connect")?;
+        let (to, name) = self.peer.as_ref().context("a server cannot open connections")?;
         let id = random_id()?;
         let (local, config) = (self.local, &mut self.config);
         let mut quic = quiche::connect_with_buffer_factory(Some(name), &id, local, *to, config)?;
@@ -257,7 +259,7 @@ impl Stack for Table {
             None => return Ok(()),
         };
         let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
-        // A datagram that quiche does not understand has been dropped by it.
+        // An error is ignored, because quiche has already dropped the datagram.
         let _ = entry.quic.recv(datagram, RecvInfo { from, to: self.local });
         if !std::mem::replace(&mut entry.reading, true) {
             self.reading.push(number);
@@ -292,7 +294,8 @@ impl Stack for Table {
             let Some(entry) = self.entries.get_mut(&number) else { continue };
             entry.touched = false;
             let more = Table::send(entry, io, self.payload)?;
-            // Datagrams of several connections in one message would leave when the last is made.
+            // Flushes after each connection. Otherwise one message would hold datagrams of several
+            // connections back until the last of them is ready.
             io.flush()?;
             if entry.quic.is_closed() || (entry.leaves && !more) {
                 self.forget(number);
@@ -387,7 +390,7 @@ impl Stack for Table {
 
     fn close(&mut self, connection: u64) {
         let Ok(entry) = self.get(connection) else { return };
-        // Closed before: as well.
+        // An error means that the connection is already closed, which is fine.
         let _ = entry.quic.close(true, 0, b"");
         entry.leaves = true;
         if let Some(session) = entry.quic.session().map(<[u8]>::to_vec) {

@@ -13,13 +13,13 @@ use quiche::h3::{self, NameValue as _};
 
 use crate::stack::{Connection, Table};
 
-/// A server's side of a connection.
+/// HTTP/3 of a connection at the server.
 pub struct Answers {
     http: h3::Connection,
     open: VecDeque<Response>,
 }
 
-/// A response on its way.
+/// A response that is not sent completely yet.
 struct Response {
     stream: u64,
     wanted: u64,
@@ -28,7 +28,7 @@ struct Response {
 }
 
 impl Answers {
-    /// Reads requests and answers them, as far as there is room.
+    /// Reads requests and answers them, as far as the send buffer permits.
     pub fn go_on(answers: &mut Option<Answers>, quic: &mut Connection) -> Result<()> {
         let Answers { http, open } = match answers {
             Some(answers) => answers,
@@ -43,7 +43,7 @@ impl Answers {
                     let path = list.iter().find(|header| header.name() == b":path");
                     let path = path.and_then(|path| str::from_utf8(path.value()).ok());
                     let Some(wanted) = path.and_then(size) else {
-                        bail!("a request for something else");
+                        bail!("the path of the request is unknown");
                     };
                     open.push_back(Response { stream, wanted, head: false, sent: 0 });
                 }
@@ -63,7 +63,7 @@ impl Answers {
 }
 
 impl Response {
-    /// Writes what there is room for; whether that was all.
+    /// Writes as much of the open responses as possible. Returns true if that was everything.
     fn write(&mut self, http: &mut h3::Connection, quic: &mut Connection) -> Result<bool> {
         if !self.head {
             let head = [h3::Header::new(b":status", b"200")];
@@ -87,10 +87,10 @@ impl Response {
     }
 }
 
-/// Fetch that is to be made: number of the connection, and bytes to fetch.
+/// A pending fetch: index of the connection, and number of bytes.
 type Job = (usize, u64);
 
-/// A client's side of all connections.
+/// HTTP/3 of all connections at the client.
 struct Web<'a> {
     running: Loop<Table>,
     client: &'a Client,
@@ -99,7 +99,7 @@ struct Web<'a> {
     buffer: Vec<u8>,
 }
 
-/// Does a work of HTTP/3.
+/// Runs a workload over HTTP/3.
 pub fn run(mut running: Loop<Table>, client: &Client, mut effective: Effective) -> Result<Answer> {
     let count = match client.work {
         Work::Download { connections, .. } => usize::try_from(connections)?,
@@ -129,7 +129,7 @@ pub fn run(mut running: Loop<Table>, client: &Client, mut effective: Effective) 
                 move |open| (open < parallel && start.elapsed() < time).then_some((0, SMALL_BODY));
             web.fetch_all(&mut VecDeque::new(), another)?
         }
-        _ => unsupported("that over HTTP/3"),
+        _ => unsupported("this workload over HTTP/3"),
     };
     let seconds = start.elapsed().as_secs_f64();
     web.running.close_all(&numbers, &mut effective)?;
@@ -137,7 +137,8 @@ pub fn run(mut running: Loop<Table>, client: &Client, mut effective: Effective) 
 }
 
 impl Web<'_> {
-    /// Fetches what is listed, and what else there is to do when so many are open; bytes and completions.
+    /// Runs the listed jobs. `another` gets the number of open requests and may return one more
+    /// job. Returns the sums of bytes and completions.
     fn fetch_all(
         &mut self,
         jobs: &mut VecDeque<Job>,
@@ -155,7 +156,7 @@ impl Web<'_> {
                 return Ok((bytes, count));
             }
             self.running.turn(None, false)?;
-            // HTTP/3 finds by itself what may be read.
+            // `read` polls HTTP/3, which finds the readable streams itself.
             for index in 0..self.connections.len() {
                 let (more, done) = self.read(index)?;
                 bytes += more;
@@ -165,7 +166,7 @@ impl Web<'_> {
         }
     }
 
-    /// Sends a request; whether there was a stream for it.
+    /// Sends a request. Returns false if no stream can be opened now.
     fn ask(&mut self, (index, wanted): Job) -> Result<bool> {
         let (number, http) = &mut self.connections[index];
         let quic = &mut self.running.stack.get(*number)?.quic;
@@ -188,7 +189,7 @@ impl Web<'_> {
         }
     }
 
-    /// Reads what there is on a connection; bytes and completions.
+    /// Reads the available data of a connection. Returns bytes and completions.
     fn read(&mut self, index: usize) -> Result<(u64, u64)> {
         let (number, http) = &mut self.connections[index];
         self.running.must_be_open(*number)?;
@@ -199,11 +200,11 @@ impl Web<'_> {
                 Ok((_, h3::Event::Headers { list, .. })) => {
                     let status = list.iter().find(|header| header.name() == b":status");
                     let good = status.is_some_and(|status| status.value() == b"200");
-                    ensure!(good, "{list:?}");
+                    ensure!(good, "the server did not answer 200: {list:?}");
                 }
                 Ok((stream, h3::Event::Data)) => {
                     let Some((_, check)) = self.open.get_mut(&(*number, stream)) else {
-                        bail!("data of no request");
+                        bail!("received data on a stream without a request");
                     };
                     while let Ok(len) = http.recv_body(quic, stream, &mut self.buffer) {
                         check.take(&self.buffer[..len]);
@@ -211,14 +212,20 @@ impl Web<'_> {
                 }
                 Ok((stream, h3::Event::Finished)) => {
                     let Some((wanted, check)) = self.open.remove(&(*number, stream)) else {
-                        bail!("the end of no request");
+                        bail!("a stream without a request has ended");
                     };
                     check.finish();
-                    ensure!(check.bytes() == wanted, "{} bytes of {wanted}", check.bytes());
+                    ensure!(
+                        check.bytes() == wanted,
+                        "received {} bytes instead of {wanted}",
+                        check.bytes()
+                    );
                     bytes += wanted;
                     count += 1;
                 }
-                Ok((_, h3::Event::Reset(code))) => bail!("reset with {code}"),
+                Ok((_, h3::Event::Reset(code))) => {
+                    bail!("the server reset a stream with error code {code}")
+                }
                 Ok(_) => {}
                 Err(h3::Error::Done) => return Ok((bytes, count)),
                 Err(error) => return Err(error.into()),

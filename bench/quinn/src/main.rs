@@ -1,6 +1,8 @@
-//! quinn for `equic-lab bench`, on one thread, with its own defaults but for what all have alike.
+//! quinn for `equic-lab bench`. It runs on one thread and keeps its own defaults, except for the
+//! settings that are the same for all stacks.
 //!
-//! A first argument `ring` (which is quinn's default) or `aws-lc-rs` chooses who encrypts.
+//! The first argument chooses the cryptographic library: `ring`, which is quinn's default, or
+//! `aws-lc-rs`.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +45,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Cryptographic library that encrypts.
+/// The cryptographic library.
 #[derive(Clone, Copy)]
 enum Crypto {
     Ring,
@@ -93,14 +95,14 @@ fn transport(knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Arc<TransportConfi
         .max_concurrent_uni_streams(STREAMS.into())
         .max_idle_timeout(Some(Duration::try_into(IDLE)?))
         .mtu_discovery_config(Some(discovery))
-        // As ours asks for it (docs/bench-contract.md, "Each at its best").
+        // Our stack also requests this extension (docs/bench-contract.md, "Each at its best").
         .ack_frequency_config(Some(AckFrequencyConfig::default()))
         .enable_segmentation_offload(knobs.gso.unwrap_or(true))
         .congestion_controller_factory(congestion);
     Ok(Arc::new(transport))
 }
 
-/// Configuration of an endpoint: the payloads it receives are not longer than those it may send.
+/// Returns the configuration of an endpoint. It accepts no larger payloads than it may send.
 fn endpoint_config(knobs: &Knobs) -> Result<EndpointConfig> {
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(knobs.payload().max(1472))?;
@@ -137,7 +139,8 @@ async fn connection(incoming: Incoming) -> Result<()> {
     let connection = incoming.await?;
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     if data.and_then(|data| data.protocol).as_deref() == Some(H3) {
-        // A future of its own: connections of the other protocol need no room for it.
+        // HTTP/3 has a boxed future, so that connections with the other protocol do not allocate
+        // memory for it.
         return Box::pin(http3::serve(h3_quinn::Connection::new(connection))).await;
     }
     while let Ok((to, from)) = connection.accept_bi().await {

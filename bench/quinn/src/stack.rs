@@ -1,4 +1,4 @@
-//! quinn, as the contract's crate sees a stack.
+//! quinn as a stack of `equic_bench_contract`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Stack {
     pub endpoint: Endpoint,
     pub server: SocketAddr,
     pub name: String,
-    /// Handshakes that were not resumed.
+    /// Number of handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 

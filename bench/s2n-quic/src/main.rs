@@ -1,5 +1,5 @@
-//! s2n-quic for `equic-lab bench`, on one thread, with rustls. It has no HTTP/3 on crates.io, and neither gives
-//! nor takes tickets there.
+//! s2n-quic for `equic-lab bench`, on one thread, with rustls. Its crate on crates.io has no
+//! HTTP/3, and does not support session tickets.
 
 #![forbid(unsafe_code)]
 
@@ -49,23 +49,23 @@ fn limits() -> Result<Limits> {
         .with_max_open_local_bidirectional_streams(STREAMS.into())?
         .with_max_open_remote_bidirectional_streams(STREAMS.into())?
         .with_max_idle_timeout(IDLE)?
-        // Packets of a stream before it is the next one's turn. One packet of each of 100 streams in turn, which is usual, takes a
-        // third of the goodput.
+        // Number of packets of one stream before the next stream's turn. With the default of one
+        // packet, a download of 100 streams loses a third of its goodput.
         .with_stream_batch_size(16)?)
 }
 
 fn io(socket: UdpSocket, peer: SocketAddr, knobs: &Knobs) -> Result<Io> {
-    // Of the IP packet, where the others count the UDP payload.
+    // Its MTU includes the IP and UDP headers, whereas the other stacks count only the UDP payload.
     let headers = if peer.is_ipv4() { 20 + 8 } else { 40 + 8 };
-    let Some(mtu) = knobs.payload().checked_add(headers) else { unsupported("such an MTU") };
+    let Some(mtu) = knobs.payload().checked_add(headers) else { unsupported("this MTU") };
     let io = Io::builder().with_rx_socket(socket)?.with_gso(knobs.gso.unwrap_or(true))?;
     match io.with_max_mtu(mtu) {
         Ok(io) => Ok(io.build()?),
-        Err(_) => unsupported("such an MTU"),
+        Err(_) => unsupported("this MTU"),
     }
 }
 
-/// The largest UDP payload that a path was found to take, of the last path that was looked at.
+/// The largest UDP payload that path MTU discovery found, on the path that was probed last.
 #[derive(Clone, Default)]
 pub struct Mtu(pub Arc<AtomicU16>);
 
@@ -94,7 +94,7 @@ async fn serve(args: &Server) -> Result<()> {
         .with_tls(s2n_tls::Server::from(tls))?
         .with_limits(limits()?)?
         .with_io(io(socket, args.listen, &args.knobs)?)?;
-    // Each makes another type of builder.
+    // The types of the builders differ, so each arm starts its own server.
     let started = match args.knobs.congestion() {
         Congestion::Cubic => builder.with_congestion_controller(Cubic::default())?.start(),
         Congestion::Bbr => builder.with_congestion_controller(Bbr::default())?.start(),
@@ -119,7 +119,7 @@ async fn serve(args: &Server) -> Result<()> {
 
 async fn ask(args: &Client) -> Result<()> {
     if matches!(args.work, Work::Handshakes { resume: true, .. }) {
-        unsupported("tickets");
+        unsupported("session tickets");
     }
     let (tls, full) = tls::client(args, aws_lc_rs::default_provider(), PERF)?;
     let socket = socket::udp_client(args.connect, &args.knobs)?;

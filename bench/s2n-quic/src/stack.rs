@@ -1,4 +1,4 @@
-//! s2n-quic, as the contract's crate sees a stack.
+//! s2n-quic as a stack of `equic_bench_contract`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use s2n_quic::client::Connect;
 
 use crate::Mtu;
 
-/// Chunks that are received at once.
+/// Maximum number of chunks of one read.
 const CHUNKS: usize = 64;
 
 /// Client side of the stack, which opens connections.
@@ -21,7 +21,7 @@ pub struct Stack {
     pub endpoint: s2n_quic::Client,
     pub server: SocketAddr,
     pub name: String,
-    /// Handshakes that were not resumed.
+    /// Number of handshakes that were not resumed.
     pub full: Arc<AtomicU64>,
     pub mtu: Mtu,
 }
@@ -71,7 +71,7 @@ impl contract::Connection for Open {
     }
 
     fn is_open(&mut self) -> bool {
-        // A connection that is over refuses to be pinged.
+        // `ping` fails if the connection has ended.
         self.0.ping().is_ok()
     }
 }

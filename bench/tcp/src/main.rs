@@ -1,9 +1,14 @@
-//! TCP for `equic-lab bench`: the exchange of `perf` on connections of its own, on one thread.
+//! TCP for `equic-lab bench`: the exchange of `perf` on TCP connections, on one thread.
 //!
-//! `equic-lab bench endpoint tcp` is TLS 1.3 by rustls on AWS-LC. Here is what else TCP is compared with; the
-//! first argument chooses it. `tls-boringssl` and `tls-ring` are the same endpoint with records by BoringSSL,
-//! as the packets of `equic` are, and on ring (protocol `perf-tcp`). `sendfile` has no TLS, and the kernel
-//! sends from a file in memory: the ceiling. `records` are those by BoringSSL, `plain` is a client without TLS.
+//! `equic-lab bench endpoint tcp` is TLS 1.3 by rustls with AWS-LC. This program has the other TCP
+//! variants, and its first argument chooses one:
+//!
+//! * `tls-boringssl`: the same endpoint, with records encrypted by BoringSSL, which also encrypts
+//!   the packets of `equic`.
+//! * `tls-ring`: the same endpoint on ring. Both speak the protocol `perf-tcp`.
+//! * `sendfile`: no TLS. The kernel sends from a file in memory. This is the upper bound.
+//!
+//! The module `records` encrypts with BoringSSL, and `plain` is a client without TLS.
 
 #![forbid(unsafe_code)]
 
@@ -28,12 +33,17 @@ use crate::plain::Plain;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let kind = match &*words.next().context("tls-boringssl, tls-ring or sendfile?")? {
+    let kind = match &*words
+        .next()
+        .context("the first argument must be tls-boringssl, tls-ring or sendfile")?
+    {
         #[cfg(target_arch = "x86_64")]
         "tls-boringssl" => Kind::BoringSsl,
         "tls-ring" => Kind::Ring,
         "sendfile" => Kind::Sendfile,
-        other => bail!("{other} is neither tls-boringssl nor tls-ring nor sendfile"),
+        other => {
+            bail!("the first argument is {other}, but must be tls-boringssl, tls-ring or sendfile")
+        }
     };
     let protocol = if kind == Kind::Sendfile { Protocol::Sendfile } else { Protocol::PerfTcp };
     let role = command::parse(words, &[protocol])?;
@@ -45,7 +55,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Kind of stack: the library that encrypts, or no encryption.
+/// The cryptographic library, or `sendfile` without encryption.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     #[cfg(target_arch = "x86_64")]
@@ -72,13 +82,13 @@ impl Kind {
 
 fn effective(socket: &socket2::Socket, knobs: &Knobs) -> Result<Effective> {
     if knobs.cipher.is_some() {
-        unsupported("ciphers");
+        unsupported("encryption with sendfile");
     }
     let effective = tcp::effective("TCP, sendfile".to_owned(), None, socket, knobs)?;
     Ok(Effective { cipher: None, ..effective })
 }
 
-/// Serves without TLS.
+/// Runs a server without TLS.
 async fn serve(args: &Server) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
         unsupported("qlog");
@@ -99,7 +109,7 @@ async fn serve(args: &Server) -> Result<()> {
     }
 }
 
-/// Asks without TLS.
+/// Runs a client without TLS.
 async fn ask(args: &Client) -> Result<()> {
     if args.qlog.is_some() || args.keylog.is_some() {
         unsupported("qlog");

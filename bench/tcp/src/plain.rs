@@ -12,7 +12,7 @@ use equic_bench_contract::{Knobs, Stack};
 use tokio::io::{AsyncBufRead as _, AsyncWrite as _, BufReader};
 use tokio::net::TcpStream;
 
-/// Bytes that are read at a time.
+/// Size of a read, in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// The client.
@@ -22,7 +22,7 @@ pub struct Plain {
     pub knobs: Knobs,
 }
 
-/// A connection of it.
+/// A TCP connection without TLS.
 pub struct PlainWire(BufReader<TcpStream>);
 
 impl Stack for Plain {

@@ -1,5 +1,5 @@
-//! TLS 1.3 records by BoringSSL's AES-GCM (RFC 8446 s.5.2), in rustls's provider of AWS-LC: the cryptography that our packets have, so that
-//! TCP is compared on the same.
+//! TLS 1.3 records (RFC 8446 s.5.2) encrypted by BoringSSL's AES-GCM, in rustls's provider for
+//! AWS-LC. Our QUIC packets use the same cryptography, so that the comparison with TCP is fair.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use rustls::{
     SupportedCipherSuite, Tls13CipherSuite,
 };
 
-/// rustls's provider of AWS-LC, with records of AES-GCM by BoringSSL.
+/// Returns rustls's provider for AWS-LC, with AES-GCM records by BoringSSL.
 pub(crate) fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     for suite in &mut provider.cipher_suites {
@@ -39,7 +39,7 @@ static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     suites.into_iter().filter_map(ours).collect()
 });
 
-/// AES-GCM with keys of so many bytes.
+/// AES-GCM with keys of this length, in bytes.
 struct Records(usize);
 
 impl Tls13AeadAlgorithm for Records {
@@ -64,7 +64,8 @@ impl Tls13AeadAlgorithm for Records {
     }
 }
 
-/// Records of one direction. Without a key (no memory) nothing is sealed or opened.
+/// Encrypts or decrypts the records of one direction. Without a key (if memory ran out) it fails
+/// for every record.
 struct Direction {
     key: Option<AesGcm>,
     iv: Iv,
@@ -89,7 +90,7 @@ impl MessageEncrypter for Direction {
     }
 
     fn encrypted_payload_len(&self, payload_len: usize) -> usize {
-        // The type of what is in it.
+        // The additional byte is the content type of the record.
         payload_len + 1 + TAG_LEN
     }
 }

@@ -1,4 +1,4 @@
-//! The server whose answers the kernel sends.
+//! The server without TLS. The kernel sends its responses with sendfile(2).
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,12 +10,12 @@ use nix::sys::sendfile::sendfile;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 
-/// The file's length, in bytes: whole periods of the pattern.
+/// Length of the file, in bytes. It is a multiple of the pattern's period.
 const LENGTH: u64 = 64 * PERIOD as u64;
-/// Longest request, in bytes.
+/// Maximum length of a request, in bytes.
 const MOST: usize = 64 << 10;
 
-/// A file in memory with the pattern.
+/// Creates a file in memory that contains the pattern.
 pub fn pattern() -> Result<File> {
     let mut file = File::from(memfd_create("pattern", MFdFlags::MFD_CLOEXEC)?);
     for _ in 0..LENGTH / PERIOD as u64 {
@@ -50,7 +50,7 @@ pub async fn answer(mut stream: TcpStream, file: &File) -> Result<()> {
             Ok(sendfile(&stream, file, Some(&mut offset), count)?)
         });
         let sent = sent.await?;
-        ensure!(sent > 0, "the file has ended");
+        ensure!(sent > 0, "the file in memory ended too early");
         request.sent(sent);
     }
     Ok(stream.shutdown().await?)

@@ -1,7 +1,8 @@
-//! tquic for `equic-lab bench`: sans I/O, on the shared loop (`io=shared`).
+//! tquic for `equic-lab bench`. tquic does no I/O itself, and runs on the shared loop
+//! (`io=shared`).
 //!
-//! It is on a BoringSSL of its own, takes no list of cipher suites and does not tell which one is used.
-//! Its HTTP/3 is not measured.
+//! It has a BoringSSL of its own. Its cipher suites cannot be restricted, and it does not report
+//! the negotiated one. Its HTTP/3 is not measured.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ fn main() -> Result<()> {
 
 fn config(tls: TlsConfig, knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Config> {
     if knobs.cipher.is_some() {
-        unsupported("a choice of cipher suites");
+        unsupported("choosing a cipher suite");
     }
     if qlog.is_some() {
         unsupported("qlog");
@@ -63,14 +64,14 @@ fn effective(io: &Io, knobs: &Knobs) -> Result<Effective> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().context("a path that is no text")
+    path.to_str().context("the path is not valid UTF-8")
 }
 
 fn serve(args: &Server) -> Result<()> {
     let (cert, key) = (text(&args.cert)?, text(&args.key)?);
     let mut tls = TlsConfig::new_server_config(cert, key, vec![PERF.to_vec()], false)?;
     let mut secret = [0; 48];
-    SystemRandom::new().fill(&mut secret).ok().context("no random numbers")?;
+    SystemRandom::new().fill(&mut secret).ok().context("cannot get random numbers")?;
     tls.set_ticket_key(&secret)?;
     let config = config(tls, &args.knobs, args.qlog.as_ref())?;
     let io = Io::new(socket::udp(args.listen, &args.knobs)?, &args.knobs)?;

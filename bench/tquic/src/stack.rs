@@ -1,5 +1,5 @@
-//! tquic as the loop sees it. Its endpoint has all connections and says by callbacks what happened, which
-//! are noted here; what it sends is handed on when the loop asks for it.
+//! Adapts tquic to the loop. Its endpoint owns all connections and reports events by callbacks,
+//! which are recorded here. Packets go to the socket of the loop.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,13 +20,13 @@ pub struct Tquic {
     noted: Rc<Noted>,
     out: Rc<Out>,
     local: SocketAddr,
-    /// A client's: whom it connects to.
+    /// Address and name of the server. `None` at a server.
     peer: Option<(SocketAddr, String)>,
-    /// Of the last connection that got one.
+    /// The session ticket of the last connection that received one.
     session: Option<Vec<u8>>,
 }
 
-/// Events noted by the callbacks.
+/// Events that the callbacks recorded.
 #[derive(Default)]
 struct Noted {
     readable: RefCell<VecDeque<Place>>,
@@ -81,7 +81,7 @@ impl TransportHandler for Handler {
     fn on_new_token(&mut self, _: &mut Connection, _: Vec<u8>) {}
 }
 
-/// Destination of packets: the loop's socket, which is here once it has been seen.
+/// Sends packets on the loop's socket. It is empty until the loop first passes the socket.
 #[derive(Default)]
 struct Out(RefCell<Option<Shared>>);
 
@@ -93,7 +93,7 @@ impl PacketSendHandler for Out {
         for (packet, info) in packets {
             io.room(packet.len()).copy_from_slice(packet);
             if let Err(error) = io.queue(packet.len(), info.dst) {
-                // The connections go on as if it were lost.
+                // The connections treat the packet as lost.
                 eprintln!("send: {error}");
             }
         }
@@ -121,7 +121,7 @@ impl Tquic {
     }
 }
 
-/// A number that a stack gives if there is one: nothing to do is no error.
+/// Converts a result of tquic. Returns `None` if there is nothing to do, which is not an error.
 fn some<T>(outcome: tquic::Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -132,14 +132,15 @@ fn some<T>(outcome: tquic::Result<T>) -> Result<Option<T>> {
 
 impl Stack for Tquic {
     fn connect(&mut self, resume: bool) -> Result<u64> {
-        let (to, name) = self.peer.as_ref().context("a server does not connect")?;
+        let (to, name) = self.peer.as_ref().context("a server cannot open connections")?;
         let session = self.session.as_deref().filter(|_| resume);
         Ok(self.endpoint.connect(self.local, *to, Some(name), session, None, None)?)
     }
 
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, _: &Shared) -> Result<()> {
         let info = PacketInfo { src: from, dst: self.local, time: Instant::now() };
-        // A datagram that tquic does not understand has been dropped by it. It sends for all connections together only.
+        // An error is ignored, because tquic has already dropped the datagram. It can send only for
+        // all connections together.
         let _ = self.endpoint.recv(datagram, &info);
         Ok(())
     }
@@ -201,7 +202,7 @@ impl Stack for Tquic {
         let quic = self.get(at.0)?;
         let count = some(quic.stream_write(at.1, data, end))?.unwrap_or(0);
         if count == len && end {
-            // It would be said for ever that there is room.
+            // Without this, tquic would report the finished stream as writable forever.
             let _ = quic.stream_want_write(at.1, false);
         } else if count < len {
             quic.stream_want_write(at.1, true)?;
@@ -212,7 +213,7 @@ impl Stack for Tquic {
     fn read(&mut self, at: Place, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {
         let Ok(quic) = self.get(at.0) else { return Ok(None) };
         match quic.stream_read(at.1, buffer) {
-            // It was read to its end: said more than once.
+            // tquic may report a stream as readable again after all its data was read.
             Err(Error::StreamStateError) => Ok(None),
             outcome => some(outcome),
         }
@@ -221,13 +222,13 @@ impl Stack for Tquic {
     fn close(&mut self, connection: u64) {
         let Ok(quic) = self.get(connection) else { return };
         let session = quic.session().map(<[u8]>::to_vec);
-        // Closed before: as well.
+        // An error means that the connection is already closed, which is fine.
         let _ = quic.close(true, 0, b"");
         self.session = session.or(self.session.take());
     }
 
     fn observe(&mut self, connection: u64, effective: &mut Effective) {
-        // The payload size found by probing is not told; nor is the cipher suite.
+        // tquic reports neither the payload size that it found by probing nor the cipher suite.
         let _ = connection;
         effective.max_payload = None;
     }

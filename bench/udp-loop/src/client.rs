@@ -1,4 +1,4 @@
-//! The client's works but those of HTTP/3.
+//! The client's workloads, except those of HTTP/3.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use equic_bench_contract::{
 
 use crate::{CHUNK, Loop, Place, Stack};
 
-/// The client at work.
+/// A client that runs a workload.
 struct ConnectionStage<S> {
     running: Loop<S>,
-    /// Data that has arrived on streams that have not ended.
+    /// Data received on streams that have not ended.
     streams: HashMap<Place, Received>,
     buffer: Vec<u8>,
 }
 
-/// Does what is asked for; the loop comes back for what else there may be.
+/// Runs the workload of the client.
 pub fn run<S: Stack>(running: Loop<S>, work: Work, mut effective: Effective) -> Result<Answer> {
     let mut stage = ConnectionStage { running, streams: HashMap::new(), buffer: vec![0; CHUNK] };
     let seen = &mut effective;
@@ -49,22 +49,23 @@ impl<S: Stack> ConnectionStage<S> {
         self.running.turn(None, false).map(drop)
     }
 
-    /// Asks for so many bytes on a new stream; whether there was one.
+    /// Requests this number of bytes on a new stream. Returns false if no stream can be opened now.
     fn ask(&mut self, connection: u64, wanted: u64) -> Result<bool> {
         Ok(self.request(connection, wanted)?.is_some())
     }
 
-    /// The same; which stream.
+    /// Like [`ConnectionStage::ask`], but returns the stream, or `None` if no stream can be opened
+    /// now.
     fn request(&mut self, connection: u64, wanted: u64) -> Result<Option<Place>> {
         let Some(stream) = self.stack().open(connection)? else { return Ok(None) };
         let head = Bytes::copy_from_slice(&request(wanted));
         let sent = self.stack().write((connection, stream), head, true)?;
-        ensure!(sent == HEAD, "a request in pieces");
+        ensure!(sent == HEAD, "the stack accepted only a part of a request");
         self.streams.insert((connection, stream), Received::default());
         Ok(Some((connection, stream)))
     }
 
-    /// Reads a stream; all of it, once it has ended.
+    /// Reads the available data of a stream. Returns all of its data once the stream has ended.
     fn read(&mut self, at: Place) -> Result<Option<Received>> {
         let ConnectionStage { running, streams, buffer } = self;
         while let Some((count, end)) = running.stack.read(at, buffer)? {
@@ -127,7 +128,7 @@ impl<S: Stack> ConnectionStage<S> {
         let at = (connection, stream.unwrap_or_default());
         let head = Bytes::copy_from_slice(&request(HEAD as u64));
         let mut sent = self.stack().write(at, head, bytes == 0)? as u64;
-        ensure!(stream.is_some() && sent == HEAD as u64, "a request in pieces");
+        ensure!(stream.is_some() && sent == HEAD as u64, "cannot send a request at once");
         let all = bytes + HEAD as u64;
         let received = 'all: loop {
             while sent < all {
@@ -140,7 +141,7 @@ impl<S: Stack> ConnectionStage<S> {
                 }
             }
             self.turn()?;
-            // It is tried in each turn, anyway.
+            // These events are not needed, because each turn tries to write.
             while self.stack().poll_writable().is_some() {}
             while let Some(readable) = self.stack().poll_readable() {
                 if let Some(received) = self.read(readable)? {
@@ -155,14 +156,14 @@ impl<S: Stack> ConnectionStage<S> {
         Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
     }
 
-    /// Goes on with connections that make one small exchange each, until one of them is done: which, and
-    /// whether it was resumed.
+    /// Runs one small exchange on each of the connections until one exchange is complete. Returns
+    /// that connection and the received data.
     fn exchange(&mut self, opening: &mut Vec<u64>, wanted: u64) -> Result<(u64, Received)> {
         loop {
             let mut index = 0;
             while let Some(connection) = opening.get(index).copied() {
                 if self.stack().is_established(connection) {
-                    ensure!(self.ask(connection, wanted)?, "no stream");
+                    ensure!(self.ask(connection, wanted)?, "cannot open a stream");
                     opening.swap_remove(index);
                 } else {
                     self.running.must_be_open(connection)?;
@@ -189,7 +190,7 @@ impl<S: Stack> ConnectionStage<S> {
         resume: bool,
         effective: &mut Effective,
     ) -> Result<Answer> {
-        // For the ticket.
+        // The first exchange gets a session ticket.
         let mut opening = vec![self.stack().connect(resume)?];
         let (first, _) = self.exchange(&mut opening, HEAD as u64)?;
         self.running.close_all(&[first], effective)?;
@@ -243,8 +244,8 @@ impl<S: Stack> ConnectionStage<S> {
         let handshake_seconds = Some(start.elapsed().as_secs_f64());
         let connection = open[0];
         let unloaded = self.exchanges(connection, time)?;
-        let bulk = self.request(connection, BULK)?.context("no stream")?;
-        // What it asks for does not come in any time: it is still there at the end.
+        let bulk = self.request(connection, BULK)?.context("cannot open a stream")?;
+        // The bulk download requests more than can arrive, so the stream is still open at the end.
         let bytes = |stage: &Self| stage.streams.get(&bulk).map_or(0, |bulk| bulk.bytes);
         while bytes(self) == 0 {
             self.turn()?;
@@ -257,7 +258,8 @@ impl<S: Stack> ConnectionStage<S> {
         let start = Instant::now();
         let loaded = self.exchanges(connection, time)?;
         let seconds = start.elapsed().as_secs_f64();
-        let bulk_bytes = bytes(self).checked_sub(before).context("the bulk download has ended")?;
+        let bulk_bytes =
+            bytes(self).checked_sub(before).context("the bulk download ended too early")?;
         if let Some(bulk) = self.streams.get(&bulk) {
             bulk.finish();
         }
@@ -265,21 +267,22 @@ impl<S: Stack> ConnectionStage<S> {
         Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
     }
 
-    /// Durations of exchanges one after the other, from the opening of a stream to its end; other streams are
-    /// read meanwhile.
+    /// Returns the durations of exchanges one after the other, from the opening of a stream to its
+    /// end. Also reads the other streams in the meantime.
     fn exchanges(&mut self, connection: u64, time: Duration) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         let start = Instant::now();
         while start.elapsed() < time {
             let begun = Instant::now();
-            let stream = self.request(connection, SMALL_EXCHANGE)?.context("no stream")?;
+            let stream =
+                self.request(connection, SMALL_EXCHANGE)?.context("cannot open a stream")?;
             while self.streams.contains_key(&stream) {
                 self.turn()?;
                 while let Some(at) = self.stack().poll_readable() {
                     let Some(received) = self.read(at)?.filter(|_| at == stream) else { continue };
                     times.push(begun.elapsed().as_secs_f64());
                     let bytes = received.bytes;
-                    ensure!(bytes == SMALL_EXCHANGE, "an exchange of {bytes} bytes");
+                    ensure!(bytes == SMALL_EXCHANGE, "a small exchange had {bytes} bytes");
                 }
                 self.running.must_be_open(connection)?;
             }

@@ -1,4 +1,4 @@
-//! The socket: datagrams in batches of one size, both ways.
+//! The UDP socket. It sends and receives batches of datagrams.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 
-/// Messages that are received at once, each of as many datagrams as the kernel gathers.
+/// Maximum number of messages per receive. With GRO, each may contain several datagrams.
 const BATCH: usize = 8;
 const MESSAGE: usize = 65_536;
-/// The most that one message sends, in bytes: the largest UDP payload of IPv4.
+/// Maximum size of a sent message in bytes: the largest UDP payload of IPv4.
 const MOST: usize = 65_507;
 
 pub struct Io {
@@ -33,7 +33,7 @@ pub struct Inbox {
     count: usize,
 }
 
-/// Datagrams of one size that are to be sent.
+/// Queued datagrams of the same size, which one message sends.
 #[derive(Default)]
 struct Batch {
     to: Option<SocketAddr>,
@@ -46,23 +46,24 @@ impl Io {
     pub fn new(socket: UdpSocket, knobs: &Knobs) -> Result<Io> {
         let state = UdpSocketState::new((&socket).into())?;
         let local = socket.local_addr()?;
-        // Behind a full message there is room for the next datagram.
+        // The buffer has room for the next datagram after a full message.
         let out = vec![0; 2 * MESSAGE];
         let offload = knobs.gso.unwrap_or(true);
         Ok(Io { socket, local, state, offload, out, batch: Batch::default() })
     }
 
-    /// Whether datagrams are sent several at a time, and whether they are received so.
+    /// Returns whether GSO is used for sending, and whether GRO is used for receiving.
     pub fn offloads(&self) -> (bool, bool) {
         (self.offload && self.state.max_gso_segments() > 1, self.state.gro_segments() > 1)
     }
 
-    /// Waits for datagrams, or the end of standard input if that matters; whether the latter came.
+    /// Waits until datagrams arrive, or until standard input ends if `stdin` is true. Returns true
+    /// if standard input has ended.
     pub fn wait(&self, until: Option<Instant>, stdin: bool) -> Result<bool> {
         let timeout = match until {
             None => PollTimeout::NONE,
             Some(until) => {
-                // Rounded up: to wake before the time would be to turn in circles.
+                // Rounded up. Otherwise, the loop would wake before the timeout and spin.
                 let left = until.saturating_duration_since(Instant::now());
                 PollTimeout::try_from(left.as_nanos().div_ceil(1_000_000))
                     .unwrap_or(PollTimeout::MAX)
@@ -80,7 +81,7 @@ impl Io {
         Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
     }
 
-    /// Receives what is there, of one batch; whether there was anything.
+    /// Receives one batch of available datagrams. Returns false if no datagram was available.
     pub fn receive(&self, inbox: &mut Inbox) -> Result<bool> {
         let Inbox { buffers, metas, count } = inbox;
         let mut slices: Vec<IoSliceMut<'_>> =
@@ -94,13 +95,14 @@ impl Io {
         Ok(*count > 0)
     }
 
-    /// Buffer for the next datagram, of at most so many bytes.
+    /// Returns the buffer for the next datagram of at most this number of bytes.
     pub fn room(&mut self, most: usize) -> &mut [u8] {
         let at = self.batch.filled;
         &mut self.out[at..at + most]
     }
 
-    /// Takes the datagram that was written there; whether a message left.
+    /// Queues the datagram that was written to the buffer of [`Io::room`]. Returns true if a
+    /// message was sent.
     pub fn queue(&mut self, len: usize, to: SocketAddr) -> Result<bool> {
         let at = self.batch.filled;
         let batch = &self.batch;
@@ -116,7 +118,7 @@ impl Io {
         batch.filled += len;
         batch.count += 1;
         let most = if self.offload { self.state.max_gso_segments() } else { 1 };
-        // A shorter one ends a batch.
+        // A datagram shorter than the others ends its batch (GSO).
         let full = len < self.batch.segment || self.batch.count >= most;
         if full {
             self.flush()?;
@@ -124,7 +126,7 @@ impl Io {
         Ok(full || other)
     }
 
-    /// Sends what is left.
+    /// Sends the queued datagrams.
     pub fn flush(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let Some(destination) = batch.to else { return Ok(()) };
@@ -141,7 +143,7 @@ impl Io {
                     let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
                     poll(&mut fds, PollTimeout::NONE)?;
                 }
-                // Whatever else keeps it from leaving is a loss.
+                // Any other error counts as a lost packet.
                 _ => return Ok(()),
             }
         }
@@ -153,7 +155,7 @@ impl Inbox {
         Inbox { buffers: vec![0; BATCH * MESSAGE], metas: [RecvMeta::default(); BATCH], count: 0 }
     }
 
-    /// Gives each datagram, and where it came from.
+    /// Passes each datagram and its source address to `take`.
     pub fn each(
         &mut self,
         mut take: impl FnMut(&mut [u8], SocketAddr) -> Result<()>,

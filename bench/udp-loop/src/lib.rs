@@ -1,6 +1,8 @@
-//! The loop of stacks that bring no sockets (`io=shared`): quinn-udp with GSO and GRO, one thread.
+//! The I/O loop for stacks that do no I/O themselves (`io=shared`): quinn-udp with GSO and GRO, on
+//! one thread.
 //!
-//! [`Stack`] is what a stack gives, [`Io`] the socket; [`client`] and [`server`] are the two ends.
+//! An adapter implements [`Stack`]. [`Io`] is the socket, and [`client`] and [`server`] are the two
+//! endpoints.
 
 #![forbid(unsafe_code)]
 
@@ -21,62 +23,66 @@ use equic_bench_contract::{Effective, OPENING};
 use io::Inbox;
 pub use io::Io;
 
-/// Bytes that are read from a stream at a time.
+/// Size of a read from a stream, in bytes.
 pub const CHUNK: usize = 64 << 10;
-/// Batches that are received before their connections have their turn.
+/// Maximum number of batches that are received before the stack may send.
 const BATCHES: usize = 8;
 
-/// The socket, which some stacks send on while they are at work.
+/// The socket. It is shared because some stacks send while they process other events.
 pub type Shared = Rc<RefCell<Io>>;
 
-/// Stream of a connection: number of the connection, and ID of the stream.
+/// A stream: number of its connection, and stream ID.
 pub type Place = (u64, u64);
 
-/// A stack without sockets, with all its connections, which it numbers.
+/// A stack that does no I/O itself. It owns its connections and identifies them by numbers.
 pub trait Stack {
-    /// Begins a connection; with the last ticket there was, if that is wanted.
+    /// Starts a connection. If `resume` is true, it uses the last session ticket, if there is one.
     fn connect(&mut self, resume: bool) -> Result<u64>;
-    /// Takes a datagram; one that is not understood is dropped. What another connection has to send should
-    /// leave first: if all were dealt with before anything left, the two ends would work by turns.
+    /// Processes a datagram, and drops an invalid one. If the datagram is for another connection
+    /// than the previous one, the stack should first send what the previous connection has to send.
+    /// If it processed all datagrams before it sent anything, the two endpoints would only run
+    /// alternately.
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, io: &Shared)
     -> Result<()>;
-    /// Time at which the stack has to be woken; none: it need not be.
+    /// Returns the time of the next timeout, or `None` without a timeout.
     fn timeout(&self) -> Option<Instant>;
-    /// Acts on the time that [`Stack::timeout`] gave, which has come.
+    /// Processes the timeout that [`Stack::timeout`] returned and that has expired.
     fn handle_timeout(&mut self, now: Instant);
-    /// Sends what is due; whether there may be more.
+    /// Sends what is due. Returns true if there may be more.
     fn transmit(&mut self, io: &Shared) -> Result<bool>;
-    /// A stream that may be read; it comes again when more has arrived.
+    /// Returns a stream that may be readable. The stream is returned again when more data has
+    /// arrived.
     fn poll_readable(&mut self) -> Option<Place>;
-    /// A stream that was full and may be written again.
+    /// Returns a stream that was blocked and may now be writable.
     fn poll_writable(&mut self) -> Option<Place>;
-    /// A connection that is gone.
+    /// Returns a connection that has ended.
     fn poll_closed(&mut self) -> Option<u64>;
-    /// Whether the connection's handshake is over.
+    /// Returns true if the handshake of the connection is complete.
     fn is_established(&mut self, connection: u64) -> bool;
-    /// Whether the connection is neither over nor about to be.
+    /// Returns true if the connection is neither closed nor closing.
     fn is_open(&mut self, connection: u64) -> bool;
-    /// Whether the connection's handshake made use of a session ticket.
+    /// Returns true if the connection was resumed with a session ticket.
     fn is_resumed(&mut self, connection: u64) -> bool;
-    /// Opens a bidirectional stream; none: not now.
+    /// Opens a bidirectional stream. Returns its ID, or `None` if no stream can be opened now.
     fn open(&mut self, connection: u64) -> Result<Option<u64>>;
-    /// Writes to a stream; how many bytes it took.
+    /// Writes to a stream. Returns the number of accepted bytes.
     fn write(&mut self, at: Place, data: Bytes, end: bool) -> Result<usize>;
-    /// Reads from a stream: how many bytes, and whether it ended; none: nothing is there.
+    /// Reads from a stream. Returns the number of bytes and whether the stream has ended, or `None`
+    /// if there is no data.
     fn read(&mut self, at: Place, buffer: &mut [u8]) -> Result<Option<(usize, bool)>>;
     /// Closes a connection.
     fn close(&mut self, connection: u64);
-    /// Notes what turned out to be in force.
+    /// Records settings that are in force on this connection.
     fn observe(&mut self, connection: u64, effective: &mut Effective);
-    /// Whether sending caused events that were not handled yet.
+    /// Returns true if sending caused events that are not handled yet.
     fn has_news(&self) -> bool {
         false
     }
-    /// Does what a server does on connections with another protocol than `perf`.
+    /// Serves connections with another protocol than `perf`.
     fn serve_others(&mut self) {}
 }
 
-/// A stack on its socket.
+/// A stack and its socket.
 pub struct Loop<S> {
     pub stack: S,
     pub io: Shared,
@@ -88,7 +94,7 @@ impl<S: Stack> Loop<S> {
         Loop { stack, io: Rc::new(RefCell::new(io)), inbox: Inbox::new() }
     }
 
-    /// Opens connections, some at a time.
+    /// Opens connections, with a limit on concurrent handshakes.
     pub fn connect_all(&mut self, count: usize) -> Result<Vec<u64>> {
         let mut open = Vec::with_capacity(count);
         let mut opening = VecDeque::new();
@@ -110,13 +116,13 @@ impl<S: Stack> Loop<S> {
         Ok(open)
     }
 
-    /// An error if the connection is over.
+    /// Returns an error if the connection has ended.
     pub fn must_be_open(&mut self, connection: u64) -> Result<()> {
         ensure!(self.stack.is_open(connection), "the connection was lost");
         Ok(())
     }
 
-    /// Closes connections, and has the closes leave.
+    /// Closes connections, and sends their CONNECTION_CLOSE frames.
     pub fn close_all(&mut self, connections: &[u64], effective: &mut Effective) -> Result<()> {
         for connection in connections {
             self.stack.observe(*connection, effective);
@@ -125,14 +131,14 @@ impl<S: Stack> Loop<S> {
         self.flush()
     }
 
-    /// Sends all that is due.
+    /// Sends everything that is due.
     pub fn flush(&mut self) -> Result<()> {
         while self.stack.transmit(&self.io)? {}
         self.io.borrow_mut().flush()
     }
 
-    /// Sends what is due, then waits for datagrams and timers, at most until `limit`, or for the end of
-    /// standard input if that matters; whether the latter came.
+    /// Sends what is due. Then waits for datagrams and timers until `limit`, or until standard
+    /// input ends if `stdin` is true. Returns true if standard input has ended.
     pub fn turn(&mut self, limit: Option<Instant>, stdin: bool) -> Result<bool> {
         let Loop { stack, io, inbox } = self;
         let more = stack.transmit(io)?;

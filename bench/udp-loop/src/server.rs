@@ -7,10 +7,10 @@ use equic_bench_contract::perf::Request;
 
 use crate::{CHUNK, Loop, Place, Stack};
 
-/// Requests of all connections, by connection and stream.
+/// Requests of all connections, by connection and stream ID.
 type Requests = HashMap<u64, HashMap<u64, Request>>;
 
-/// Serves until the process is ended.
+/// Serves until the process ends.
 pub fn serve<S: Stack>(mut running: Loop<S>) -> Result<()> {
     let mut requests = Requests::new();
     let mut buffer = vec![0; CHUNK];
@@ -34,7 +34,7 @@ pub fn serve<S: Stack>(mut running: Loop<S>) -> Result<()> {
     }
 }
 
-/// Reads what there is; whether that was all.
+/// Reads the available data of a stream. Returns true if that was all.
 fn read<S: Stack>(
     stack: &mut S,
     requests: &mut Requests,
@@ -52,7 +52,7 @@ fn read<S: Stack>(
     Ok(false)
 }
 
-/// Writes what there is room for.
+/// Writes as much of the response as the stack accepts.
 fn answer<S: Stack>(stack: &mut S, requests: &mut Requests, at: Place) {
     let Some(streams) = requests.get_mut(&at.0) else { return };
     let Some(request) = streams.get_mut(&at.1).filter(|request| request.is_finished()) else {
@@ -63,7 +63,7 @@ fn answer<S: Stack>(stack: &mut S, requests: &mut Requests, at: Place) {
         let len = piece.len();
         let end = len as u64 == request.left();
         let Ok(count) = stack.write(at, piece, end) else {
-            // The client wants no more.
+            // The client does not want the rest of the response.
             streams.remove(&at.1);
             return;
         };

@@ -1,4 +1,4 @@
-//! The engines, each behind the same few methods.
+//! The engines, behind one trait.
 
 mod native;
 mod ours;
@@ -10,7 +10,7 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::Object;
 
-/// Program that is called.
+/// The benchmark program to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Empty,
@@ -32,17 +32,18 @@ impl Subject {
 
 pub trait Engine {
     fn name(&self) -> &str;
-    /// Calls it so many times.
+    /// Calls the program this number of times.
     fn call(&mut self, subject: Subject, times: u32);
-    /// Nanoseconds from an object to something that can be called.
+    /// Returns the time from an object to a callable program, in nanoseconds.
     fn compile(&mut self, object: &Object) -> Option<f64>;
-    /// The same for an object that was loaded before, where the engine keeps what it made of it.
+    /// Like `compile`, but the object was compiled before. Returns `None` if the engine has no
+    /// cache.
     fn cached(&mut self, _object: &Object) -> Option<f64> {
         None
     }
 }
 
-/// All of them, ready to be called.
+/// Returns all engines, ready to be called.
 pub fn all(object: &Object) -> Vec<Box<dyn Engine>> {
     let elf = &object.elf;
     vec![
@@ -55,14 +56,15 @@ pub fn all(object: &Object) -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// The instructions of a function, if there is one of that name: `-ffunction-sections` gives each a section.
+/// Returns the instructions of a function, or `None` if there is no function of this name.
+/// `-ffunction-sections` puts each function into its own section.
 pub fn text(elf: &[u8], function: &str) -> Option<Vec<u8>> {
     let file = object::File::parse(elf).expect("clang's object");
     let section = file.section_by_name(&format!(".text.{function}"))?;
     Some(section.data().expect("with bytes").to_vec())
 }
 
-/// A context as `on_ack` finds it, 128 bytes.
+/// Returns a context for `on_ack`, of 128 bytes.
 pub fn context() -> [u64; 16] {
     let mut context = [0; 16];
     context[..13].copy_from_slice(&[

@@ -1,13 +1,13 @@
-//! Cost of a call of bytecode in nanoseconds, and of compiling it, by engine: one process, engines in turn,
-//! medians with 95 % intervals. The program is `crates/vm/tests/c/on_ack.c`, compiled by clang to eBPF and to
-//! WebAssembly.
+//! Measures the cost of a bytecode call, and of compilation, in nanoseconds for each engine. One
+//! process runs the engines in turn and prints medians with 95 % intervals. The program is
+//! `crates/vm/tests/c/on_ack.c`, which clang compiles to eBPF and to WebAssembly.
 //!
 //! * `empty`: a call of a function that returns 0.
-//! * `on_ack`: RTT, Reno and pacing over a context of 128 bytes.
+//! * `on_ack`: RTT, Reno and pacing on a context of 128 bytes.
 //! * `loop`: a loop of 1,000 iterations.
-//! * `helper`: what a call of a helper of the host adds to `empty`.
-//! * `compile`: from an object to something that can be called, for about 5 KB of instructions; `cache`: when the engine
-//!   has loaded the same before.
+//! * `helper`: the time that a call of a host helper adds to `empty`.
+//! * `compile`: from an object to a callable program, for about 5 KB of instructions.
+//! * `cache`: the same if the engine has loaded the object before.
 
 mod engines;
 mod measure;

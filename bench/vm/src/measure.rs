@@ -1,6 +1,7 @@
-//! Times, and their medians with intervals.
+//! Measured times, and their medians with intervals.
 
-/// Nanoseconds of this thread's CPU time that it takes: what others do on the machine meanwhile does not count.
+/// Returns the CPU time that `run` takes on this thread, in nanoseconds. Other load on the machine
+/// does not count.
 pub fn time(mut run: impl FnMut()) -> f64 {
     let start = cpu_time();
     run();
@@ -9,12 +10,12 @@ pub fn time(mut run: impl FnMut()) -> f64 {
 
 fn cpu_time() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes one timespec, which is there.
+    // SAFETY: the call writes one timespec, to which the pointer is valid.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// Repeated measurements of one thing.
+/// Repeated measurements of one quantity.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     values: Vec<f64>,
@@ -25,13 +26,14 @@ impl Measured {
         self.values.push(value);
     }
 
-    /// Each measurement less the one of `other` in the same round.
+    /// Returns the difference between each measurement and that of `other` in the same round.
     pub fn less(&self, other: &Measured) -> Measured {
         let values = self.values.iter().zip(&other.values).map(|(a, b)| a - b);
         Measured { values: values.collect() }
     }
 
-    /// The median and its 95 % interval by order statistics, which assumes nothing of how times are distributed.
+    /// Returns the median and its 95 % interval by order statistics, which does not assume any
+    /// distribution of the times.
     pub fn cell(&self) -> String {
         let n = self.values.len();
         if n == 0 {

@@ -1,4 +1,4 @@
-//! Programs for the engines to load: C compiled by clang to eBPF and to WebAssembly.
+//! Programs for the engines: C code that clang compiles to eBPF and to WebAssembly.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,21 +8,22 @@ use crate::engines;
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/vm/tests/c/on_ack.c");
 const FUNCTIONS: [&str; 5] = ["empty", "on_ack", "loop", "helper", "many"];
 
-/// One program in both formats.
+/// A program in both formats.
 pub struct Object {
     pub elf: Vec<u8>,
     pub wasm: Vec<u8>,
-    /// Bytes of eBPF instructions of the function `many`, where there is one.
+    /// Size of the eBPF instructions of the function `many` in bytes, or 0 without this function.
     pub code: usize,
 }
 
-/// The program `on_ack.c` as it is.
+/// Returns the program `on_ack.c` without changes.
 pub fn short() -> Object {
     let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
     Object::compile("short", &text)
 }
 
-/// The same program with one function more, `on_ack` unrolled to about 5 KB of instructions.
+/// Returns the same program with an additional function `many`: `on_ack` unrolled to about 5 KB of
+/// instructions.
 pub fn long() -> Object {
     let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
     let inlined =
@@ -40,16 +41,16 @@ impl Object {
     fn compile(name: &str, text: &str) -> Object {
         let folder =
             std::env::temp_dir().join(format!("equic-bench-vm-{}-{name}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a temporary folder");
+        std::fs::create_dir(&folder).expect("a temporary folder can be created");
         let source = folder.join("program.c");
-        std::fs::write(&source, text).expect("room for a temporary file");
+        std::fs::write(&source, text).expect("a temporary file can be written");
         let bpf = ["-target", "bpf", "-mcpu=v3", "-ffunction-sections"];
         let elf = clang(&bpf, &source, &folder.join("program.o"));
-        let elf = std::fs::read(elf).expect("clang wrote it");
+        let elf = std::fs::read(elf).expect("clang has written the object");
         let object =
             clang(&["-target", "wasm32", "-ffreestanding"], &source, &folder.join("wasm.o"));
         let wasm = link(&object, &folder.join("program.wasm"));
-        std::fs::remove_dir_all(folder).expect("it is ours");
+        std::fs::remove_dir_all(folder).expect("the temporary folder can be removed");
         let code = engines::text(&elf, "many").map_or(0, |text| text.len());
         Object { elf, wasm, code }
     }
@@ -67,7 +68,7 @@ fn clang(target: &[&str], source: &Path, out: &Path) -> PathBuf {
     out.to_owned()
 }
 
-/// Links an object with the linker that comes with Rust.
+/// Links an object with the linker of the Rust toolchain.
 fn link(object: &Path, out: &Path) -> Vec<u8> {
     let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]));
     let host = format!("lib/rustlib/{}-unknown-linux-gnu/bin/rust-lld", std::env::consts::ARCH);
@@ -76,5 +77,5 @@ fn link(object: &Path, out: &Path) -> Vec<u8> {
     let mut command = Command::new(linker);
     command.args(["-flavor", "wasm", "--no-entry"]).args(exports);
     run(command.arg("-o").args([out, object]));
-    std::fs::read(out).expect("the linker wrote it")
+    std::fs::read(out).expect("the linker has written the module")
 }

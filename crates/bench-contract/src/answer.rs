@@ -19,8 +19,8 @@ pub struct Answer {
     /// Number of resumed handshakes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
-    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
-    /// verified each chain.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None`
+    /// means that it verified each chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
     /// Time from the first request to the last byte, without the handshake, in seconds.
@@ -28,10 +28,10 @@ pub struct Answer {
     /// Duration of the handshake in seconds, if there is one connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times from the start of a connection to its first byte.
+    /// Times from the start of a connection to its first byte. `None` for other workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges, without and during a bulk download.
+    /// Times of small exchanges, without and during a bulk download. `None` for other workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Settings in force at the client.
@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// Times to the first byte, in seconds.
+/// Times to the first byte over several connections, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstByte {
     /// The median.
@@ -67,7 +67,7 @@ pub struct FirstByte {
 }
 
 impl FirstByte {
-    /// Computes them from these durations. Returns `None` without durations.
+    /// Returns the percentiles of these durations, or `None` without durations.
     pub fn of(seconds: Vec<f64>) -> Option<FirstByte> {
         let [median, p95] = ranks(seconds, [50, 95])?;
         Some(FirstByte { median, p95 })
@@ -81,7 +81,7 @@ pub struct Latency {
     pub unloaded: Exchanges,
     /// Times during the bulk download.
     pub loaded: Exchanges,
-    /// Bytes of the bulk download that arrived in this time.
+    /// Bytes of the bulk download that arrived during these exchanges.
     pub bulk_bytes: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Computes them from these durations. Returns `None` without durations.
+    /// Returns the percentiles of these durations, or `None` without durations.
     pub fn of(seconds: Vec<f64>) -> Option<Exchanges> {
         let [median, p99] = ranks(seconds, [50, 99])?;
         Some(Exchanges { median, p99 })
@@ -112,11 +112,11 @@ fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[
 /// Settings in force at an endpoint.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Effective {
-    /// Name and version.
+    /// Name and version of the implementation.
     pub implementation: String,
     /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
     pub io: &'static str,
-    /// SO_RCVBUF as the kernel counts it: twice the requested size. `None`: the stack does not
+    /// SO_RCVBUF as the kernel counts it: twice the requested size. `None` if the stack does not
     /// report it.
     pub receive_buffer: Option<usize>,
     /// SO_SNDBUF, counted in the same way.
@@ -192,7 +192,7 @@ pub fn again(effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Prints that all connections are open.
+/// Prints that all connections are open, for the workload that holds idle connections.
 pub fn held() -> Result<()> {
     line("held")
 }

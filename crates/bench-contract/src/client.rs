@@ -12,7 +12,7 @@ use crate::{
     SendStream as _, Stack, Work, unsupported,
 };
 
-/// Does the requested work, except for that of HTTP/3.
+/// Runs the requested workload, unless it needs HTTP/3.
 pub async fn run<S: Stack>(
     stack: &S,
     protocol: Protocol,
@@ -33,7 +33,9 @@ pub async fn run<S: Stack>(
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
         // Protocols other than `perf` have one stream per connection.
-        Work::Loaded { .. } if protocol != Protocol::Perf => unsupported("streams"),
+        Work::Loaded { .. } if protocol != Protocol::Perf => {
+            unsupported("several streams with this protocol")
+        }
         Work::Loaded { time } => crate::loaded::run(stack, time, seen).await?,
         Work::Hold { count } => hold(stack, count, seen).await?,
         Work::Requests { .. } => unsupported("requests"),
@@ -52,7 +54,9 @@ pub(crate) async fn connect_all<S: Stack>(
     let mut connections = Vec::with_capacity(count);
     for number in 0..count {
         if number >= OPENING {
-            connections.push(opening.join_next().await.context("a connection")???);
+            connections.push(
+                opening.join_next().await.context("the task of a connection is missing")???,
+            );
         }
         let stack = stack.clone();
         opening.spawn(async move { stack.connect().await });
@@ -152,8 +156,8 @@ async fn handshakes<S: Stack>(
     resume: bool,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // One connection per ticket, for as many tickets as there will be concurrent connections: some
-    // servers send only one ticket per connection.
+    // Opens one connection per ticket, because some servers send only one ticket per connection.
+    // Each of the concurrent connections needs a ticket.
     let mut preparing = JoinSet::new();
     for _ in 0..if resume { parallel + 1 } else { 1 } {
         let stack = stack.clone();
@@ -203,7 +207,7 @@ async fn first_byte<S: Stack>(
     time: Duration,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // Caches and tables that are filled once are filled before the clock starts.
+    // Runs one exchange first, so that one-time initialization is not measured.
     let (_, connection) = exchange(stack, 1).await?;
     connection.observe(effective);
     connection.close(0).await;

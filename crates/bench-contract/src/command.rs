@@ -28,9 +28,9 @@ pub struct Server {
     pub key: PathBuf,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File to which TLS secrets are appended. `None` if they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// Folder of qlog files. `None` if they are not written.
     pub qlog: Option<PathBuf>,
 }
 
@@ -45,13 +45,13 @@ pub struct Client {
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
-    /// Work of the client.
+    /// Workload of the client.
     pub work: Work,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
-    /// File to which TLS secrets are appended. `None`: they are not written.
+    /// File to which TLS secrets are appended. `None` if they are not written.
     pub keylog: Option<PathBuf>,
-    /// Folder of qlog files. `None`: they are not written.
+    /// Folder of qlog files. `None` if they are not written.
     pub qlog: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub enum Protocol {
     Sendfile,
 }
 
-/// Workload of a client.
+/// A client's workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// Downloads this number of bytes in total, on all streams of all connections.
@@ -85,7 +85,7 @@ pub enum Work {
         /// Number of bytes.
         bytes: u64,
     },
-    /// Opens connections one after the other, with a number of them at the same time.
+    /// Opens connections one after the other, with this many at the same time.
     Handshakes {
         /// Duration of the workload.
         time: Duration,
@@ -94,7 +94,7 @@ pub enum Work {
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// Requests `GET /1k` on one connection, with a number of them at the same time.
+    /// Requests `GET /1k` on one connection, with this many at the same time.
     Requests {
         /// Duration of the workload.
         time: Duration,
@@ -112,7 +112,7 @@ pub enum Work {
         /// Duration of each of the two phases.
         time: Duration,
     },
-    /// Holds idle connections.
+    /// Opens idle connections and keeps them open.
     Hold {
         /// Number of connections.
         count: usize,
@@ -128,7 +128,7 @@ pub fn read(speaks: &[Protocol]) -> Result<Role> {
 /// Parses the words of a command line.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
-    let role = words.next().context("server or client?")?;
+    let role = words.next().context("the first argument must be `server` or `client`")?;
     let mut options = Options::default();
     while let Some(word) = words.next() {
         if word == "--resume" {
@@ -136,16 +136,16 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
             continue;
         }
         if !word.starts_with("--") {
-            bail!("{word} is no option");
+            bail!("{word} is not an option");
         }
         let value = words.next().with_context(|| format!("{word} needs a value"))?;
         options.take(&word, &value).with_context(|| format!("{word} {value}"))?;
     }
     match &*role {
         "server" => Ok(Role::Server(Server {
-            listen: options.address.context("--listen")?,
-            cert: options.cert.context("--cert")?,
-            key: options.key.context("--key")?,
+            listen: options.address.context("--listen is missing")?,
+            cert: options.cert.context("--cert is missing")?,
+            key: options.key.context("--key is missing")?,
             knobs: options.knobs,
             keylog: options.keylog,
             qlog: options.qlog,
@@ -154,9 +154,9 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
             let work = options.work()?;
             let protocol = options.protocol(work, speaks)?;
             Ok(Role::Client(Client {
-                connect: options.address.context("--connect")?,
-                name: options.name.context("--name")?,
-                ca: options.ca.context("--ca")?,
+                connect: options.address.context("--connect is missing")?,
+                name: options.name.context("--name is missing")?,
+                ca: options.ca.context("--ca is missing")?,
                 protocol,
                 work,
                 knobs: options.knobs,
@@ -164,7 +164,7 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
                 qlog: options.qlog,
             }))
         }
-        other => bail!("{other} is neither server nor client"),
+        other => bail!("the first argument is {other}, but must be `server` or `client`"),
     }
 }
 
@@ -244,22 +244,28 @@ impl Options {
         match chosen.into_iter().flatten().collect::<Vec<_>>()[..] {
             [work] => Ok(work),
             _ => bail!(
-                "one of --download, --upload, --handshakes, --requests, --ttfb, --loaded, --hold"
+                "exactly one of --download, --upload, --handshakes, --requests, --ttfb, --loaded and \
+                 --hold is required"
             ),
         }
     }
 
-    /// Requests are only possible over HTTP/3, which supports only requests and downloads.
+    /// Returns the protocol of a workload. Only HTTP/3 has requests, and it supports only requests
+    /// and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });
-        let usual = if requests { Protocol::H3 } else { *speaks.first().context("a protocol")? };
+        let usual = if requests {
+            Protocol::H3
+        } else {
+            *speaks.first().context("the program has no protocol")?
+        };
         let protocol = self.protocol.unwrap_or(usual);
         if !speaks.contains(&protocol) {
-            unsupported(if requests { "requests" } else { "that protocol" });
+            unsupported(if requests { "requests" } else { "this protocol" });
         }
-        ensure!(!requests || protocol == Protocol::H3, "--requests are of --protocol h3");
+        ensure!(!requests || protocol == Protocol::H3, "--requests needs --protocol h3");
         if protocol == Protocol::H3 && !requests && !matches!(work, Work::Download { .. }) {
-            unsupported("that over HTTP/3");
+            unsupported("this workload over HTTP/3");
         }
         Ok(protocol)
     }

@@ -5,7 +5,7 @@ use rustls::CipherSuite;
 
 use crate::{BUFFER, PAYLOAD, unsupported};
 
-/// Requested settings. `None`: the default, which is the same for all implementations.
+/// Requested settings. `None` stands for the default, which is the same for all implementations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
     /// SO_RCVBUF, in bytes.
@@ -43,7 +43,7 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Parses an option of the command line. Returns false if it is not one of these.
+    /// Parses an option of the command line. Returns false if it is not one of these settings.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),
@@ -52,7 +52,7 @@ impl Knobs {
                 self.gso = Some(match value {
                     "on" => true,
                     "off" => false,
-                    _ => bail!("it is on or off"),
+                    _ => bail!("the value must be on or off"),
                 });
             }
             "--congestion" => {

@@ -71,6 +71,6 @@ pub const CORRUPTED: i32 = 3;
 
 /// Ends the process with the exit status for an unsupported workload.
 pub fn unsupported(what: &str) -> ! {
-    eprintln!("does not do {what}");
+    eprintln!("unsupported: {what}");
     std::process::exit(UNSUPPORTED)
 }

@@ -53,7 +53,11 @@ async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result
             let begun = Instant::now();
             let received = fetch(&*connection, SMALL_EXCHANGE).await?;
             times.push(begun.elapsed().as_secs_f64());
-            ensure!(received.bytes == SMALL_EXCHANGE, "an exchange of {} bytes", received.bytes);
+            ensure!(
+                received.bytes == SMALL_EXCHANGE,
+                "a small exchange had {} bytes",
+                received.bytes
+            );
         }
         Ok(times)
     });
@@ -78,7 +82,7 @@ impl Bulk {
                 let take = |data: &[u8]| {
                     seen.lock().unwrap_or_else(PoisonError::into_inner).take(data);
                 };
-                ensure!(from.receive(take).await?, "the bulk download has ended");
+                ensure!(from.receive(take).await?, "the bulk download ended too early");
                 if let Some(first) = first.take() {
                     // The receiver may have been dropped, which is not an error.
                     let _ = first.send(());
@@ -106,7 +110,7 @@ impl Bulk {
             (&mut self.reading).await??;
         }
         self.reading.abort();
-        // The task may have been cancelled between two pieces, but never during a check.
+        // The task may have been cancelled between two chunks, but never in the middle of a check.
         self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
         Ok(())
     }

@@ -18,7 +18,8 @@ pub const PERIOD: usize = 65_521;
 /// take little time of the transfer.
 const BLOCK: u64 = 4096;
 
-/// The pattern, long enough for any piece that begins in its first period.
+/// The pattern. Its length is one period and one chunk, so that it contains a complete chunk for
+/// every start in the first period.
 static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut state = 1u32;
     let mut period = [0; PERIOD];
@@ -35,7 +36,7 @@ pub fn pattern(at: u64, left: u64) -> Bytes {
     PATTERN.slice(from..from + count)
 }
 
-/// The same, without a copy.
+/// Like [`pattern`], without a copy.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -52,7 +53,7 @@ pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
 
-/// Compares received bytes with the pattern.
+/// Compares received bytes with the pattern, block by block.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
     at: u64,
@@ -89,7 +90,7 @@ impl Check {
     /// Ends the process if any byte differed.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
-            eprintln!("corrupted: not what was sent, in the piece at byte {at}");
+            eprintln!("corrupted: received other bytes than were sent, in the block at byte {at}");
             std::process::exit(crate::CORRUPTED);
         }
     }
@@ -112,7 +113,7 @@ struct Response {
 }
 
 impl Request {
-    /// Takes received bytes.
+    /// Processes received bytes.
     pub fn received(&mut self, data: &[u8]) {
         fill(&mut self.head, self.read, data);
         self.read += data.len() as u64;
@@ -120,7 +121,8 @@ impl Request {
 
     /// Records the end of the request.
     pub fn finished(&mut self) -> Result<()> {
-        let payload = self.read.checked_sub(HEAD as u64).context("a request of under 8 bytes")?;
+        let payload =
+            self.read.checked_sub(HEAD as u64).context("the request has fewer than 8 bytes")?;
         let wanted = u64::from_be_bytes(self.head);
         self.answer = Some(Response { wanted, sent: 0, counted: payload.to_be_bytes() });
         Ok(())
@@ -147,7 +149,7 @@ impl Request {
         }
     }
 
-    /// The same, without a copy.
+    /// Like [`Request::next`], without a copy.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -189,13 +191,13 @@ pub fn request(wanted: u64) -> [u8; HEAD] {
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     head: [u8; HEAD],
-    /// Returns the number of all bytes.
+    /// Number of all received bytes.
     pub bytes: u64,
     check: Check,
 }
 
 impl Received {
-    /// Takes received bytes.
+    /// Processes received bytes.
     pub fn take(&mut self, data: &[u8]) {
         let behind = fill(&mut self.head, self.bytes, data);
         self.bytes += data.len() as u64;
@@ -214,7 +216,8 @@ impl Received {
     }
 }
 
-/// Moves the bytes of the leading number into it. Returns the bytes after it.
+/// Copies the bytes of the leading number into `head`. `at` is the position of `data` in the
+/// stream. Returns the bytes after the number.
 fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
     let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
     let (front, behind) = data.split_at(data.len().min(HEAD - at));
@@ -263,7 +266,7 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// The first bytes of the pattern, for implementations in other languages.
+    /// Checks the first bytes of the pattern, which implementations in other languages reproduce.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

@@ -21,7 +21,7 @@ pub trait Stack: Clone + Send + Sync + 'static {
     fn full_handshakes(&self) -> u64;
 
     /// Returns the number of certificate chains that were verified so far, if the client caches
-    /// valid chains. `None`: it verifies each chain.
+    /// valid chains. `None` if it verifies each chain.
     fn chains_verified(&self) -> Option<u64> {
         None
     }

@@ -22,7 +22,7 @@ use crate::{Cipher, Client, Server, Work};
 /// gathers entropy for a quarter of a second. This happens before any clock starts.
 fn only(mut provider: CryptoProvider, cipher: Cipher) -> Result<Arc<CryptoProvider>> {
     provider.cipher_suites.retain(|suite| suite.suite() == cipher.suite());
-    provider.secure_random.fill(&mut [0; 32]).ok().context("no random numbers")?;
+    provider.secure_random.fill(&mut [0; 32]).ok().context("cannot get random numbers")?;
     Ok(Arc::new(provider))
 }
 
@@ -53,8 +53,8 @@ pub fn server(
     Ok(tls)
 }
 
-/// Returns the configuration of a client, and the number of its full handshakes, in which it checks
-/// a certificate. Tickets are kept only for the workload that needs them.
+/// Returns the configuration of a client, and the counter of its full handshakes, in which it
+/// checks a certificate. Tickets are kept only for the workload that needs them.
 pub fn client(
     client: &Client,
     provider: CryptoProvider,
@@ -67,13 +67,13 @@ pub fn client(
 /// Number of certificates that a client has checked.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Handshakes with a certificate, that is, which were not resumed.
+    /// Number of handshakes with a certificate, that is, without resumption.
     pub shown: Arc<AtomicU64>,
-    /// Number of these in which rustls verified the chain.
+    /// Number of these handshakes in which rustls verified the chain.
     pub verified: Arc<AtomicU64>,
 }
 
-/// Like [`client`], with a verifier in front of that of rustls, which `verifier` creates.
+/// Like [`client`]. `verifier` gets the verifier of rustls and returns the one to use instead.
 pub fn client_behind(
     client: &Client,
     provider: CryptoProvider,

@@ -1,4 +1,4 @@
-//! Writes a made-up run into a folder, and all files that come of it: to look at them.
+//! Writes a made-up run and all derived files into a folder, to inspect them by eye.
 
 #[path = "../tests/common/fixture.rs"]
 mod fixture;

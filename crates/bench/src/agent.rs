@@ -1,8 +1,8 @@
-//! The agent of a testbed's machine: `equic-lab bench agent`, started on each machine by ssh.
+//! The agent on a machine of a testbed: `equic-lab bench agent`, which ssh starts there.
 //!
 //! It reads requests, one JSON object per line, and answers each with one object. Between the
-//! answers, it sends the lines that its program prints. When its input ends, for whatever reason,
-//! it ends the program and removes all files that it created.
+//! answers, it sends the lines that its program prints. When its input ends, it ends the program
+//! and removes all files that it created.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -29,7 +29,7 @@ const MAX_REQUEST: u64 = 1 << 20;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// Asks for a description of the machine, and whether these programs are there.
+    /// Asks for a description of the machine, and whether these programs exist on it.
     Check {
         /// Paths of the programs.
         programs: Vec<PathBuf>,
@@ -41,7 +41,7 @@ pub enum Request {
         /// Contents by name.
         files: BTreeMap<String, String>,
     },
-    /// Asks for the counters of the machine.
+    /// Asks for the counters of the network and of the CPUs.
     Count,
     /// Starts a program. The previous one must have been stopped.
     Start {
@@ -49,10 +49,10 @@ pub enum Request {
         words: Vec<String>,
         /// Variables that are added to the environment.
         environment: BTreeMap<String, String>,
-        /// The only CPUs that it runs on.
+        /// The only CPUs that the program may use.
         cpus: Vec<usize>,
     },
-    /// Waits until the program is at rest.
+    /// Waits until the program is at rest, that is, until it uses almost no CPU time.
     Settle,
     /// Closes the program's standard input.
     Close,
@@ -99,13 +99,13 @@ pub enum Said {
     Stopped {
         /// Exit status, as wait(2) gives it.
         status: i32,
-        /// User and system time, including children that it waited for.
+        /// User and system time in seconds, including children that the program waited for.
         cpu_seconds: f64,
         /// Peak memory use, in bytes.
         peak_rss: u64,
-        /// The last lines of its standard error.
+        /// The last lines of the program's standard error.
         words: String,
-        /// All of its output.
+        /// All output of the program.
         said: String,
     },
     /// Answer to every other request that succeeded.
@@ -180,7 +180,7 @@ impl Agent {
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Said, String> {
-        let none = || "there is no program".to_owned();
+        let none = || "no program was started".to_owned();
         match request {
             Request::Check { programs, cpus } => check(&programs, &cpus),
             Request::Put { files } => self.put(&files).map_err(|error| error.to_string()),
@@ -189,7 +189,7 @@ impl Agent {
             }
             Request::Start { words, environment, cpus } => {
                 if self.program.is_some() {
-                    return Err("there is a program already".to_owned());
+                    return Err("a program is already running".to_owned());
                 }
                 let placement =
                     ProcessPlacement { cpus: &cpus, environment, ..ProcessPlacement::default() };
@@ -229,7 +229,7 @@ impl Agent {
         self.folders.push(path.clone());
         for (name, text) in files {
             if name.contains('/') || name.starts_with('.') {
-                return Err(io::Error::other(format!("{name:?} is no name of a file")));
+                return Err(io::Error::other(format!("{name:?} is not a valid file name")));
             }
             let mut options = std::fs::OpenOptions::new();
             let mut file =
@@ -239,7 +239,7 @@ impl Agent {
         Ok(Said::Folder { path })
     }
 
-    /// Returns messages for the program's output so far.
+    /// Returns messages about the program's output since the last call.
     fn listen(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         let Some(program) = &mut self.program else { return all };
@@ -280,7 +280,7 @@ fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
     let machine = Machine::read().map_err(|error| error.to_string())?;
     let allowed = equic_harness::allowed_cpus().map_err(|error| error.to_string())?;
     if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return Err(format!("it has no CPU {cpu} for us"));
+        return Err(format!("CPU {cpu} does not exist, or this process may not use it"));
     }
     let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) =
         programs.iter().cloned().partition(|path| path.is_file());

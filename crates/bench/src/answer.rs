@@ -12,8 +12,8 @@ pub struct Answer {
     /// Number of resumed handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
-    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
-    /// verified each chain.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None` if
+    /// it verified each chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
     /// Time from the first request to the last byte, without the handshake.
@@ -72,8 +72,8 @@ impl Exchanges {
     }
 }
 
-/// Settings in force at an endpoint. A stack reports null for what it does not know. This becomes
-/// 0, false or an empty text.
+/// Settings in force at an endpoint. A null in the object, for an unknown setting, becomes 0, false
+/// or an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
     /// Name and version.
@@ -95,7 +95,7 @@ pub struct Effective {
     /// Congestion control algorithm.
     #[serde(default, deserialize_with = "told")]
     pub congestion: String,
-    /// Name of the cipher suite in RFC 8446. `None`: the stack does not report it.
+    /// Name of the cipher suite in RFC 8446. `None` if the stack does not report it.
     pub cipher: Option<String>,
     /// The largest UDP payload, in bytes.
     #[serde(default, deserialize_with = "told")]

@@ -19,7 +19,8 @@ use crate::{Answer, Effective, Failure, Workload};
 const UNSUPPORTED: i32 = 127;
 /// Exit status of a client that received other bytes than were sent.
 const CORRUPTED: i32 = 3;
-/// Time that a server may take to listen; below, the time that either end may take to end.
+/// Maximum time until a server listens. The next constant is the maximum time until either end has
+/// ended.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
 /// Pause between two polls of a client. It is long, because polls cost CPU time of the client.
@@ -38,7 +39,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
             Ok(Some(line)) => match line.strip_prefix("ready ") {
                 Some(address) => return Ok(address.trim().to_owned()),
                 None => {
-                    let why = format!("the server says {:?}, not ready", shown(&line));
+                    let why = format!("the server printed {:?} instead of `ready`", shown(&line));
                     return failed(Failure::Start, why);
                 }
             },
@@ -46,7 +47,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
             Ok(None) => {
                 return failed(
                     Failure::Start,
-                    format!("the server was not ready in {BEGINNING:?}"),
+                    format!("the server was not ready within {BEGINNING:?}"),
                 );
             }
             Err(()) => {
@@ -63,14 +64,14 @@ pub(crate) fn was_killed(server: &Ended) -> bool {
     server.status.signal() == Some(Signal::SIGKILL as i32)
 }
 
-/// Output of a client, and what the runner recorded until its end.
+/// Output of a client, and observations of the runner until the client's end.
 pub(crate) struct Told {
     pub lines: Vec<String>,
-    /// Memory of the server while all connections were open.
+    /// Memory of the server while all connections were open, in bytes. `None` for other workloads.
     pub held: Option<u64>,
     /// Time at which the client was seen to have ended.
     pub ended: Instant,
-    /// Minimum time for which the bytes arrived.
+    /// Minimum time for which the bytes arrived, in seconds. `None` if it was not seen.
     pub passage: Option<f64>,
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn attend(
                 client.close_stdin();
             }
             Ok(Some(line)) => lines.push(line),
-            // All output was read: the client has ended, or is about to end.
+            // The client has closed its output. It has ended, or is about to end.
             Err(()) if client.has_ended() => {
                 let ended = over.unwrap_or_else(Instant::now);
                 return Ok(Told { lines, held, ended, passage: lasted(&passage) });
@@ -155,7 +156,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     let words = program.last_words();
     if status.code() == Some(UNSUPPORTED) {
         let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-        return CellError::Unsupported(format!("the {role} says so{words}"));
+        return CellError::Unsupported(format!("the {role} does not support it{words}"));
     }
     let corrupted = status.code() == Some(CORRUPTED) && words.contains("corrupted");
     let failure = if corrupted { Failure::Corrupted } else { Failure::Crashed };
@@ -168,7 +169,7 @@ fn answered(lines: &[String]) -> bool {
     lines.last().is_some_and(|line| serde_json::from_str::<Answer>(line).is_ok())
 }
 
-/// The client's answer is its last line.
+/// Parses the client's answer, which is the last line of its output.
 pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answer, CellError> {
     let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {
         let words = client.last_words();
@@ -176,7 +177,7 @@ pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answ
         return failed(Failure::Lied, why);
     };
     serde_json::from_str(line).map_err(|error| {
-        let why = format!("the client's answer is none ({error}): {:?}", shown(line));
+        let why = format!("the client's answer is invalid ({error}): {:?}", shown(line));
         CellError::Failed(Failure::Lied, why)
     })
 }

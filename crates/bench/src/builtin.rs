@@ -14,7 +14,7 @@ pub const LIST: &str = "bench/implementations.json";
 /// Folder of a source tree in which implementations are built.
 const BUILT: &str = "target/servers";
 /// Name of the built-in list in messages.
-const NAME: &str = "the list in the program";
+const NAME: &str = "the built-in list";
 
 /// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
 ///
@@ -26,7 +26,8 @@ pub fn registry(built: &Path, equic: &Path) -> Result<Registry, BenchError> {
     Registry::parse(include_str!("../../../bench/implementations.json"), Path::new(NAME), places)
 }
 
-/// Returns the list of the source tree that is the current folder, if it is one.
+/// Returns the list of the source tree in the current folder, or `None` if that is not a source
+/// tree.
 #[must_use]
 pub fn list_here() -> Option<PathBuf> {
     let list = here().join(LIST);
@@ -45,9 +46,11 @@ pub fn built(equic: &Path) -> PathBuf {
     tree.filter(|built| built.is_dir()).unwrap_or(here)
 }
 
-/// Returns the source tree whose `target/PROFILE/equic` the program is, if it is one.
+/// Returns the source tree to which the program `target/PROFILE/equic` belongs, or `None` if it is
+/// somewhere else.
 ///
-/// Other folders above the program are not searched: anyone could put a list of programs into `/tmp`.
+/// Other folders above the program are not searched, because anyone could put a list of programs
+/// into `/tmp`.
 #[must_use]
 pub fn tree(equic: &Path) -> Option<PathBuf> {
     let target = equic.parent()?.parent()?;
@@ -89,7 +92,7 @@ mod tests {
             assert_eq!(tree_of(elsewhere), None, "{elsewhere}");
         }
         assert_eq!(tree(Path::new("equic")), None);
-        // Programs that were built in that tree are found from any folder.
+        // A program in `target/release` of a tree finds that tree, whatever the current folder is.
         let program = folder.path().join("target/release/equic");
         std::fs::create_dir_all(folder.path().join(BUILT)).unwrap();
         assert_eq!(built(&program), folder.path().join(BUILT));

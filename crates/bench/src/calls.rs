@@ -10,7 +10,7 @@ use std::process::Stdio;
 use equic_lab::Namespace;
 use equic_lab::measure::{Calls, SyscallCounter};
 
-/// System calls that send datagrams, and that receive them.
+/// System calls that send datagrams. The next constant has the system calls that receive.
 const SENDING: [&str; 3] = ["sendto", "sendmsg", "sendmmsg"];
 const RECEIVING: [&str; 3] = ["recvfrom", "recvmsg", "recvmmsg"];
 
@@ -22,7 +22,8 @@ pub(crate) struct CallCounter<'a> {
     queue: Queue<'a>,
 }
 
-/// The calls of a process, and the number of packets that had been sent when counting began.
+/// The system calls of a process, and the number of packets that the interface had sent when
+/// counting began.
 struct Counted {
     calls: SyscallCounter,
     packets: u64,

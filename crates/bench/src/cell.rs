@@ -19,8 +19,8 @@ use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Failure of a client of idle connections that never reported them.
-const NOT_HELD: &str = "the client never said that it holds its connections";
+/// Failure of a client that never reported its idle connections.
+const NOT_HELD: &str = "the client never reported that its connections are open";
 /// Minimum number of bytes that a server sends in a QUIC handshake: a datagram with an Initial
 /// packet (RFC 9000 s.14.1).
 const SERVER_INITIAL: u64 = 1200;
@@ -199,7 +199,8 @@ impl Cell<'_> {
         Ok(Measurement { profile, ..measurement })
     }
 
-    /// Measures the client's cost without its work, if the context asks for that.
+    /// Runs the probe, which measures the client's cost without its work, if the context asks for
+    /// it.
     fn probe(&mut self, address: &str) -> Result<Option<Probe>, CellError> {
         if !self.context.probe {
             return Ok(None);
@@ -348,8 +349,8 @@ fn believable(
         Some(Counters { received, .. }) if received < least => {
             let Answer { bytes, count, .. } = answer;
             let why = format!(
-                "{bytes} bytes in {count} completions, it says: that takes {least} bytes, and {received} came by \
-                 its interfaces"
+                "the client reports {bytes} bytes in {count} completions. That needs at least {least} bytes, but \
+                 the receiver's interfaces received {received}"
             );
             failed(Failure::Lied, why)
         }

@@ -1,15 +1,15 @@
 //! Checks the client's clock: the client reports how long its work took, and the runner compares
-//! that with what it saw.
+//! this time with its own observations.
 //!
 //! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
 //!   passed during the work.
-//! * The counters of the receiver's interfaces give another one: between two readings at which
-//!   bytes were still arriving, the work was in progress. On an interface that other processes use,
-//!   too, they only raise a doubt.
+//! * The counters of the receiver's interfaces are another lower bound: between two readings at
+//!   which bytes were still arriving, the work was in progress. On an interface that other
+//!   processes use, too, they only raise a doubt.
 //! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
 //!   of the work.
 //!
-//! An impossible time is a failure (`lied`). A time that is not explained is a figure with a mark.
+//! An impossible time is a failure (`lied`). An unexplained time is a figure with a mark.
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,18 @@ use crate::counters::Counters;
 use crate::site::{Host, Site};
 use crate::{Answer, Size, Workload};
 
-/// Transfers of fewer bytes may be over before the counters are read twice.
+/// Minimum number of bytes of a checked transfer. Smaller transfers may end before the counters are
+/// read twice.
 const FEWEST: u64 = 1_000_000;
-/// CPU seconds that a process may use after its work, and the share of a bound that its claim must
-/// exceed.
+/// CPU time in seconds that a process may use after its work. The next constant is the share of a
+/// bound that a claimed time must reach.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
 /// Reads the number of bytes that the receiver's interfaces have received, during the transfer.
 pub(crate) struct Passage {
-    /// Number of bytes that the transfer has. `None`: too few to check, or the workload has no such
-    /// number.
+    /// Number of bytes of the transfer. `None` if it is too small to check, or if the workload has
+    /// no such number.
     bytes: Option<u64>,
     upload: bool,
     before: Option<u64>,
@@ -63,7 +64,8 @@ impl Passage {
         self.note(now.saturating_sub(before), bytes, asked, Instant::now());
     }
 
-    /// `asked` and `told` are the times before and after the counters were read.
+    /// Records a reading of the counters. `asked` and `told` are the times before and after the
+    /// counters were read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
         // A handshake and the traffic of others are smaller than that.
         if came >= bytes / 50 && self.first.is_none() {
@@ -80,7 +82,7 @@ impl Passage {
     }
 }
 
-/// What the runner saw during an attempt, in seconds.
+/// Observations of the runner during an attempt, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Time from the start of the client's process to its end.
@@ -101,15 +103,15 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Computed {
     pub work: f64,
-    /// CPU time of its start, which was measured once and subtracted. On a busy machine, the CPU
-    /// time of a start varies by as much as its own size. Claims are therefore judged as if this
-    /// start had taken twice as long.
+    /// CPU time of the start of the process, which was measured once and subtracted. On a busy
+    /// machine, the CPU time of a start varies by as much as its own size. Claims are therefore
+    /// judged as if this start had taken twice as long.
     pub start: f64,
 }
 
 impl Seen {
-    /// Computes what is known from the CPU times of both ends, each with the total and that of the
-    /// start. An end whose start was not measured is not judged.
+    /// Computes the observations from the CPU times of both ends. Each has the total time and the
+    /// time of the start. An end whose start was not measured is not judged.
     pub(crate) fn computed(
         context: &CellContext<'_>,
         server: (f64, Option<f64>),
@@ -155,32 +157,37 @@ pub(crate) fn check(
         _ => answer.seconds,
     };
     let passage =
-        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes came for"));
+        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes arrived for"));
     let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
-        cpu(seen.client_cpu, "the client computed for"),
-        cpu(seen.server_cpu, "the server computed for"),
+        cpu(seen.client_cpu, "the client used the CPU for"),
+        cpu(seen.server_cpu, "the server used the CPU for"),
     ];
     for (seconds, slack, whose) in bounds.into_iter().flatten() {
         if work < PART * seconds - slack {
-            return Err(format!("the client says {claim}, and {whose} {}", shown(seconds)));
+            return Err(format!("the client reports {claim}, but {whose} {}", shown(seconds)));
         }
     }
     if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
-        return Ok(Some(format!("the client says {claim}, its bytes came for {}", shown(seconds))));
+        return Ok(Some(format!(
+            "the client reports {claim}, but its bytes arrived for {}",
+            shown(seconds)
+        )));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
     // A long probe would explain any time.
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
-        return Ok(Some(format!("1 byte takes the client {start}, all bytes {process}")));
+        return Ok(Some(format!(
+            "the client needs {start} for 1 byte, but only {process} for all bytes"
+        )));
     }
     let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
         let (process, start) = (shown(seen.process), shown(probe));
-        format!("the client says {claim}, its process took {process}, with 1 byte it takes {start}")
+        format!("the client reports {claim}, but its process took {process}, and with 1 byte it takes {start}")
     }))
 }
 
@@ -202,7 +209,7 @@ mod tests {
 
     #[test]
     fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
-        // 1.41 Gbit/s of 250 MB, with a client that takes 60 ms for one byte.
+        // A transfer of 250 MB at 1.41 Gbit/s, by a client that takes 60 ms for one byte.
         let seen = Seen {
             process: 1.5,
             probe: Some(0.06),
@@ -215,14 +222,15 @@ mod tests {
         // A fifth.
         let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
         assert!(why.contains("284") && why.contains("1.35"), "{why}");
-        // Each bound separately.
+        // Tests each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
-        assert!(why.contains("the client computed"), "{why}");
+        assert!(why.contains("the client used the CPU"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
-        assert!(why.contains("the server computed"), "{why}");
-        // An interface that other processes use, and the lifetime of the process, raise a doubt.
+        assert!(why.contains("the server used the CPU"), "{why}");
+        // An interface that other processes use raises only a doubt, and so does the lifetime of
+        // the process.
         let shared = Seen { server_cpu: None, ..server };
         assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
         let process = Seen { passage: None, ..shared };
@@ -235,7 +243,7 @@ mod tests {
             checked(Workload::Download, 1.2, Seen { server_cpu: None, client_cpu: None, ..seen }),
             Ok(true)
         );
-        // One byte that takes longer than all bytes explains nothing.
+        // If one byte takes longer than all bytes, the probe does not explain the difference.
         let slow = Seen { probe: Some(4.0), ..process };
         assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
         // Without any observation, no time is doubted.

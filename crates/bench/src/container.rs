@@ -38,7 +38,7 @@ pub(crate) fn docker(
     words
 }
 
-/// Returns true if the implementation runs in docker.
+/// Returns true if the implementation runs in a docker container.
 pub(crate) fn contained(who: &Implementation) -> bool {
     who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
 }

@@ -22,7 +22,7 @@ pub struct CellContext<'a> {
     pub client: Site<'a>,
     /// The server's IP address.
     pub address: std::net::IpAddr,
-    /// Impairment by a relay between the ends. `None`: there is no relay.
+    /// Impairment by a relay between the ends. `None` if there is no relay.
     pub relay: Option<&'a Impairment>,
     /// Rate in bytes a second below which a transfer counts as stalled ([`NetPath::least_rate`](crate::NetPath)).
     pub least_rate: f64,
@@ -30,9 +30,10 @@ pub struct CellContext<'a> {
     pub size: Size,
     /// Set to end cells early.
     pub stop: &'a AtomicBool,
-    /// Folder for the output of both ends. `None`: the output is discarded.
+    /// Folder for the output of both ends. `None` if the output is discarded.
     pub logs: Option<&'a Path>,
-    /// True if a client that fetches one byte runs first, so that its cost can be subtracted.
+    /// True if a probe runs first, so that its cost can be subtracted. The probe is a client that
+    /// fetches one byte.
     pub probe: bool,
     /// True if system calls are counted, which costs time.
     pub count_calls: bool,
@@ -73,7 +74,8 @@ pub struct Measurement {
     pub answer: Answer,
     /// Anonymous memory of the server before the first client, in bytes.
     pub server_idle_memory: u64,
-    /// The same with all connections open, for the workload `idle`.
+    /// Anonymous memory of the server with all connections open, in bytes. `None` unless the
+    /// workload is `idle`.
     pub server_held_memory: Option<u64>,
     /// Division of the samples of both ends, if they were sampled.
     pub profile: Option<Splits>,

@@ -93,8 +93,9 @@ impl Cpus {
     /// /proc/stat cannot be read.
     pub fn read() -> io::Result<Cpus> {
         let text = fs::read_to_string("/proc/stat")?;
-        Cpus::parse(&text, ticks_per_second())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line cpu"))
+        Cpus::parse(&text, ticks_per_second()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line `cpu`")
+        })
     }
 
     fn parse(text: &str, ticks: f64) -> Option<Cpus> {

@@ -16,7 +16,8 @@ use crate::counters::Cpus;
 const BUFFER: u64 = 4 << 20;
 /// Time for which the machine is observed.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Shares of the CPU time of all CPUs in that time.
+/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
+/// is that of other programs.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
@@ -37,7 +38,7 @@ fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) ->
     Finding { what: what.to_owned(), serious, found, mend: mend.into() }
 }
 
-/// Examines this machine for a second. `cpus` are those of servers and of clients.
+/// Examines this machine for a second. The arguments are the CPUs of servers and of clients.
 pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = at_rest(Path::new("/"), server_cpus, client_cpus);
     let tunables = std::env::var(copies::TUNABLES).ok();
@@ -75,26 +76,29 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
             text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok())
         });
         if let Some(bytes) = largest.filter(|bytes| *bytes < BUFFER) {
-            let found = format!("TCP grows its buffers to {bytes} bytes at most");
+            let found = format!("TCP enlarges its buffers to at most {bytes} bytes");
             let mend = format!("sudo sysctl -w {name}=\"4096 131072 16777216\"");
             findings.push(finding(name, true, found, mend));
         }
     }
     let name = "net.ipv4.tcp_congestion_control";
     if let Some(control) = sysctl(root, name).filter(|control| control != "cubic") {
-        let found = format!("{control}; adapters ask for cubic, stock endpoints over TCP do not");
+        let found = format!(
+            "{control}; adapters request cubic, but stock endpoints over TCP use this default"
+        );
         findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=cubic")));
     }
     let name = "net.core.default_qdisc";
     if let Some(qdisc) = sysctl(root, name).filter(|qdisc| qdisc != "fq") {
-        let found = format!("{qdisc}; only fq paces by the times that a program sets (SO_TXTIME)");
+        let found =
+            format!("{qdisc}; only fq sends packets at the times that a program sets (SO_TXTIME)");
         findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=fq")));
     }
     let name = "net.core.netdev_max_backlog";
     if let Some(packets) = sysctl(root, name).and_then(|text| text.parse::<u64>().ok())
         && packets < 1000
     {
-        let found = format!("{packets} packets wait for a CPU at most");
+        let found = format!("at most {packets} packets may wait for a CPU");
         findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=1000")));
     }
     findings
@@ -115,7 +119,8 @@ fn governor(root: &Path) -> Option<Finding> {
     if other.is_empty() {
         return None;
     }
-    let found = format!("{}: the clock goes up and down with the load", other.join(", "));
+    let found =
+        format!("{}: the clock frequency of the CPUs changes with the load", other.join(", "));
     let files = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
     Some(finding("governor", true, found, format!("echo performance | sudo tee {files}")))
 }
@@ -138,21 +143,23 @@ fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
                 "SMT",
                 true,
                 found,
-                "choose others by --server-cpus and --client-cpus",
+                "choose other CPUs with --server-cpus and --client-cpus",
             ));
         }
     }
     let online = list(fs::read_to_string(folder.join("online")).ok()?.trim());
     let left = online.iter().filter(|cpu| !server.contains(cpu) && !client.contains(cpu)).count();
     if left == 0 {
-        let found =
-            format!("{} CPUs: none is left for the system and for this program", online.len());
-        return Some(finding("CPUs", false, found, "a machine with more"));
+        let found = format!(
+            "server and client use all {} CPUs, so none is left for the system and this program",
+            online.len()
+        );
+        return Some(finding("CPUs", false, found, "use a machine with more CPUs"));
     }
     None
 }
 
-/// Formats CPU numbers, such as `0-3,8`.
+/// Parses a list of CPU numbers, such as `0-3,8`.
 fn list(text: &str) -> Vec<usize> {
     let ranges = text.split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -169,15 +176,17 @@ fn at_work(before: Cpus, after: Cpus) -> Vec<Finding> {
     }
     let steal = (after.steal - before.steal) / total;
     if steal > STEAL {
-        let found =
-            format!("the hypervisor took {} of the CPUs for others", number::percent(steal));
-        findings.push(finding("steal", true, found, "a machine that is not shared"));
+        let found = format!(
+            "the hypervisor gave {} of the CPU time to other machines",
+            number::percent(steal)
+        );
+        findings.push(finding("steal", true, found, "use a machine that is not shared"));
     }
     let used = after.processes + after.interrupts - before.processes - before.interrupts;
     let load = used / total;
     if load > LOAD {
-        let found = format!("other programs use {} of the CPUs", number::percent(load));
-        findings.push(finding("load", true, found, "end what `top` shows"));
+        let found = format!("other programs use {} of the CPU time", number::percent(load));
+        findings.push(finding("load", true, found, "end the programs that `top` shows"));
     }
     findings
 }

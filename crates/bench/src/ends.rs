@@ -27,7 +27,7 @@ pub(crate) fn environment(
 
 /// Returns the message for an implementation that cannot turn AES instructions off (`aes=off`).
 pub(crate) fn no_aes(name: &str) -> String {
-    format!("nothing turns the CPU's AES instructions off for {name}")
+    format!("no setting disables the CPU's AES instructions for {name}")
 }
 
 pub(crate) fn start(

@@ -20,7 +20,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// A file is not a list of implementations.
-    #[error("{} is no list of implementations: {reason}", path.display())]
+    #[error("{} is not a valid list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum BenchError {
         reason: String,
     },
     /// No implementation has this name.
-    #[error("there is no implementation {name:?}: there are {known}")]
+    #[error("unknown implementation {name:?}: known are {known}")]
     Unknown {
         /// The requested name.
         name: String,
@@ -50,15 +50,15 @@ pub enum BenchError {
     /// A sweep is invalid.
     #[error("cannot sweep {text}: {why}")]
     Sweep {
-        /// The sweep as written.
+        /// The sweep, as the user wrote it.
         text: String,
         /// Defect of the sweep.
         why: String,
     },
     /// A path between client and server is invalid.
-    #[error("no path {text}: {why}")]
+    #[error("invalid path {text}: {why}")]
     Path {
-        /// The path as written.
+        /// The path, as the user wrote it.
         text: String,
         /// Defect of the path.
         why: String,
@@ -76,7 +76,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// A run cannot be resumed from this folder.
-    #[error("{} cannot be gone on with: {why}", path.display())]
+    #[error("the run in {} cannot be resumed: {why}", path.display())]
     Resume {
         /// The folder.
         path: PathBuf,

@@ -76,10 +76,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Records this machine and the plan.
+    /// Describes this machine and the plan.
     ///
     /// # Errors
-    /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be read.
+    /// [`BenchError::Read`], [`BenchError::Plan`]: a file of the system or a lock file cannot be
+    /// read.
     pub fn new(
         plan: &RunPlan,
         places: &Places,

@@ -24,14 +24,14 @@ const OFFLOADED: u64 = 64 << 10;
 pub struct Links {
     /// True if offloads are turned off.
     plain: bool,
-    /// Rate in bits per second. `None`: unlimited.
+    /// Rate in bits per second. `None` is unlimited.
     rate: Option<u64>,
     /// MTU in bytes.
     mtu: u32,
 }
 
 impl Links {
-    /// Returns the links that a path needs at a point. `None`: the path has no namespaces.
+    /// Returns the links that a path needs at a point, or `None` if the path has no namespaces.
     ///
     /// # Errors
     /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.
@@ -42,7 +42,7 @@ impl Links {
             NetPath::Tbf { rate } => (false, Some(*rate)),
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) if offload.is_some() => {
                 let path = path.name();
-                let why = format!("the offloads of {path} are not ours to turn off: use veth");
+                let why = format!("offloads cannot be turned off on the path {path}: use veth");
                 return Err(BenchError::Plan(why));
             }
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) => return Ok(None),
@@ -103,8 +103,7 @@ impl Network {
     }
 }
 
-/// Returns the size of the bucket and of the queue of `tbf` in bytes, for this rate in bits per
-/// second.
+/// Size of the bucket and of the queue of `tbf`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket {
     burst: u64,
@@ -112,6 +111,8 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// Computes the sizes for a rate in bits per second.
+    ///
     /// The bucket passes its content at once, so it must be small compared with a transfer: 4 ms of
     /// the rate, or the largest buffer of segmentation offload if that is 10 ms or less. At lower
     /// rates, the kernel splits such buffers. The bucket always has room for two frames. The queue
@@ -127,7 +128,7 @@ impl Bucket {
 fn limit(host: &Namespace, rate: u64, mtu: u32) -> Result<(), BenchError> {
     let bucket = Bucket::of(rate, mtu);
     let rate = format!("{rate}bit");
-    // The limit of tc includes the bucket.
+    // The option `limit` of tc includes the bucket.
     let (burst, most) = (format!("{}b", bucket.burst), format!("{}b", bucket.burst + bucket.queue));
     let interface = host.ifname.as_str();
     let words = ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst"];
@@ -155,7 +156,7 @@ mod tests {
         Links::of(&NetPath::read(path).unwrap(), &point.collect())
     }
 
-    /// The bucket is a small part of a transfer of one second.
+    /// Checks that the bucket is a small part of a transfer of one second.
     #[test]
     fn tbf_buckets_are_small_at_every_rate() {
         for rate in [1_000_000, 2_000_000, 5_000_000, 20_000_000, 100_000_000, 10_000_000_000] {
@@ -164,7 +165,7 @@ mod tests {
             assert!(queue >= 16 * 1518 && queue >= rate / 8 / 20, "{rate}: {queue}");
         }
         assert_eq!(Bucket::of(100_000_000, 1500), Bucket { burst: 65_536, queue: 625_000 });
-        // Frames of any MTU pass at any rate.
+        // The bucket passes frames of any MTU at any rate.
         assert_eq!(Bucket::of(64_000, 9000), Bucket { burst: 18_036, queue: 144_288 });
     }
 

@@ -20,7 +20,7 @@ pub struct Pair<'a> {
 
 /// Returns all pairs that share a protocol of the workload. They use the first protocol that they
 /// share, or only `protocol` if it is given. An implementation marked `alone` is paired only with
-/// itself. With `same`, all are.
+/// itself. With `same`, this is true for all implementations.
 pub fn pairs<'a>(
     all: &'a [Implementation],
     workload: Workload,
@@ -50,7 +50,7 @@ pub fn pairs<'a>(
     pairs
 }
 
-/// Returns the reason that a cell is known to be unsupported. `None`: the cell is tried.
+/// Returns the reason that a cell is known to be unsupported, or `None` if the runner tries it.
 pub fn refusal(
     pair: &Pair<'_>,
     workload: Workload,
@@ -63,12 +63,14 @@ pub fn refusal(
         for one in [client, server] {
             if let Some(most) = one.max_filesize.filter(|most| size.bytes > *most) {
                 let (name, bytes) = (&one.name, size.bytes);
-                return Some(format!("{name} transfers {most} bytes at most, and not {bytes}"));
+                return Some(format!(
+                    "{name} transfers at most {most} bytes, but {bytes} are requested"
+                ));
             }
         }
     }
     if matches!(path, NetPath::Relay(_)) && ["perf-tcp", "sendfile"].contains(&pair.protocol) {
-        return Some(format!("the relay carries UDP only, and {} is TCP", pair.protocol));
+        return Some(format!("the relay forwards only UDP, and {} uses TCP", pair.protocol));
     }
     if point.get("aes").is_some_and(|aes| aes == "off") {
         let cannot = [client, server].into_iter().find(|one| one.aes_off.is_none());
@@ -77,20 +79,21 @@ pub fn refusal(
         }
     }
     if let (Workload::Transfer, NetPath::Testbed(_)) = (workload, path) {
-        return Some("stock endpoints are run on this machine only".to_owned());
+        return Some("stock endpoints run only on this machine".to_owned());
     }
     if workload == Workload::Transfer && path.needs_namespaces() {
-        // A container uses the network of docker's daemon, wherever docker was started.
+        // A container always uses the network of docker's daemon, so a namespace of the runner has
+        // no effect on it.
         if let Some(one) = [client, server].into_iter().find(|one| contained(one)) {
             let name = &one.name;
             return Some(format!(
-                "{name} is a container, which is in no namespace of ours: use loopback"
+                "{name} runs in a container, which cannot use our network namespaces: use loopback"
             ));
         }
     }
     let swept = point.keys().find(|name| !["offload", "aes"].contains(&name.as_str()));
     if let (Workload::Transfer, Some(name)) = (workload, swept) {
-        return Some(format!("stock endpoints cannot be told a {name}"));
+        return Some(format!("stock endpoints have no option for {name}"));
     }
     None
 }
@@ -162,7 +165,7 @@ mod tests {
         );
         assert_eq!(ask(&all, 0, Workload::Handshakes, "veth", &none), None);
         let relay = "relay:loss=1%";
-        assert!(ask(&all, 1, Workload::Download, relay, &none).unwrap().contains("UDP only"));
+        assert!(ask(&all, 1, Workload::Download, relay, &none).unwrap().contains("only UDP"));
         assert_eq!(ask(&all, 0, Workload::Handshakes, relay, &none), None);
         assert!(ask(&all, 1, Workload::Download, "veth", &off).unwrap().contains("AES"));
         all[1].aes_off = Some([("X".to_owned(), "1".to_owned())].into());

@@ -28,7 +28,7 @@ pub enum NetPath {
         /// them.
         plain: bool,
     },
-    /// The same, with a token bucket filter at each end.
+    /// Like `Veth`, with a token bucket filter at each end.
     Tbf {
         /// Rate in bits per second.
         rate: u64,
@@ -44,12 +44,12 @@ pub enum NetPath {
 pub struct Impairment {
     link: Link,
     seed: u64,
-    /// The impairment as written.
+    /// The impairment, as the user wrote it.
     text: String,
 }
 
 impl NetPath {
-    /// Parses an impairment.
+    /// Parses a path, such as `veth` or `relay:delay=20ms`.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -65,7 +65,9 @@ impl NetPath {
             ("veth-plain", None) => Ok(NetPath::Veth { plain: true }),
             ("tbf", Some(text)) => {
                 let rate = rate(text).filter(|rate| *rate >= 10_000);
-                let rate = rate.ok_or_else(|| wrong("write a rate such as tbf:100mbit"))?;
+                let rate = rate.ok_or_else(|| {
+                    wrong("the rate is missing or invalid: write, for example, tbf:100mbit")
+                })?;
                 Ok(NetPath::Tbf { rate })
             }
             ("relay", Some(spec)) => {
@@ -74,7 +76,7 @@ impl NetPath {
             }
             ("testbed", Some(file)) if !file.is_empty() => Ok(NetPath::Testbed(file.into())),
             _ => Err(wrong(
-                "there are loopback, veth, veth-plain, tbf:RATE, \
+                "the paths are loopback, veth, veth-plain, tbf:RATE, \
                  relay:delay=20ms,loss=1%,... and testbed:FILE",
             )),
         }
@@ -126,10 +128,10 @@ impl Impairment {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
             if seen.contains(&name) {
-                return Err(format!("{name} is there twice"));
+                return Err(format!("{name} occurs twice"));
             }
             seen.push(name);
-            let number = || format!("{value:?} is nothing that {name} could be");
+            let number = || format!("{value:?} is not a valid value of {name}");
             match name {
                 "delay" => link.delay = duration(value).ok_or_else(number)?,
                 "late" => link.reorder_by = duration(value).ok_or_else(number)?,
@@ -155,15 +157,16 @@ impl Impairment {
         Ok(Impairment { link, seed, text: text.to_owned() })
     }
 
-    /// Returns the bytes per second of a controller that reacts to loss: the limit of the rate, and
-    /// that of Mathis, Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion
+    /// Returns an estimate of the rate that is possible with this impairment, in bytes per second,
+    /// for a congestion controller that reacts to loss. It is limited by the rate, and by the
+    /// formula of Mathis, Semke, Mahdavi and Ott (The Macroscopic Behavior of the TCP Congestion
     /// Avoidance Algorithm, 1997). A reordered packet may be declared lost, so it counts as loss.
     fn carried(&self) -> f64 {
         let Link { delay, rate, drop, reorder, .. } = &self.link;
         let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
         let round_trip = 2.0 * delay.as_secs_f64();
         let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
-        // Infinite without loss or without delay.
+        // The second limit is infinite without loss or without delay.
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
@@ -238,7 +241,7 @@ mod tests {
         }
         assert_eq!(least("tbf:8mbit"), 250e3);
         assert_eq!(least("relay:rate=8mbit,loss=0%"), 250e3);
-        // 1,200 bytes in 40 ms, 12.2 times.
+        // The expected rate is 12.2 times 1,200 bytes per 40 ms.
         let lossy = least("relay:delay=20ms,loss=1%");
         assert!((91e3..93e3).contains(&lossy), "{lossy}");
         assert_eq!(least("relay:delay=20ms,reorder=1%"), lossy);
@@ -268,19 +271,19 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, why) in [
-            ("moon", "there are loopback"),
-            ("loopback:x", "there are loopback"),
-            ("testbed:", "there are loopback"),
-            ("tbf", "there are loopback"),
+            ("moon", "the paths are loopback"),
+            ("loopback:x", "the paths are loopback"),
+            ("testbed:", "the paths are loopback"),
+            ("tbf", "the paths are loopback"),
             ("tbf:fast", "tbf:100mbit"),
             ("tbf:1", "tbf:100mbit"),
             ("relay:", "NAME=VALUE"),
             ("relay:delay", "NAME=VALUE"),
-            ("relay:delay=20", "nothing that delay"),
-            ("relay:delay=-1s", "nothing that delay"),
-            ("relay:delay=90s", "nothing that delay"),
-            ("relay:loss=101%", "nothing that loss"),
-            ("relay:loss=1", "nothing that loss"),
+            ("relay:delay=20", "not a valid value of delay"),
+            ("relay:delay=-1s", "not a valid value of delay"),
+            ("relay:delay=90s", "not a valid value of delay"),
+            ("relay:loss=101%", "not a valid value of loss"),
+            ("relay:loss=1", "not a valid value of loss"),
             ("relay:loss=1%,loss=2%", "twice"),
             ("relay:colour=red", "the keys are delay"),
         ] {

@@ -92,12 +92,13 @@ impl Places {
         };
         let Some(path) = missing else { return Ok(()) };
         let (what, mend) = if path.is_file() {
-            ("may not be executed", format!("`chmod +x {}`", path.display()))
+            ("is not executable", format!("`chmod +x {}`", path.display()))
         } else if path.starts_with(&self.built) {
-            let mend = "in the source tree builds it; --built says where it was built";
+            let mend =
+                "in the source tree builds it; --built names another folder of built programs";
             ("is missing", format!("`{script}` {mend}"))
         } else {
-            let mend = "build it, correct its entry in the list, or leave it out";
+            let mend = "build it, correct its entry in the list, or omit it";
             ("is missing", mend.to_owned())
         };
         // A name without a slash is searched in PATH.
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
         assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
-        // A file without execute permission is not a program. A folder is not one either.
+        // Neither a file without execute permission nor a folder is a program.
         std::fs::write(built.join("run"), "").unwrap();
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
         assert_eq!(missing(&["{built}/classes"]), built.join("classes"));

@@ -28,7 +28,7 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// The only protocol to use. `None`: the first protocol that a pair shares.
+    /// The only protocol to use. With `None`, a pair uses the first protocol that both ends share.
     pub protocol: Option<String>,
     /// True if each implementation runs only with itself.
     pub same: bool,
@@ -51,9 +51,10 @@ pub struct Options {
     /// Recordings to make in an additional attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
-    /// Folder of given certificates. `None`: certificates are created in the folder of the run.
+    /// Folder of existing certificates. With `None`, certificates are created in the folder of the
+    /// run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations. `None`: the built-in list.
+    /// The list of implementations. `None` is the built-in list.
     pub registry: Option<PathBuf>,
     /// Folder of the built implementations.
     pub built: PathBuf,
@@ -120,7 +121,7 @@ impl RunPlan {
             let names: Vec<&str> = implementations.iter().map(|one| one.name.as_str()).collect();
             let workloads: Vec<&str> = options.workloads.iter().map(|one| one.name()).collect();
             return Err(BenchError::Plan(format!(
-                "nothing to run: no two of {} speak a protocol of {}",
+                "nothing to run: no two of {} share a protocol of {}",
                 names.join(", "),
                 workloads.join(", ")
             )));
@@ -148,7 +149,7 @@ impl RunPlan {
         (0..).zip(keyed).map(move |(sequence, (round, key))| Turn { sequence, round, purpose, key })
     }
 
-    /// Number of turns.
+    /// Returns the number of turns.
     pub fn len(&self) -> usize {
         self.cells.order.iter().map(Vec::len).sum()
     }
@@ -167,7 +168,7 @@ impl RunPlan {
         })
     }
 
-    /// True if there are no turns.
+    /// Returns true if there are no turns.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -213,13 +214,14 @@ impl RunPlan {
         }
     }
 
-    /// Returns how this plan differs from a new plan with the same options. `None`: they are equal.
+    /// Describes how this plan differs from a new plan with the same options. Returns `None` if
+    /// both are equal.
     pub fn difference(&self, now: &RunPlan) -> Option<String> {
         for then in &self.implementations {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is missing now")),
+                None => return Some(format!("{name} is now missing")),
                 Some(found) if found.files != then.files => {
                     return Some(format!("the program of {name} has changed"));
                 }
@@ -229,7 +231,8 @@ impl RunPlan {
                 Some(_) => {}
             }
         }
-        (self != now).then(|| "this version of the program orders its cells otherwise".to_owned())
+        (self != now)
+            .then(|| "this version of the program runs the cells in another order".to_owned())
     }
 }
 
@@ -256,7 +259,7 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
         let path = NetPath::read(text)?;
         let name = path.name();
         if paths.iter().any(|(known, _)| *known == name) {
-            let why = "it is there twice".to_owned();
+            let why = "it occurs twice".to_owned();
             return Err(BenchError::Path { text: text.clone(), why });
         }
         paths.push((name, path));

@@ -47,7 +47,7 @@ fn plan(options: &Options, program: &Path) -> Result<RunPlan, BenchError> {
 fn every_round_has_every_cell_in_an_order_of_its_own() {
     let plan = |options| plan(&options, Path::new("/bin/sh")).unwrap();
     let first = plan(options());
-    // 4 pairs at 2 points: downloads on two paths, idle on one.
+    // 4 pairs at 2 points: `download` runs on two paths, `idle` only on one.
     assert_eq!((first.cells.keys.len(), first.cells.order.len(), first.len()), (24, 4, 96));
     let cells: BTreeSet<&Key> = first.cells.keys.iter().collect();
     assert_eq!(cells.len(), 24);
@@ -67,7 +67,8 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
     let sequences: Vec<u64> = extra.extra_turns().map(|turn| turn.sequence).collect();
     assert_eq!(sequences, (96..120).collect::<Vec<_>>());
     assert!(extra.extra_turns().all(|turn| turn.round == -1));
-    // Samples are taken of attempts of their own: whatever is written would be in them.
+    // Samples come from separate attempts, because writing the other files would show up in the
+    // samples.
     let extras = Extras { keylog: true, flamegraph: true, ..Extras::default() };
     let extra = plan(Options { extras, ..options() });
     let purposes: Vec<Purpose> = extra.extra_turns().map(|turn| turn.purpose).collect();
@@ -86,7 +87,7 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     std::fs::write(&program, "one").unwrap();
-    // Only what may be executed is a program.
+    // Only a file with execute permission is a program.
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let then = plan(&options(), &program).unwrap();
     then.write(folder.path()).unwrap();
@@ -102,7 +103,7 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     assert_eq!(read.difference(&now).unwrap(), "the entry of b has changed");
     let mut now = plan(&options(), &program).unwrap();
     now.cells.order[0].swap(0, 1);
-    assert!(read.difference(&now).unwrap().contains("orders"));
+    assert!(read.difference(&now).unwrap().contains("another order"));
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn what_cannot_be_run_is_said() {
         plan(&options, Path::new("/bin/sh")).unwrap_err().to_string()
     };
     let none = said(|options| options.workloads = vec![Workload::Requests]);
-    assert!(none.contains("no two of a, b speak a protocol of requests"), "{none}");
+    assert!(none.contains("no two of a, b share a protocol of requests"), "{none}");
     assert!(said(|options| options.paths.push("moon".to_owned())).contains("moon"));
     assert!(said(|options| options.paths.push("veth".to_owned())).contains("twice"));
     assert!(said(|options| options.sweeps.push("x=1".to_owned())).contains("x=1"));
@@ -126,7 +127,7 @@ fn digests_are_sha_256() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "abc").unwrap();
-    // FIPS 180-4's example.
+    // The SHA-256 example of FIPS 180-4.
     let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(sha256(&file).unwrap(), known);
     assert!(sha256(&folder.path().join("none")).is_err());

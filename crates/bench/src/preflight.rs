@@ -10,7 +10,7 @@ use crate::result::profile;
 use crate::testbed::CERTIFICATES;
 use crate::{BenchError, NetPath, Places, Workload};
 
-/// Disk space of the record and the logs of an attempt, usually at most, in bytes.
+/// Disk space of the record and the logs of an attempt in bytes. An attempt seldom needs more.
 const ATTEMPT: u64 = 32 << 10;
 /// Disk space of the samples of both ends while they are read, in bytes.
 const SAMPLES: u64 = 1 << 30;
@@ -64,7 +64,7 @@ pub fn certificates(folder: &Path) -> Result<(), BenchError> {
         let text = fs::read_to_string(&path)
             .map_err(|source| BenchError::Read { path: path.clone(), source })?;
         if !text.contains("-----BEGIN ") {
-            return Err(BenchError::Plan(format!("{} is no PEM file", path.display())));
+            return Err(BenchError::Plan(format!("{} is not a PEM file", path.display())));
         }
     }
     Ok(())
@@ -78,7 +78,7 @@ pub fn privileges(plan: &RunPlan) -> Result<(), BenchError> {
     let needs = plan.paths()?.into_iter().find(|(_, path)| path.needs_namespaces());
     match needs {
         Some((name, _)) if !nix::unistd::geteuid().is_root() => Err(BenchError::Plan(format!(
-            "{name} needs root, to make network namespaces: use sudo, or `--path loopback`"
+            "{name} needs root to create network namespaces: use sudo, or `--path loopback`"
         ))),
         _ => Ok(()),
     }
@@ -95,7 +95,7 @@ pub fn extras(plan: &RunPlan) -> Result<(), BenchError> {
     }
     if plan.paths()?.iter().any(|(_, path)| matches!(path, NetPath::Testbed(_))) {
         let why =
-            "--profile and --pcap are for paths of this machine: leave them out with a testbed";
+            "--profile and --pcap work only on paths of this machine: omit them with a testbed";
         return Err(BenchError::Plan(why.to_owned()));
     }
     if extras.pcap.is_some() {
@@ -116,7 +116,7 @@ fn trial() -> Result<(), String> {
         let mut command = Command::new("perf");
         command.args(words).stdin(Stdio::null());
         let output = command.output().map_err(|_| {
-            "--profile needs perf, which is not there: install linux-perf (Debian) or \
+            "--profile needs perf, which is not installed: install linux-perf (Debian) or \
              linux-tools (others)"
                 .to_owned()
         })?;
@@ -125,7 +125,7 @@ fn trial() -> Result<(), String> {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.lines().find(|line| !line.trim().is_empty() && *line != "Error:");
-        Err(format!("perf does not work: {}", said.unwrap_or("it says nothing").trim()))
+        Err(format!("perf does not work: {}", said.unwrap_or("it printed no reason").trim()))
     };
     run(&["--version"])?;
     run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
@@ -138,8 +138,8 @@ fn perf(
     symbols: &str,
     trial: &Result<(), String>,
 ) -> Result<(), String> {
-    // Above 1, users do not see the kernel's part of their own programs. Above 2, they see no
-    // samples.
+    // Above 1, perf shows users no kernel functions, even in their own programs. Above 2, it shows
+    // them no samples.
     if !root && paranoid.trim().parse().is_ok_and(|paranoid: i32| paranoid > 1) {
         let paranoid = paranoid.trim();
         return Err(format!(
@@ -150,7 +150,7 @@ fn perf(
     trial.clone()?;
     let hidden = |line: &str| line.starts_with("0000000000000000 ");
     if symbols.lines().take(1000).all(hidden) {
-        return Err("--profile needs the kernel's symbols, which are hidden: \
+        return Err("--profile needs the kernel's symbols, which are hidden. Set \
                     `sysctl kernel.kptr_restrict=0`"
             .to_owned());
     }
@@ -160,7 +160,7 @@ fn perf(
 /// Returns the disk space that a plan usually needs at most, in bytes.
 pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
-        // The file that is served and the one that is received. Both are removed after each attempt.
+        // The served file and the received file. Both are removed after each attempt.
         2 * plan.options.size.bytes
     } else {
         0
@@ -188,7 +188,7 @@ pub fn space(plan: &RunPlan, folder: &Path) -> Result<(), BenchError> {
         return Ok(());
     }
     Err(BenchError::Plan(format!(
-        "{} has {} MB free, and the run may need {} MB: use another --out, or measure less",
+        "{} has {} MB free, but the run may need {} MB: use another --out, or measure less",
         folder.display(),
         free / 1_000_000,
         needed / 1_000_000

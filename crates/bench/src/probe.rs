@@ -29,7 +29,7 @@ pub(crate) struct Probe {
     pub process_seconds: f64,
 }
 
-/// Runs the client. Returns `None` if it fails: the following attempt shows the reason.
+/// Runs the client. Returns `None` if it fails, because the following attempt will show the reason.
 ///
 /// # Errors
 /// The run was interrupted, or waiting for the client failed.

@@ -16,12 +16,13 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes kept of each output of a program. The rest is discarded.
 const MAX_OUTPUT: u64 = 64 << 10;
-/// A program is at rest if it used at most this CPU time in this period.
+/// Maximum CPU time that a program at rest uses in the period of the next constant.
 const REST: Duration = Duration::from_millis(2);
 const RESTING: Duration = Duration::from_millis(200);
-/// A program that is not at rest after this time is measured anyway.
+/// Time after which a program is measured although it is not at rest.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// Number of kept lines of standard error, and of characters of each.
+/// Number of kept lines of standard error. The next constant is the number of kept characters of
+/// each line.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
 /// Pause between two checks whether all output of an ended program was read.
@@ -44,7 +45,7 @@ pub(crate) struct Order {
 /// State of a program at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
-    /// Memory that is not backed by files, in bytes.
+    /// Memory without backing file, in bytes.
     pub anonymous: u64,
     /// CPU time used so far.
     pub cpu_seconds: f64,
@@ -57,7 +58,7 @@ pub struct Rest {
 struct Said {
     /// The last lines of standard error.
     last: VecDeque<String>,
-    /// All of both outputs, up to the limit.
+    /// The complete output of both streams, up to the limit.
     all: String,
 }
 
@@ -73,8 +74,8 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(words: &[String], placement: &ProcessPlacement<'_>) -> io::Result<Program> {
         let mut placement = placement.clone();
-        // Without a backtrace, the last lines contain the reason of a panic, and no CPU time is used
-        // for one.
+        // Without backtraces, the last lines contain the reason of a panic, and a panic uses little
+        // CPU time.
         placement.environment.entry("RUST_BACKTRACE".to_owned()).or_insert_with(|| "0".to_owned());
         let streams =
             Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
@@ -86,8 +87,8 @@ impl Program {
             std::thread::spawn(move || {
                 read_lines(stdout, |line| {
                     note(&said, &line);
-                    // The receiver was dropped. The rest is read anyway, because the program would
-                    // block otherwise.
+                    // The receiver may have been dropped. The rest is read anyway, because the
+                    // program would block otherwise.
                     let _ = sender.send(line);
                 });
             });
@@ -109,7 +110,7 @@ impl Program {
         Ok(Program { program, stdin, lines, said, listener })
     }
 
-    /// Process ID of the program.
+    /// Returns the process ID of the program.
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
@@ -218,6 +219,6 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
         }
     }
     let mut rest = reader.into_inner().into_inner();
-    // Only the end of the output matters.
+    // The content does not matter. Reading goes on to the end, so that the program does not block.
     let _ = io::copy(&mut rest, &mut io::sink());
 }

@@ -65,7 +65,7 @@ pub struct Record {
     pub end: End,
     /// Other activity of the machine during the attempt.
     pub noise: Noise,
-    /// Folder of its logs, relative to the folder of the result. `None`: no logs were kept.
+    /// Folder of its logs, relative to the folder of the result. `None` if no logs were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
@@ -123,7 +123,7 @@ impl Record {
             _ if !last => Some(WhyNot::Noisy),
             End::Unsupported { .. } => Some(WhyNot::Unsupported),
             End::Failed { .. } => Some(WhyNot::Failed),
-            // The same rule as in reports.
+            // Reports use the same rule.
             End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
         };
         (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
@@ -131,10 +131,10 @@ impl Record {
 }
 
 impl Figures {
-    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
+    /// Returns the divisor of CPU time: the number of 10^9 bytes, or the number of completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        // Most of the CPU time is that of the bulk download.
+        // During small exchanges, most of the CPU time is used by the bulk download.
         if self.unit == "bit/s" || self.latency.is_some() {
             self.bytes as f64 / 1e9
         } else {
@@ -230,25 +230,26 @@ pub struct Figures {
     /// Times of small exchanges without and during a bulk download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Number of certificate chains that the client verified, if it caches valid chains. `None`: it
-    /// verified each chain.
+    /// Number of certificate chains that the client verified, if it caches valid chains. `None` if
+    /// it verified each chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
     /// CPU seconds of the server's process, including its children.
     pub server_cpu_seconds: f64,
-    /// The same for the client's process.
+    /// CPU seconds of the client's process, including its children.
     pub client_cpu_seconds: f64,
-    /// Part of `server_cpu_seconds` that was used before the first client that counts. `None`: it
+    /// Part of `server_cpu_seconds` that was used before the first client that counts. `None` if it
     /// was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_start_cpu_seconds: Option<f64>,
-    /// CPU seconds of a client that fetched one byte. `None`: it was not measured.
+    /// CPU seconds of a client that fetched one byte. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_start_cpu_seconds: Option<f64>,
     /// Lifetime of that client in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_process_seconds: Option<f64>,
-    /// Reason that the client's `seconds` are doubted. `None`: they agree with what the runner saw.
+    /// Reason that the client's `seconds` are doubted. `None` if they agree with the runner's
+    /// observations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
     /// True if the server used CPU time without any client.
@@ -276,10 +277,10 @@ pub struct Figures {
     /// UDP datagrams per receiving system call of the client, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_packets_per_receive: Option<f64>,
-    /// Settings in force at the client, as it reports them. `None`: it reported none.
+    /// Settings in force at the client, as it reports them. `None` if it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_effective: Option<Effective>,
-    /// Settings in force at the server, as it reports them. `None`: it reported none.
+    /// Settings in force at the server, as it reports them. `None` if it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_effective: Option<Effective>,
 }

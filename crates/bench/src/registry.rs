@@ -39,11 +39,11 @@ pub struct Implementation {
     pub image: Option<String>,
     /// True if it is only measured with itself.
     pub solo: bool,
-    /// Maximum number of bytes that it can transfer. `None`: no limit.
+    /// Maximum number of bytes that the implementation can transfer. `None` is no limit.
     pub max_filesize: Option<u64>,
     /// Roles that the implementation can take.
     pub role: Role,
-    /// Environment in which its cryptography does not use the CPU's AES instructions. `None`: no
+    /// Environment in which its cryptography does not use the CPU's AES instructions. `None` if no
     /// such environment is known.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
@@ -231,14 +231,14 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     // The name becomes part of folder names, such as `a_b`.
     if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
-        return Err(format!("{name:?} is no name: letters, digits and -_.+"));
+        return Err(format!("{name:?} is not a valid name: use letters, digits and -_.+"));
     }
     if ["tier1", "tier2", "all"].contains(&name.as_str()) {
-        return Err(format!("{name} stands for several implementations"));
+        return Err(format!("{name} is reserved, because it selects several implementations"));
     }
     if entry.roles.is_some() {
         return Err(format!(
-            "{name} has `roles`, as entries for `equic-lab interop` have: here it is `role`, and `speaks`"
+            "{name} has the field `roles` of `equic-lab interop`: use the fields `role` and `speaks` here"
         ));
     }
     let path = entry.path.map(|path| places.dir.join(path));
@@ -252,14 +252,14 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     // Implementations that only have one of the other formats are not in the first tier.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
-        return Err(format!("{name} is of tier {tier}: there are 1 and 2"));
+        return Err(format!("{name} has the tier {tier}: use 1 or 2"));
     }
     let max_filesize = match entry.max_filesize {
         None => None,
         Some(Filesize::Bytes(bytes)) => Some(bytes),
         Some(Filesize::Text(text)) => match crate::sweep::bytes(&text) {
             Some(bytes) => Some(bytes),
-            None => return Err(format!("{name}: {text:?} is no size of a file")),
+            None => return Err(format!("{name}: {text:?} is not a file size")),
         },
     };
     Ok(Implementation {
@@ -267,7 +267,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // A list without this field: all of its adapters spoke these protocols.
+        // All adapters of lists without this field speak these protocols.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,
@@ -323,11 +323,11 @@ mod tests {
         for (text, why) in [
             ("[]", "list.json"),
             (r#"{"a": {"url": ""}}"#, "a has no command"),
-            (r#"{"a/b": {"image": "x"}}"#, "is no name"),
-            (r#"{"tier1": {"image": "x"}}"#, "stands for several"),
+            (r#"{"a/b": {"image": "x"}}"#, "is not a valid name"),
+            (r#"{"tier1": {"image": "x"}}"#, "selects several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),
-            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "for `equic-lab interop`"),
-            (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "no size"),
+            (r#"{"a": {"command": ["x"], "roles": ["client"]}}"#, "of `equic-lab interop`"),
+            (r#"{"a": {"image": "x", "max_filesize": "big"}}"#, "not a file size"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -283,7 +283,7 @@ impl<'a> Runner<'a> {
 /// Returns the reason that the figure of a measured attempt does not count.
 fn disturbed(noise: Noise, figures: &Figures) -> String {
     format!(
-        "others used {} of the CPUs and the hypervisor took {}; it was {}",
+        "other programs used {} of the CPU time, and the hypervisor took {}; the figure was {}",
         number::percent(noise.foreign),
         number::percent(noise.steal),
         number::measured(figures.value, &figures.unit)
@@ -382,8 +382,11 @@ mod tests {
             |value, unit: &str| Figures { value, unit: unit.into(), ..Figures::default() };
         assert_eq!(
             disturbed(noise, &figures(3_577_256_564.361_710_5, "bit/s")),
-            "others used 12.3 % of the CPUs and the hypervisor took 0 %; it was 3.58 Gbit/s"
+            "other programs used 12.3 % of the CPU time, and the hypervisor took 0 %; the figure was \
+             3.58 Gbit/s"
         );
-        assert!(disturbed(noise, &figures(9_913.472_11, "1/s")).ends_with("it was 9.91 k/s"));
+        assert!(
+            disturbed(noise, &figures(9_913.472_11, "1/s")).ends_with("the figure was 9.91 k/s")
+        );
     }
 }

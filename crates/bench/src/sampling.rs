@@ -53,8 +53,8 @@ impl Sampler {
         kill(pid, Signal::SIGSTOP)?;
         fs::create_dir_all(folder)?;
         let deadline = Instant::now() + PATIENCE;
-        wait("the program waits", deadline, stop, || match program.has_ended() {
-            true => Err(io::Error::other("it ended at once")),
+        wait("the program to stop", deadline, stop, || match program.has_ended() {
+            true => Err(io::Error::other("the program ended at once")),
             false => Ok(is_stopped(program)),
         })?;
         let mut control = fifo(&folder.join(CONTROL))?;
@@ -67,7 +67,7 @@ impl Sampler {
         let mut sampler = Sampler { perf, folder: folder.to_owned(), keep: false };
         control.write_all(b"enable\n")?;
         let mut said = Vec::new();
-        let ready = wait("perf samples", deadline, stop, || {
+        let ready = wait("perf to start", deadline, stop, || {
             let mut buffer = [0; 64];
             match answers.read(&mut buffer) {
                 Ok(read) => said.extend_from_slice(buffer.get(..read).unwrap_or_default()),
@@ -115,7 +115,7 @@ impl Sampler {
         let placement =
             ProcessPlacement { folder: Some(&self.folder), ..ProcessPlacement::default() };
         let mut script = Program::start(&script, &placement).map_err(wrong)?;
-        wait("perf reads its samples", Instant::now() + READING, stop, || Ok(script.has_ended()))
+        wait("perf to read its samples", Instant::now() + READING, stop, || Ok(script.has_ended()))
             .map_err(wrong)?;
         let ended = script.stop(Duration::ZERO).map_err(wrong)?;
         if !ended.status.success() {
@@ -139,7 +139,7 @@ impl Drop for Sampler {
         let _ = self.perf.stop(Duration::ZERO);
         let data = (!self.keep).then_some(DATA);
         for name in [CONTROL, ANSWERS, TEXT].into_iter().chain(data) {
-            // Most of the files are gone already. The others do no harm.
+            // Most of the files were already removed. Remaining files do no harm.
             let _ = fs::remove_file(self.folder.join(name));
         }
     }
@@ -153,7 +153,10 @@ fn cell_error(error: &io::Error) -> CellError {
     CellError::Failed(failure, error.to_string())
 }
 
-/// Waits until the condition holds. Errors: `TimedOut`, or `Interrupted` if the run is stopped.
+/// Waits until the condition holds.
+///
+/// # Errors
+/// `TimedOut`, or `Interrupted` if the run is stopped.
 fn wait(
     what: &str,
     deadline: Instant,
@@ -165,7 +168,7 @@ fn wait(
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
         }
         if Instant::now() >= deadline {
-            let why = format!("it did not come to this: {what}");
+            let why = format!("timed out waiting for {what}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         sleep(LOOK);

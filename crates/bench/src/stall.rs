@@ -21,7 +21,7 @@ impl StallDetector {
         StallDetector { since: Instant::now(), before: received(context) }
     }
 
-    /// Returns the reason for which the transfer must be ended. `None`: it continues.
+    /// Returns the reason that the transfer must be ended, or `None` if it may continue.
     pub(crate) fn why(&mut self, context: &CellContext<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;
@@ -29,7 +29,7 @@ impl StallDetector {
         let now = received(context);
         let is_stalled = self.is_stalled(now);
         (self.since, self.before) = (Instant::now(), now);
-        is_stalled.then(|| format!("stalled: for {PATIENCE:.0?} nothing came but a trickle"))
+        is_stalled.then(|| format!("stalled: almost no bytes arrived for {PATIENCE:.0?}"))
     }
 
     /// Returns true if no bytes arrived for too long. Returns false if the counters cannot be read.

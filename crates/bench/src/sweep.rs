@@ -1,4 +1,4 @@
-//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value gives another cell.
+//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value is a separate cell.
 
 use std::collections::BTreeMap;
 
@@ -58,12 +58,13 @@ impl Knob {
         }
     }
 
-    /// Returns true if the setting is an option of the programs. The runner makes the others.
+    /// Returns true if the setting is an option of the programs. The runner applies the other
+    /// settings.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
 
-    /// Returns the permitted words. `None`: the values are numbers of bytes.
+    /// Returns the permitted words. Empty if the values are numbers of bytes.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Knob::Gso | Knob::Offload | Knob::Aes => &["on", "off"],
@@ -76,20 +77,20 @@ impl Knob {
     fn value(self, text: &str) -> Result<String, String> {
         let words = self.words();
         if words.is_empty() {
-            let bytes = bytes(text).ok_or_else(|| format!("{text:?} is no number of bytes"))?;
+            let bytes = bytes(text).ok_or_else(|| format!("{text:?} is not a number of bytes"))?;
             let (least, most) = match self {
                 Knob::Mtu => (1200, 65_000),
                 _ => (1, 1 << 30),
             };
             if !(least..=most).contains(&bytes) {
-                return Err(format!("{text} is not from {least} to {most} bytes"));
+                return Err(format!("{text} is not between {least} and {most} bytes"));
             }
             return Ok(bytes.to_string());
         }
         if words.contains(&text) {
             Ok(text.to_owned())
         } else {
-            Err(format!("{text:?} is none of {}", words.join(", ")))
+            Err(format!("{text:?} is not one of {}", words.join(", ")))
         }
     }
 }
@@ -99,7 +100,7 @@ impl Knob {
 pub struct Sweep {
     /// The setting.
     pub knob: Knob,
-    /// Values that the setting takes.
+    /// Values of the setting.
     pub values: Vec<String>,
 }
 
@@ -115,7 +116,7 @@ impl Sweep {
             .ok_or_else(|| wrong("write NAME=A,B,C or NAME=A..B".to_owned()))?;
         let knob = Knob::ALL.into_iter().find(|knob| knob.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Knob::ALL.iter().map(|knob| knob.name()).collect();
-            wrong(format!("there are {}", names.join(", ")))
+            wrong(format!("the settings are {}", names.join(", ")))
         })?;
         let values = match values.split_once("..") {
             Some((from, to)) if knob.words().is_empty() => doubling(from, to).map_err(wrong)?,
@@ -125,22 +126,25 @@ impl Sweep {
         for value in values {
             let value = knob.value(value.trim()).map_err(wrong)?;
             if read.contains(&value) {
-                return Err(wrong(format!("{value} is there twice")));
+                return Err(wrong(format!("{value} occurs twice")));
             }
             read.push(value);
         }
         if read.len() > MAX_VALUES {
-            return Err(wrong(format!("{} values; {MAX_VALUES} are the most", read.len())));
+            return Err(wrong(format!(
+                "{} values, but at most {MAX_VALUES} are permitted",
+                read.len()
+            )));
         }
         Ok(Sweep { knob, values: read })
     }
 }
 
 fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
-    let read = |text: &str| bytes(text).ok_or_else(|| format!("{text:?} is no number of bytes"));
+    let read = |text: &str| bytes(text).ok_or_else(|| format!("{text:?} is not a number of bytes"));
     let (from, to) = (read(from)?, read(to)?);
     if from == 0 || from > to {
-        return Err(format!("{from} bytes are not doubled to {to}"));
+        return Err(format!("doubling {from} bytes does not reach {to}"));
     }
     let steps = std::iter::successors(Some(from), |value| value.checked_mul(2));
     Ok(steps.take_while(|value| *value <= to).map(|value| value.to_string()).collect())
@@ -155,7 +159,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     for sweep in sweeps {
         let name = sweep.knob.name();
         if points.iter().any(|point| point.contains_key(name)) {
-            let why = "it is there twice".to_owned();
+            let why = "it occurs twice".to_owned();
             return Err(BenchError::Sweep { text: name.to_owned(), why });
         }
         let with = |point: &SweepPoint, value: &String| {
@@ -240,19 +244,19 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (text, why) in [
             ("rcvbuf", "NAME=A,B,C"),
-            ("colour=red", "there are rcvbuf"),
-            ("gso=maybe", "none of on, off"),
-            ("gso=on..off", "none of on, off"),
-            ("gso=", "none of on, off"),
-            ("rcvbuf=2M..1M", "not doubled"),
-            ("rcvbuf=0..1M", "no number"),
-            ("rcvbuf=1..1G..2G", "no number"),
-            ("rcvbuf=-1", "no number"),
-            ("rcvbuf=1e3", "no number"),
-            ("rcvbuf=2G", "not from 1"),
+            ("colour=red", "the settings are rcvbuf"),
+            ("gso=maybe", "not one of on, off"),
+            ("gso=on..off", "not one of on, off"),
+            ("gso=", "not one of on, off"),
+            ("rcvbuf=2M..1M", "doubling"),
+            ("rcvbuf=0..1M", "not a number of bytes"),
+            ("rcvbuf=1..1G..2G", "not a number of bytes"),
+            ("rcvbuf=-1", "not a number of bytes"),
+            ("rcvbuf=1e3", "not a number of bytes"),
+            ("rcvbuf=2G", "not between 1"),
             ("rcvbuf=1k,1000", "twice"),
-            ("mtu=1000", "not from 1200"),
-            ("mtu=99999", "not from 1200"),
+            ("mtu=1000", "not between 1200"),
+            ("mtu=99999", "not between 1200"),
         ] {
             let error = Sweep::read(text).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(text), "{error}");

@@ -80,7 +80,9 @@ impl Description {
                 path.is_absolute() && text.chars().all(allowed)
             };
             if !plain(&one.folder) || !one.equic.as_deref().is_none_or(plain) {
-                let why = "folders are absolute, of letters, digits and /._-+".to_owned();
+                let why =
+                    "folders must be absolute, and may contain only letters, digits and /._-+"
+                        .to_owned();
                 return Err(wrong(name, why));
             }
         }
@@ -160,11 +162,11 @@ impl Machine {
         if let Said::Checked { missing, .. } = &about
             && let Some(missing) = missing.first()
         {
-            return Err(format!("{} is not there", missing.display()));
+            return Err(format!("{} does not exist", missing.display()));
         }
         let certificates = match session.ask(&Request::Put { files: files.clone() })? {
             Said::Folder { path } => path,
-            other => return Err(format!("it answers {other:?}")),
+            other => return Err(format!("it gave an unexpected answer: {other:?}")),
         };
         Ok(Machine {
             name: name.to_owned(),
@@ -270,7 +272,8 @@ struct Session {
     stdin: Option<ChildStdin>,
     answers: Receiver<Said>,
     events: Receiver<Said>,
-    /// State of the current program.
+    /// State of the current program: whether its output is closed, whether it has ended, and its
+    /// lines that were not taken yet.
     silent: bool,
     ended: bool,
     lines: std::collections::VecDeque<String>,
@@ -278,7 +281,8 @@ struct Session {
 
 impl Session {
     fn start(ssh: &[String], equic: &Path) -> Result<Session, String> {
-        let (program, arguments) = ssh.split_first().ok_or("there is no command to reach it")?;
+        let (program, arguments) =
+            ssh.split_first().ok_or("the command `ssh` of its description is empty")?;
         let mut command = Command::new(program);
         command.args(arguments).arg(equic).args(["bench", "agent"]);
         // In its own process group, Ctrl-C does not reach it. This process ends its agents in order.
@@ -310,7 +314,7 @@ impl Session {
     fn ask(&mut self, request: &Request) -> Result<Said, String> {
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
-        let stdin = self.stdin.as_mut().ok_or("the connection is gone")?;
+        let stdin = self.stdin.as_mut().ok_or("the connection is closed")?;
         // Whether writing to a closed connection fails depends on timing. The end of the agent's output
         // is reliable: it shows what the agent sent before, or that it sent nothing.
         let _ = stdin.write_all(&line).and_then(|()| stdin.flush());
@@ -321,7 +325,7 @@ impl Session {
             Err(RecvTimeoutError::Timeout) => {
                 // A late answer would be taken for that to the next request.
                 self.stdin = None;
-                Err(format!("it did not answer in {} s", PATIENCE.as_secs()))
+                Err(format!("it did not answer within {} s", PATIENCE.as_secs()))
             }
         }
     }

@@ -26,8 +26,8 @@ use crate::process::Order;
 use crate::site::{Endpoint, Host, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Pause between two polls of a client whose time is that of its process. Below: time limit of a
-/// setup.
+/// Pause between two polls of a client whose time is that of its process. The next constant is the
+/// time limit of a setup.
 const SOON: Duration = Duration::from_millis(1);
 const SETUP: Duration = Duration::from_secs(600);
 /// Ports of servers, below the kernel's ephemeral range.
@@ -57,7 +57,7 @@ pub(crate) fn measure(
     let served = files.join("www").join(name);
     write(&served, context.size.bytes, spec.round).map_err(|error| wrong("the file", &error))?;
     let sent = sha256(&served).map_err(|error| wrong("the file", &error))?;
-    let port = free_port(&context.server).ok_or_else(|| wrong("a port", &"none is free"))?;
+    let port = free_port(&context.server).ok_or_else(|| wrong("a port", &"no port is free"))?;
     let address = SocketAddr::new(context.address, port);
 
     let (server_end, client_end) = ends;
@@ -135,15 +135,17 @@ pub(crate) fn measure(
 /// Checks that the received file equals the one that was sent.
 fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     let Ok(meta) = fs::metadata(came) else {
-        return failed(Failure::Lied, "the client ended well, and there is no file");
+        return failed(Failure::Lied, "the client ended successfully, but stored no file");
     };
     if meta.len() < bytes {
-        let why = format!("{} bytes arrived, instead of {bytes}", meta.len());
+        let why = format!("{} bytes arrived instead of {bytes}", meta.len());
         return failed(Failure::Truncated, why);
     }
     match sha256(came) {
         Ok(came) if came == sent => Ok(()),
-        Ok(_) => failed(Failure::Corrupted, "the file that arrived is another one (SHA-256)"),
+        Ok(_) => {
+            failed(Failure::Corrupted, "the received file differs from the served one (SHA-256)")
+        }
         Err(error) => failed(Failure::Lied, error.to_string()),
     }
 }
@@ -220,7 +222,7 @@ pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
                 // If killing it fails, the timeout is reported anyway.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(failed(format!("it had not ended after {} s", SETUP.as_secs())));
+                return Err(failed(format!("it did not end within {} s", SETUP.as_secs())));
             }
         }
     }

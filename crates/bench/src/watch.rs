@@ -22,7 +22,7 @@ pub struct Bounds {
 /// CPU time that the machine and this process have used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// CPU time of the machine. `None`: it cannot be read.
+    /// CPU time of the machine. `None` if it cannot be read.
     cpus: Option<Cpus>,
     /// CPU time of this process and of children that it waited for, in seconds.
     ours: f64,
@@ -62,7 +62,7 @@ impl Reading {
     }
 }
 
-/// Returns the larger noise of two machines.
+/// Returns the noise of the noisier of two machines.
 #[must_use]
 pub fn worse(one: Noise, other: Noise) -> Noise {
     Noise {
@@ -87,7 +87,7 @@ fn judge(total: f64, steal: f64, foreign: f64, bounds: Bounds) -> Noise {
 }
 
 /// Returns true if the kernel accounts for interrupts separately (CONFIG_IRQ_TIME_ACCOUNTING).
-/// `None`: its configuration cannot be read.
+/// `None` if its configuration cannot be read.
 fn interrupts_are_apart() -> Option<bool> {
     static ANSWER: OnceLock<Option<bool>> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -133,16 +133,17 @@ mod tests {
         assert_eq!((noise.steal, noise.foreign, noise.too_much), (0.01, 0.04, false));
         assert!(judge(10.0, 0.3, 0.0, BOUNDS).too_much);
         assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
-        // Three ticks in a fifth of a second.
+        // Three clock ticks in a fifth of a second are not noise.
         assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
-        // Our own CPU time can appear to exceed the machine's total.
+        // Rounding may make our own CPU time larger than the machine's total. The result is then 0.
         assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
         assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
     }
 
     #[test]
     fn work_of_a_stranger_is_seen() {
-        // Used by a child that is not waited for until the reading.
+        // The CPU time of this child counts as foreign, because the child is waited for only after
+        // the second reading.
         let mut command = std::process::Command::new("/bin/sh");
         command.args(["-c", "while :; do :; done"]);
         let before = Reading::now();

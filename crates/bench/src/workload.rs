@@ -20,9 +20,9 @@ const RESUMED_PER_MILLE: u64 = 990;
 pub enum Workload {
     /// Bytes from the server on one stream.
     Download,
-    /// The same, on many streams.
+    /// Bytes from the server on many streams.
     Streams,
-    /// The same, on many connections of one client.
+    /// Bytes from the server on many connections of one client.
     Connections,
     /// Bytes to the server on one stream.
     Upload,
@@ -65,7 +65,8 @@ pub struct Size {
     pub connections: u64,
     /// Connections of [`Workload::Connections`].
     pub parallel: u64,
-    /// Seconds that a client may take in addition to the time of a very slow client.
+    /// Additional time limit of a client in seconds, on top of the time that a very slow client
+    /// needs.
     pub grace: f64,
 }
 
@@ -90,7 +91,7 @@ impl Size {
     }
 }
 
-/// Kind of figure, with its unit.
+/// Kind of a workload's figure, which determines its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
@@ -221,7 +222,8 @@ impl Workload {
             Workload::Ttfb => vec![("--ttfb", seconds)],
             Workload::Loaded => vec![("--loaded", seconds)],
             Workload::Idle => vec![("--hold", size.connections.to_string())],
-            // The endpoints get everything from their environment.
+            // Stock endpoints have no arguments, because they read everything from their
+            // environment.
             Workload::Transfer => Vec::new(),
         };
         let mut arguments: Vec<String> =
@@ -238,7 +240,7 @@ impl Workload {
         size.grace
             + match self.figure() {
                 Figure::BitsPerSecond => size.bytes as f64 / least_rate,
-                // Once without the bulk download, and once during it.
+                // The exchanges run twice: without the bulk download, and during it.
                 Figure::Seconds if self == Workload::Loaded => 4.0 * size.seconds,
                 Figure::PerSecond | Figure::Seconds => 2.0 * size.seconds,
                 Figure::BytesPerConnection => size.connections as f64 / 100.0,
@@ -253,9 +255,12 @@ impl Workload {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
         if !(seconds.is_finite() && seconds > 0.0) {
-            return lied(format!("it cannot have taken {}", number::measured(seconds, "s")));
+            return lied(format!(
+                "the client reports an impossible duration of {}",
+                number::measured(seconds, "s")
+            ));
         }
-        // `None`: an impossibly large number.
+        // `None` if the number of bytes is impossibly large.
         let (wanted_bytes, wanted) = match self {
             Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
@@ -263,7 +268,7 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
-            // `None` without them: the check below reports it.
+            // An answer without latency counts as 0 bytes here, and the check below reports it.
             Workload::Loaded => {
                 let exchanges = count.checked_mul(SMALL_BODY);
                 let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);
@@ -282,7 +287,10 @@ impl Workload {
             ));
         }
         if count == 0 {
-            return Err((Failure::Truncated, "nothing was completed".to_owned()));
+            return Err((
+                Failure::Truncated,
+                "no connection, stream or request was completed".to_owned(),
+            ));
         }
         let resumed = answer.resumed.unwrap_or(0);
         match self {
@@ -296,7 +304,7 @@ impl Workload {
                 && seconds < 0.9 * size.seconds =>
             {
                 lied(format!(
-                    "{} instead of {}",
+                    "the client ran for {} instead of {}",
                     number::measured(seconds, "s"),
                     number::measured(size.seconds, "s")
                 ))
@@ -308,11 +316,11 @@ impl Workload {
                     Ok(())
                 }
                 Some(FirstByte { median, p95 }) => lied(format!(
-                    "a first byte after {}, {} at most for 95 %",
+                    "the client reports impossible times to the first byte: median {}, 95th percentile {}",
                     number::measured(median, "s"),
                     number::measured(p95, "s")
                 )),
-                None => lied("the client does not say when first bytes came".to_owned()),
+                None => lied("the client does not report times to the first byte".to_owned()),
             },
             Workload::Loaded => latency(answer),
             _ => Ok(()),
@@ -347,11 +355,11 @@ impl Workload {
 /// longer.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
-        let why = "the client does not say how long exchanges took".to_owned();
+        let why = "the client does not report the durations of exchanges".to_owned();
         return Err((Failure::Lied, why));
     };
     if bulk_bytes == 0 {
-        let why = "nothing came of the bulk download".to_owned();
+        let why = "no byte of the bulk download arrived".to_owned();
         return Err((Failure::Truncated, why));
     }
     let seconds = answer.seconds;
@@ -361,7 +369,7 @@ fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     }
     let show = |seconds| number::measured(seconds, "s");
     let why = format!(
-        "{} exchanges one after the other of {} (99 %: {}) in {}, and before of {} (99 %: {})",
+        "the client reports impossible times: {} exchanges one after the other, median {} (99 %: {}), in {}; before the download, median {} (99 %: {})",
         answer.count,
         show(loaded.median),
         show(loaded.p99),
@@ -397,7 +405,7 @@ mod tests {
         Answer { first_byte_seconds, ..answer(7, 7, None, 2.0) }
     }
 
-    /// Seven exchanges during a download of 1,000 bytes.
+    /// Returns an answer with seven exchanges during a download of 1,000 bytes.
     fn loaded(unloaded: (f64, f64), loaded: (f64, f64), bulk_bytes: u64) -> Answer {
         let [unloaded, loaded] = [unloaded, loaded].map(|(median, p99)| Exchanges { median, p99 });
         let latency = Some(Latency { unloaded, loaded, bulk_bytes });
@@ -447,7 +455,7 @@ mod tests {
             (Workload::Loaded, loaded((0.0, 0.002), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, f64::NAN), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
-            // Three exchanges took longer than the whole.
+            // Half of the exchanges would take longer than the whole measurement.
             (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
             (Workload::Loaded, Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) }),
         ];

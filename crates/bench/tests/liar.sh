@@ -1,6 +1,6 @@
 #!/bin/bash
-# An implementation that does not do what it says. Usage: liar.sh HOW server|client ARGUMENTS
-# What has to do with the cell's folder is done beside the certificate that the arguments name.
+# A misbehaving implementation. Usage: liar.sh HOW server|client ARGUMENTS
+# It finds the cell's folder next to the certificate in its arguments, and writes its files there.
 how=$1 role=$2
 while [ $# -gt 1 ]; do
 	case $1 in
@@ -17,10 +17,11 @@ answer() { # BYTES COUNT [SECONDS]
 	local begun=${EPOCHREALTIME/[.,]/}
 	# The bytes must pass through the kernel, because the runner reads its counters.
 	for ((sent = 0; sent < $1; sent += 60000)); do
-		# One datagram; nobody listens, and the second of a socket would be refused.
+		# Each dd sends one datagram. No process listens at the port, so a second datagram from the same
+		# socket would be refused.
 		dd if=/dev/zero bs=60000 count=1 status=none >/dev/udp/127.0.0.1/9
 	done
-	# Sending many bytes takes longer than the usual 10 ms, and the runner sees that.
+	# Sending many bytes takes longer than the default 10 ms, and the runner notices that.
 	if [ $# -lt 3 ] && [ "$1" -gt 1000000 ]; then
 		local took=$((${EPOCHREALTIME/[.,]/} - begun))
 		set -- "$1" "$2" "$(printf '%d.%06d' $((took / 1000000)) $((took % 1000000)))"
@@ -36,7 +37,7 @@ say() {
 		'"max_payload":1452,"gso":true,"gro":false}}'
 }
 
-# CPU time that does not depend on what else the machine does.
+# Uses an amount of CPU time that does not depend on the load of the machine.
 compute() { # TURNS
 	for ((i = 0; i < $1; i++)); do :; done
 }
@@ -56,7 +57,7 @@ if [ "$role" = server ]; then
 '"max_payload":1452,"gso":true,"gro":false}'
 	case $how in
 	learns)
-		# What it knows after its first connection.
+		# Reports the settings that a server knows only after its first connection.
 		for payload in 1200 1440; do
 			echo "effective {\"implementation\":\"liar 1\",\"io\":\"native\",\"max_payload\":$payload,\"cipher\":null}"
 		done
@@ -70,7 +71,7 @@ if [ "$role" = server ]; then
 		exit 3
 		;;
 	holds)
-		# Ten million bytes that nobody can take for shared.
+		# Allocates ten million bytes that cannot be shared with other processes.
 		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
 		memory=$(head -c 10000000 /dev/zero | tr '\0' x)
 		echo "${#memory}" >"$folder/grown"
@@ -81,7 +82,8 @@ fi
 
 case $how in
 honest | deaf | restless | elaborate | learns) answer "$bytes" 1 ;;
-# Its work took a second more than it says, or far more CPU time.
+# These clients report less time than their work took: hastens by a second, computes by its CPU
+# time.
 hastens)
 	[ "$bytes" = 1 ] || sleep 1
 	answer "$bytes" 1
@@ -90,19 +92,19 @@ computes)
 	[ "$bytes" = 1 ] || compute 400000
 	answer "$bytes" 1
 	;;
-# It cannot fetch one byte.
+# This client fails if it must fetch one byte.
 clumsy)
 	[ "$bytes" = 1 ] && exit 1
 	answer "$bytes" 1
 	;;
-# Handshakes that nobody saw.
+# This client reports handshakes that did not happen.
 counts)
 	sleep 0.5
 	say 8000000000000 1000000000000 0.5
 	;;
-# Bytes that never came by.
+# This client reports bytes that were never received.
 boasts) say "$bytes" 1 ;;
-# Longer than its process lived.
+# This client reports more time than its process lived.
 dawdles) answer "$bytes" 1 5 ;;
 corrupts)
 	echo "corrupted at byte 7 of stream 0" >&2
@@ -118,7 +120,7 @@ unplugs)
 	exit 127
 	;;
 late)
-	# What it has to say is heard only after its end, as on a machine that has other things to do.
+	# The answer arrives after the client's end, as on a busy machine.
 	{ sleep 1 && answer "$bytes" 1; } &
 	sleep 0.1
 	;;
@@ -134,12 +136,13 @@ fails)
 	;;
 unsupported) exit 127 ;;
 shouts)
-	# What its peer said would clear the screen, turn the line around and ring.
+	# The output contains control sequences that would clear the screen, reverse the line and ring the
+	# bell.
 	printf '\033[2J\342\200\256all is well\a\n' >&2
 	exit 1
 	;;
 hangs)
-	# One that would outlive its parent.
+	# This child would outlive its parent.
 	sleep 300 &
 	echo $! >"$folder/child.pid"
 	forever

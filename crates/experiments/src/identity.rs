@@ -1,5 +1,5 @@
-//! For both ends of QUIC connections in this process: a generated certificate, and matching
-//! configurations.
+//! A generated certificate, and matching configurations for both ends of QUIC connections in this
+//! process.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ impl Identity {
     /// Generates the certificate.
     pub fn new() -> Done<Identity> {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
-            .map_err(|error| Failure::because("cannot make a certificate", error))?;
+            .map_err(|error| Failure::because("cannot create a certificate", error))?;
         Ok(Identity {
             certificate: made.cert.der().clone(),
             key: PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into(),
         })
     }
 
-    /// Configuration of a server with the certificate.
+    /// Returns a configuration of a server with the certificate.
     pub fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
         let chain = vec![self.certificate.clone()];
         let config = ServerConfig::with_single_cert(chain, self.key.clone_key())?;
         Ok(config.with_alpn(&[ALPN]).with_transport(transport))
     }
 
-    /// Configuration of a client that trusts the certificate.
+    /// Returns a configuration of a client that trusts the certificate.
     pub fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;

@@ -1,5 +1,5 @@
-//! The parts of an experiment: child processes of this process in a namespace, which print JSON
-//! lines; and their clock.
+//! The parts of an experiment, and their clock. A part is a child process in a namespace that
+//! prints JSON lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
@@ -24,17 +24,17 @@ use crate::product;
 /// Number of lines of a part's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
 
-/// Commands of the program `equic`. All others are this program's.
+/// Commands that belong to the program `equic`. All other commands belong to this program.
 const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
 /// Timeout for starting and stopping a part, far longer than either takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two polls of a part.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Seconds of CLOCK_MONOTONIC, which is the clock of the samples.
+/// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
 pub(crate) fn now() -> Done<f64> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_err(|error| Failure::because("there is no monotonic clock", error))?;
+        .map_err(|error| Failure::because("the monotonic clock is not available", error))?;
     Ok(Duration::from(time).as_secs_f64())
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct Part {
     lines: Receiver<Line>,
     errors: Arc<Mutex<VecDeque<String>>>,
     listener: Option<JoinHandle<()>>,
-    /// Requests that it has reported and that were not taken yet.
+    /// Requests that the part has reported and that were not taken yet.
     samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
-/// What is left of a part that has ended.
+/// Data of a part that has ended.
 pub(crate) struct Ended {
     /// Exit status of the part.
     pub status: ExitStatus,
@@ -89,7 +89,7 @@ impl Ended {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
         serde_json::from_value(done[name].clone())
-            .map_err(|error| Failure::because(format_args!("the {name} is not understood"), error))
+            .map_err(|error| Failure::because(format_args!("the {name} is invalid"), error))
     }
 }
 
@@ -138,7 +138,7 @@ impl Part {
         Ok(Part { name, program, lines, errors, listener, samples: Vec::new(), events: Vec::new() })
     }
 
-    /// Process ID of the part.
+    /// Returns the process ID of the part.
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
@@ -167,12 +167,12 @@ impl Part {
             return Ok(());
         }
         let ended = self.program.join().map_err(|error| {
-            Failure::because(format_args!("cannot look at the {}", self.name), error)
+            Failure::because(format_args!("cannot check the {}", self.name), error)
         })?;
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
 
-    /// True if it has reported that it is ready. [`Part::look`] reads the report.
+    /// Returns true if the part has reported that it is ready. [`Part::look`] reads the report.
     pub(crate) fn is_ready(&self) -> bool {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
@@ -182,7 +182,7 @@ impl Part {
         std::mem::take(&mut self.samples)
     }
 
-    /// True if the part has ended.
+    /// Returns true if the part has ended.
     pub(crate) fn ended(&self) -> bool {
         self.program.has_ended()
     }
@@ -232,7 +232,7 @@ impl Part {
     fn late(&self, what: &str) -> Failure {
         let (name, seconds, standing) = (&self.name, PATIENCE.as_secs(), self.program.standing());
         let told = self.events.last().map_or_else(String::new, |(at, event)| {
-            format!(", {:.1} s after it told of `{}`", at.elapsed().as_secs_f64(), event["event"])
+            format!(", {:.1} s after it reported `{}`", at.elapsed().as_secs_f64(), event["event"])
         });
         let words = self.last_words();
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
@@ -240,7 +240,8 @@ impl Part {
 
     /// Describes how the part ended, with its last output.
     fn dead(&mut self) -> Failure {
-        // Its standard output is closed, or it has ended, so the rest follows at once.
+        // Its standard output is closed, or the part has ended, so the rest of its output is
+        // available at once.
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
         if let Some(listener) = self.listener.take() {
@@ -254,16 +255,16 @@ impl Part {
     fn last_words(&self) -> String {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.is_empty() {
-            return "; it said nothing".to_owned();
+            return "; it printed no errors".to_owned();
         }
         let lines: Vec<&str> = errors.iter().map(String::as_str).collect();
-        format!("; its last words:\n  {}", lines.join("\n  "))
+        format!("; its last errors:\n  {}", lines.join("\n  "))
     }
 }
 
-/// A timeout of [`PATIENCE`]. Between two polls, it decreases by at most two poll intervals,
-/// because the clock continues while the machine or this process, and with it the part, is
-/// suspended.
+/// A timeout of [`PATIENCE`]. Between two polls, the remaining time decreases by at most two poll
+/// intervals. Otherwise the timeout would expire if the machine, or this process with the part, was
+/// suspended meanwhile.
 struct Patience {
     looked: Instant,
     left: Duration,

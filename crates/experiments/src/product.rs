@@ -17,8 +17,8 @@ pub fn program() -> Done<PathBuf> {
     let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
     beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
         Failure::new(format!(
-            "the gateway and the server are the program {PROGRAM}, which is neither in this program's folder nor on PATH"
+            "the gateway and the server need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
         ))
-        .mend("`make build` builds both; the Debian package equic has it")
+        .mend("build both with `make build`, or install the Debian package equic")
     })
 }

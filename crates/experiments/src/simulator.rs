@@ -15,9 +15,9 @@ pub fn program() -> PathBuf {
 /// Returns the error of a command that needs the simulator and cannot find it.
 pub fn missing() -> Failure {
     Failure::new(format!(
-        "simulations need the program {PROGRAM}, which is neither in this program's folder nor on PATH"
+        "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
     ))
-    .mend("`make build` builds both; packages and `make install` have both")
+    .mend("build both with `make build`, or install both with `make install` or a package")
 }
 
 /// Returns `equic-sim` in the folder of the running program, if it exists.

@@ -44,9 +44,9 @@ pub enum Case {
 /// Amount of data of each case, and its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// As in the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
+    /// The amount of the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
     Runner,
-    /// The same with less data: 40 Mb/s, a fifth of the bytes, 10 connections.
+    /// Less data: 40 Mb/s, a fifth of the bytes, 10 connections.
     #[default]
     Small,
 }
@@ -62,8 +62,8 @@ pub struct CasePlan {
     pub to_server: Link,
     /// Link to the client.
     pub to_client: Link,
-    /// Changes of the client's address by the network, without its knowledge. `None`: it keeps its
-    /// address.
+    /// Changes of the client's address by the network, without its knowledge. `None` if it keeps
+    /// its address.
     pub rebind: Option<Rebind>,
     /// Time limit of the client.
     pub timeout: Duration,
@@ -119,24 +119,32 @@ impl Case {
 
     const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Case::Handshake => ("handshake", "H", "A handshake, one small file."),
+            Case::Handshake => ("handshake", "H", "A handshake and one small file."),
             Case::Transfer => {
-                ("transfer", "DC", "Files at once, over flow control's first limits.")
+                ("transfer", "DC", "Concurrent files that exceed the initial flow control limits.")
             }
             Case::LongRtt => ("longrtt", "LR", "A handshake over a round trip of 1.5 s."),
             Case::ChaCha20 => ("chacha20", "C20", "Only ChaCha20-Poly1305 is offered."),
-            Case::Multiplexing => ("multiplexing", "M", "More streams than are allowed at first."),
-            Case::Retry => ("retry", "S", "The server sends a Retry, the client uses its token."),
-            Case::Resumption => {
-                ("resumption", "R", "The second connection resumes the first's TLS.")
+            Case::Multiplexing => {
+                ("multiplexing", "M", "More streams than are permitted initially.")
             }
-            Case::ZeroRtt => ("zerortt", "Z", "The second connection asks in 0-RTT packets."),
+            Case::Retry => {
+                ("retry", "S", "The server sends a Retry, and the client uses its token.")
+            }
+            Case::Resumption => {
+                ("resumption", "R", "The second connection resumes the TLS session of the first.")
+            }
+            Case::ZeroRtt => {
+                ("zerortt", "Z", "The second connection sends its requests in 0-RTT packets.")
+            }
             Case::Http3 => ("http3", "3", "Files over HTTP/3."),
             Case::KeyUpdate => ("keyupdate", "U", "Both sides use both key phases."),
-            Case::Ecn => ("ecn", "E", "Both sides mark and count ECN."),
-            Case::AmplificationLimit => {
-                ("amplificationlimit", "A", "A long certificate, at most 3 times what came.")
-            }
+            Case::Ecn => ("ecn", "E", "Both sides mark packets with ECN and count the marks."),
+            Case::AmplificationLimit => (
+                "amplificationlimit",
+                "A",
+                "A long certificate, sent within 3 times the received bytes.",
+            ),
             Case::HandshakeLoss => ("handshakeloss", "L1", "Handshakes at 30 % loss each way."),
             Case::TransferLoss => ("transferloss", "L2", "A transfer at 2 % loss each way."),
             Case::HandshakeCorruption => {
@@ -150,25 +158,27 @@ impl Case {
             Case::VersionNegotiation => (
                 "versionnegotiation",
                 "V",
-                "An unknown version draws a Version Negotiation packet.",
+                "An unknown version causes a Version Negotiation packet.",
             ),
-            Case::RebindPort => ("rebind-port", "BP", "The client's port changes under way."),
-            Case::RebindAddr => ("rebind-addr", "BA", "The client's address changes under way."),
-            Case::ConnectionMigration => (
-                "connectionmigration",
-                "CM",
-                "The client goes elsewhere, with a new connection ID.",
-            ),
+            Case::RebindPort => {
+                ("rebind-port", "BP", "The client's port changes during the transfer.")
+            }
+            Case::RebindAddr => {
+                ("rebind-addr", "BA", "The client's address changes during the transfer.")
+            }
+            Case::ConnectionMigration => {
+                ("connectionmigration", "CM", "The client migrates, with a new connection ID.")
+            }
             Case::Multipath => {
                 ("multipath", "MP", "A transfer over two paths at once (RFC 10069).")
             }
         }
     }
 
-    /// Returns the value of TESTCASE. The runner sets `transfer` for a client of
-    /// `connectionmigration`. Here, the value is the name of the case. A client that does not
-    /// support it can then say so, and one without support for preferred addresses may change its
-    /// own address.
+    /// Returns the value of TESTCASE. For a client of `connectionmigration`, the runner sets
+    /// `transfer`, but this function returns the name of the case. A client that does not support
+    /// the case can then report that, and one without support for preferred addresses may change
+    /// its own address.
     pub const fn testcase(self, role: Role) -> &'static str {
         match (self, role) {
             (Case::LongRtt, _) => "handshake",
@@ -204,7 +214,8 @@ impl Case {
         )
     }
 
-    /// Returns true if the server's certificate must be longer than a first flight may be.
+    /// Returns true if the server's certificate must be longer than the server's first flight may
+    /// be.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
@@ -253,7 +264,8 @@ impl Case {
         let percent = |percent| Chance { percent, burst: 3 };
         let queue = Queue::Packets(match size {
             Size::Runner => 25,
-            // The queue holds the same time.
+            // The queue is longer because the link is faster, so that the maximum queueing delay is
+            // the same.
             Size::Small => 100,
         });
         let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };
@@ -331,8 +343,8 @@ mod tests {
         assert_eq!(Case::Http3.testcase(Role::Server), "http3");
     }
 
-    /// docs/interop.md tells authors of endpoints the values of TESTCASE, and the cases that need a
-    /// key log.
+    /// Checks that docs/interop.md lists the values of TESTCASE, and the cases that need a key log,
+    /// for authors of endpoints.
     #[test]
     fn endpoints_are_told_what_the_docs_say() {
         let docs = include_str!("../../../docs/interop.md");

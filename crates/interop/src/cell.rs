@@ -25,7 +25,8 @@ const ENDING: Duration = Duration::from_secs(2);
 const UNSUPPORTED: i32 = 127;
 /// Number of lines of each endpoint in `why.txt`.
 const LAST_LINES: usize = 20;
-/// Maximum size of the kept datagrams of a cell. The largest case needs less than a quarter.
+/// Maximum size of the kept datagrams of a cell, in bytes. The largest case needs less than a
+/// quarter.
 const KEEP: usize = 64 << 20;
 /// Ports of servers, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -51,7 +52,7 @@ pub enum CaseResult {
     Succeeded,
     /// One of the two does not support the case.
     Unsupported,
-    /// Any other result.
+    /// Any other result is a failure.
     Failed,
 }
 
@@ -100,10 +101,10 @@ pub fn run(
         Err(End::Unsupported(why)) => (CaseResult::Unsupported, why),
         Err(End::Failed(why)) => (CaseResult::Failed, why),
     };
-    // Removes the files, which the seed reproduces.
+    // Removes the files, because the seed can reproduce them.
     let _ = fs::remove_dir_all(folder.join("work"));
     if !why.is_empty() {
-        // The result also has the reason.
+        // An error is ignored, because the result also has the reason.
         let _ = fs::write(folder.join("why.txt"), explained(&why, &folder));
     }
     Outcome { verdict, why, seconds: start.elapsed().as_secs_f64(), logs: Some(folder) }
@@ -124,7 +125,7 @@ fn explained(why: &str, folder: &Path) -> String {
     text
 }
 
-/// Name of the file with the output of an endpoint.
+/// Returns the name of the file with the output of an endpoint.
 fn output(folder: &Path, role: Role) -> PathBuf {
     folder.join(role.name()).join("output.txt")
 }
@@ -136,7 +137,7 @@ fn refused(client: &Implementation, server: &Implementation, case: Case) -> Opti
         }
     }
     let page = client.browser && !case.for_browsers();
-    page.then(|| format!("{} loads pages: only http3 has one", client.name))
+    page.then(|| format!("{} is a browser: only the case http3 has a page", client.name))
 }
 
 /// State of a running cell.
@@ -169,7 +170,7 @@ impl CellContext<'_> {
         let address = SocketAddr::new(ip, free_port()?);
         let any = SocketAddr::new(ip, 0);
         let relay = Relay::start(Config {
-            // The second one is the server's preferred address.
+            // The second address is the server's preferred address.
             fronts: vec![any; if self.case == Case::ConnectionMigration { 2 } else { 1 }],
             server: address,
             to_server: plan.to_server.clone(),
@@ -204,7 +205,9 @@ impl CellContext<'_> {
         }
         files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
         if report.counts.not_kept > 0 {
-            return Err(End::Failed("more was sent than is kept to be checked".to_owned()));
+            return Err(End::Failed(
+                "the endpoints sent more datagrams than can be kept for the check".to_owned(),
+            ));
         }
         self.check(&trace)
     }
@@ -270,13 +273,15 @@ impl CellContext<'_> {
         let name = role.name();
         let why = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(UNSUPPORTED), _)) => {
-                return End::Unsupported(self.with_words(format!("the {name} says so"), role));
+                return End::Unsupported(
+                    self.with_words(format!("the {name} does not support the case"), role),
+                );
             }
             Some((Some(code), _)) => format!("the {name} ended with status {code}"),
             Some((None, signal)) => {
-                format!("the {name} was ended by signal {}", signal.unwrap_or_default())
+                format!("the {name} was killed by signal {}", signal.unwrap_or_default())
             }
-            None => format!("the {name} is gone"),
+            None => format!("the {name} ended without an exit status"),
         };
         End::Failed(self.with_words(why, role))
     }
@@ -290,7 +295,7 @@ impl CellContext<'_> {
         let folder = self.folder.join(role.name());
         process::start(command, environment, &folder, &output(self.folder, role)).map_err(|error| {
             let program = command.first().map_or("", String::as_str);
-            End::Failed(format!("the {} {program} does not start: {error}", role.name()))
+            End::Failed(format!("the {} {program} cannot be started: {error}", role.name()))
         })
     }
 
@@ -314,7 +319,8 @@ impl CellContext<'_> {
     }
 
     fn keep_captures(&self, report: &Report, fronts: &[SocketAddr], server: SocketAddr) {
-        // For manual analysis. The verdict does not depend on these files.
+        // These files are for manual analysis. The verdict does not depend on them, so errors are
+        // ignored.
         let sim = self.folder.join("sim");
         for (file, side) in
             [("client.pcap", pcap::Side::Client), ("server.pcap", pcap::Side::Server)]
@@ -332,7 +338,7 @@ impl CellContext<'_> {
             &self.folder.join("server/keys.log"),
         ]);
         let trace = Trace::read(&report.records, &log);
-        // For manual analysis, too.
+        // This file is for manual analysis, too.
         let _ = fs::write(self.folder.join("sim/packets.txt"), trace.text());
         trace
     }
@@ -364,7 +370,7 @@ fn free_port() -> Result<u16, End> {
             return Ok(port);
         }
     }
-    Err(End::Failed("there is no free port".to_owned()))
+    Err(End::Failed("no port is free".to_owned()))
 }
 
 /// Returns true if a UDP socket is bound to the port (proc_net(5): in hexadecimal, after the

@@ -13,7 +13,7 @@ use rcgen::{
 use crate::InteropError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Names of the server: in the runner's network, and here.
+/// Names in the server's certificate: those of the runner's network, and those used here.
 const NAMES: [&str; 7] =
     ["server", "server4", "server6", "server46", "localhost", "127.0.0.1", "::1"];
 /// Number of names of 247 characters that make a certificate longer than 7,500 bytes.
@@ -75,7 +75,7 @@ impl Certificates {
 
 fn dated(params: &mut CertificateParams) {
     let now = SystemTime::now();
-    // Valid since yesterday, because clocks differ.
+    // The certificate is valid since yesterday, because clocks differ.
     params.not_before = (now - DAY).into();
     params.not_after = (now + 10 * DAY).into();
 }

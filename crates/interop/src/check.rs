@@ -1,5 +1,5 @@
 //! Checks that a trace shows the feature of its case. The conditions are those of the QUIC Interop
-//! Runner. It has no case for several paths, so those conditions are ours.
+//! Runner, except for `multipath`, which the runner does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     if case.needs_keys() {
         ensure(trace.has_keys, || "neither side wrote a key log".to_owned())?;
         let known = trace.connections.iter().any(|connection| connection.keys);
-        ensure(known, || "the key logs open nothing".to_owned())?;
+        ensure(known, || "the key logs decrypt no packet".to_owned())?;
     }
     if case == Case::V2 {
         return second_version(trace);
@@ -61,7 +61,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     handshakes(evidence)?;
     let versions = trace.versions(Way::ToClient, Observed::Initial);
     ensure(versions == BTreeSet::from([Version::V1.0]), || {
-        format!("the server's Initials are of versions {versions:x?}")
+        format!("the server's Initial packets have the versions {versions:x?}")
     })?;
     match case {
         Case::Handshake => no_retry(trace),
@@ -89,62 +89,68 @@ fn handshakes(evidence: &Evidence<'_>) -> Checked {
     let found = evidence.trace.handshakes();
     // A browser may open a second connection in addition to the first.
     ensure(found == expected || (evidence.browser && found > 0), || {
-        format!("{found} handshakes instead of {expected}")
+        format!("found {found} handshakes instead of {expected}")
     })
 }
 
 fn no_retry(trace: &Trace) -> Checked {
     let retries = trace.of(Way::ToClient, Observed::Retry).count();
-    ensure(retries == 0, || "there was a Retry".to_owned())
+    ensure(retries == 0, || "the server sent a Retry".to_owned())
 }
 
-/// RFC 8999 s.6: the answer has the client's connection IDs in exchanged places.
+/// Checks the answer (RFC 8999 s.6): it has the client's two connection IDs in exchanged places.
 fn version_negotiation(trace: &Trace) -> Checked {
     let first = trace.going(Way::ToServer).find(|seen| seen.version.is_some());
-    let first = first.ok_or("the client sent nothing that begins a connection")?;
+    let first = first.ok_or("the client sent no packet that begins a connection")?;
     let answered = trace
         .of(Way::ToClient, Observed::VersionNegotiation)
         .any(|answer| answer.scid == first.dcid && answer.dcid == first.scid);
     ensure(answered, || {
-        "no Version Negotiation packet with the IDs of the client's first packet".to_owned()
+        "the server sent no Version Negotiation packet with the IDs of the client's first packet"
+            .to_owned()
     })
 }
 
 fn second_version(trace: &Trace) -> Checked {
     let (v1, v2) = (Version::V1.0, Version::V2.0);
     let first = trace.of(Way::ToServer, Observed::Initial).next().and_then(|seen| seen.version);
-    ensure(first == Some(v1), || format!("the client's first Initial is of version {first:x?}"))?;
+    ensure(first == Some(v1), || format!("the client's first Initial has the version {first:x?}"))?;
     let answered = trace.versions(Way::ToClient, Observed::Initial);
     ensure(answered.contains(&v2), || {
-        format!("the server's Initials are of versions {answered:x?}")
+        format!("the server's Initial packets have the versions {answered:x?}")
     })?;
     for (who, way) in [("client", Way::ToServer), ("server", Way::ToClient)] {
         let versions = trace.versions(way, Observed::Handshake);
         ensure(versions == BTreeSet::from([v2]), || {
-            format!("the {who}'s Handshake packets are of versions {versions:x?}")
+            format!("the {who}'s Handshake packets have the versions {versions:x?}")
         })?;
     }
     Ok(())
 }
 
-/// With such a round-trip time, a client retransmits its ClientHello before it gets an answer.
+/// Checks that the client sent its ClientHello again. With such a round-trip time, it retransmits
+/// it before an answer arrives.
 fn client_hello_again(trace: &Trace) -> Checked {
     let times = trace
         .of(Way::ToServer, Observed::Initial)
         .filter_map(|seen| seen.content.as_ref())
         .filter(|content| content.crypto.contains(&0))
         .count();
-    ensure(times >= 2, || format!("the ClientHello was sent {times} times"))
+    ensure(times >= 2, || {
+        format!("the client sent its ClientHello {times} times, instead of at least twice")
+    })
 }
 
 fn only_chacha20(trace: &Trace) -> Checked {
     let hellos: Vec<_> =
         trace.connections.iter().filter_map(|one| one.client_hello.as_ref()).collect();
-    ensure(!hellos.is_empty(), || "there is no ClientHello that can be read".to_owned())?;
+    ensure(!hellos.is_empty(), || "no ClientHello can be decrypted".to_owned())?;
     for hello in hellos {
         let offered: Vec<u16> = hello.offered_suites().collect();
         ensure(offered == [CHACHA20], || {
-            format!("the client offers the cipher suites {offered:04x?}")
+            format!(
+                "the client offers the cipher suites {offered:04x?} instead of only ChaCha20-Poly1305"
+            )
         })?;
     }
     Ok(())
@@ -154,10 +160,10 @@ fn stream_limit(trace: &Trace) -> Checked {
     let limits: Vec<u64> =
         trace.connections.iter().filter_map(|one| one.max_streams_bidi).collect();
     match limits.iter().max() {
-        None => Err("the server's transport parameters cannot be read".to_owned()),
-        Some(limit) if *limit > MAX_STREAMS => {
-            Err(format!("the server allows {limit} streams from the beginning"))
-        }
+        None => Err("the server's transport parameters cannot be decrypted".to_owned()),
+        Some(limit) if *limit > MAX_STREAMS => Err(format!(
+            "the server initially permits {limit} streams, which is too many for this case"
+        )),
         Some(_) => Ok(()),
     }
 }
@@ -165,20 +171,20 @@ fn stream_limit(trace: &Trace) -> Checked {
 fn retry(trace: &Trace) -> Checked {
     let tokens: BTreeSet<&[u8]> =
         trace.of(Way::ToClient, Observed::Retry).map(|retry| &retry.token[..]).collect();
-    ensure(!tokens.is_empty(), || "there is no Retry".to_owned())?;
+    ensure(!tokens.is_empty(), || "the server sent no Retry".to_owned())?;
     let mut highest = None;
     for initial in trace.of(Way::ToServer, Observed::Initial) {
         let number = initial.content.as_ref().map(|content| content.number);
         if initial.token.is_empty() {
             highest = highest.max(number);
         } else if tokens.contains(&initial.token[..]) {
-            // RFC 9000 s.17.2.5.3: packet numbers continue.
+            // Packet numbers continue after a Retry (RFC 9000 s.17.2.5.3).
             return ensure(number.is_none() || number > highest, || {
-                "the client began its packet numbers again after the Retry".to_owned()
+                "the client restarted its packet numbers after the Retry".to_owned()
             });
         }
     }
-    Err("no Initial has the token of the Retry".to_owned())
+    Err("the client sent no Initial with the token of the Retry".to_owned())
 }
 
 fn resumption(trace: &Trace) -> Checked {
@@ -188,7 +194,7 @@ fn resumption(trace: &Trace) -> Checked {
         [true, false] => Ok(()),
         [true, true] => Err("the server sent its certificate twice".to_owned()),
         _ => Err(format!(
-            "{} of the handshakes can be read, with certificates {certificates:?}",
+            "only {} of the handshakes can be decrypted (server sent a certificate: {certificates:?})",
             certificates.len()
         )),
     }
@@ -203,7 +209,9 @@ fn early_data(trace: &Trace) -> Checked {
     let late: usize = trace.of(Way::ToServer, Observed::OneRtt).map(asked).sum();
     ensure(early > 0, || "the client sent no 0-RTT packet".to_owned())?;
     ensure(late <= MAX_LATE_REQUESTS, || {
-        format!("the client sent {late} bytes in 1-RTT packets, {early} in 0-RTT packets")
+        format!(
+            "the client sent too much of its requests late: {late} bytes in 1-RTT packets, {early} in 0-RTT packets"
+        )
     })
 }
 
@@ -213,7 +221,7 @@ fn key_phases(trace: &Trace) -> Checked {
         let updated = contents().filter(|content| content.key_phase).count();
         let all = contents().count();
         ensure(updated > 0, || {
-            format!("none of {all} packets of the {who} that can be read has Key Phase 1")
+            format!("none of the {all} decrypted packets of the {who} has Key Phase 1")
         })?;
     }
     Ok(())
@@ -225,28 +233,32 @@ fn ecn(trace: &Trace) -> Checked {
     {
         let marks: BTreeSet<u8> = trace.going(way).map(|seen| seen.ecn).collect();
         ensure(marks.contains(&1) || marks.contains(&2), || {
-            format!("the {who} marks no packet ECT(0) or ECT(1)")
+            format!("the {who} marked no packet as ECT(0) or ECT(1)")
         })?;
-        ensure(!marks.contains(&3), || format!("a packet of the {who} is marked CE"))?;
+        ensure(!marks.contains(&3), || format!("the {who} sent a packet with the mark CE"))?;
         let counted = trace
             .going(other)
             .filter_map(|seen| seen.content.as_ref())
             .any(|content| content.ack_ecn);
         ensure(counted, || {
-            format!("the peer does not count the marks of the {who}: no ACK has ECN counts")
+            format!(
+                "the peer of the {who} does not count ECN marks: none of its ACK frames has ECN counts"
+            )
         })?;
     }
     Ok(())
 }
 
-/// RFC 9000 s.8.1, at the server: compares the bytes that arrived with the bytes that it sent,
-/// until a Handshake packet arrives. Many servers check the limit before they add a datagram, so
-/// the runner permits a factor of 4.
+/// Checks the limit before address validation at the server (RFC 9000 s.8.1): compares the bytes
+/// that arrived with the bytes that it sent, until a Handshake packet arrives. Many servers check
+/// the limit before they add a datagram, so the runner permits a factor of 4.
 fn amplification(trace: &Trace, times: usize) -> Checked {
     let sent: u64 =
         trace.connections.iter().map(|one| one.server_handshake_bytes).max().unwrap_or(0);
     ensure(sent >= LONG_HANDSHAKE, || {
-        format!("the server's Handshake packets carry {sent} bytes: not the certificate it has")
+        format!(
+            "the server's Handshake packets have only {sent} bytes, so they cannot contain its long certificate"
+        )
     })?;
     let mut events: Vec<(Duration, &Seen)> = Vec::new();
     for seen in &trace.packets {
@@ -270,13 +282,15 @@ fn amplification(trace: &Trace, times: usize) -> Checked {
             Way::ToClient => answered += seen.datagram_len,
         }
         ensure(answered <= times * received, || {
-            format!("the server had sent {answered} bytes when {received} had come")
+            format!(
+                "before address validation, the server sent {answered} bytes after it had received {received}"
+            )
         })?;
     }
     Err("the client sent no Handshake packet".to_owned())
 }
 
-/// RFC 9000 s.9.3: the server validates each path that it continues to use.
+/// Checks that the server validates each path that it continues to use (RFC 9000 s.9.3).
 fn rebound(trace: &Trace, address: bool) -> Checked {
     let seen_at: BTreeSet<_> = trace.packets.iter().map(|seen| seen.seen_as).collect();
     let places = if address {
@@ -284,7 +298,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     } else {
         seen_at.len()
     };
-    ensure(places > 1, || "the client was never seen elsewhere".to_owned())?;
+    ensure(places > 1, || "the client's address did not change".to_owned())?;
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
@@ -311,7 +325,9 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
             }
         }
     }
-    ensure(!first_on.is_empty(), || "the server never sent to the new path".to_owned())?;
+    ensure(!first_on.is_empty(), || {
+        "the server sent no packet to the client's new address".to_owned()
+    })?;
     for (path, (_, challenged)) in &first_on {
         ensure(*challenged, || {
             format!("the server's first packet to {path} has no PATH_CHALLENGE")
@@ -326,7 +342,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
 }
 
-/// RFC 9000 s.9.5: an endpoint that migrates deliberately uses a new connection ID.
+/// Checks that a client that migrates deliberately uses a new connection ID (RFC 9000 s.9.5).
 fn new_ids(trace: &Trace) -> Checked {
     let mut paths = BTreeSet::new();
     let mut used: BTreeSet<&[u8]> = BTreeSet::new();
@@ -334,15 +350,17 @@ fn new_ids(trace: &Trace) -> Checked {
         // Packets of the old path may arrive in between. The first packet of each path counts.
         if paths.insert(seen.client) && used.contains(&seen.dcid[..]) {
             let (client, _) = seen.client;
-            return Err(format!("the client's first packet from {client} has an ID used before"));
+            return Err(format!(
+                "the client's first packet from {client} has a connection ID that was used before"
+            ));
         }
         used.insert(&seen.dcid);
     }
     Ok(())
 }
 
-/// RFC 10069: two paths, each from a different address of the client, with packets of both sides,
-/// acknowledgements for each path, and a share of the file on each.
+/// Checks multipath (RFC 10069): two paths, each from a different address of the client, with
+/// packets of both sides, acknowledgements for each path, and a share of the file on each.
 fn several_paths(trace: &Trace) -> Checked {
     let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
     let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();
@@ -351,7 +369,9 @@ fn several_paths(trace: &Trace) -> Checked {
     }
     let shares: BTreeSet<u32> =
         bytes.iter().filter(|(_, bytes)| **bytes >= MIN_SHARE).map(|(path, _)| *path).collect();
-    ensure(shares.len() >= 2, || format!("bytes of the file by path: {bytes:?}"))?;
+    ensure(shares.len() >= 2, || {
+        format!("fewer than two paths carried a share of the file; bytes by path: {bytes:?}")
+    })?;
     let acknowledged: BTreeSet<u32> = contents(Way::ToServer)
         .flat_map(|(_, content)| content.path_acks.iter().copied())
         .collect();
@@ -362,11 +382,11 @@ fn several_paths(trace: &Trace) -> Checked {
             return Err(format!("the client sent no packet of path {path}"));
         };
         ensure(places.insert(first.seen_as), || {
-            format!("path {path} begins at {}, where another is", first.seen_as)
+            format!("path {path} begins at {}, which is the address of another path", first.seen_as)
         })?;
         // ACK frames may acknowledge path 0 until the peer is known to accept PATH_ACK.
         ensure(path == 0 || acknowledged.contains(&path), || {
-            format!("the client acknowledged nothing on path {path}")
+            format!("the client acknowledged no packet of path {path}")
         })?;
     }
     Ok(())

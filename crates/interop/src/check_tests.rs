@@ -36,7 +36,8 @@ fn seen(way: Way, kind: Observed) -> Seen {
     }
 }
 
-/// A handshake, and a packet of each side after it, each in its own datagram.
+/// Returns the trace of a handshake, and of one packet of each side after it, each packet in its
+/// own datagram.
 fn plain() -> Trace {
     let packets = [
         seen(Way::ToServer, Observed::Initial),
@@ -73,7 +74,7 @@ fn fails(case: Case, trace: &Trace, with: &str) {
     assert!(why.contains(with), "{case:?}: {why}");
 }
 
-/// The plain trace with a change.
+/// Returns the plain trace with a change.
 fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
     let mut trace = plain();
     change(&mut trace);
@@ -99,9 +100,9 @@ fn handshakes_are_counted() {
     };
     check(&browser).expect("a browser may open two");
     let retry = changed(|trace| trace.packets.push(seen(Way::ToClient, Observed::Retry)));
-    fails(Case::Handshake, &retry, "there was a Retry");
+    fails(Case::Handshake, &retry, "the server sent a Retry");
     let other = changed(|trace| trace.packets[1].version = Some(V2));
-    fails(Case::Transfer, &other, "of versions");
+    fails(Case::Transfer, &other, "have the versions");
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn what_needs_keys_fails_without() {
     let without = changed(|trace| trace.has_keys = false);
     fails(Case::KeyUpdate, &without, "key log");
     let wrong = changed(|trace| trace.connections[0].keys = false);
-    fails(Case::Ecn, &wrong, "open nothing");
+    fails(Case::Ecn, &wrong, "decrypt no packet");
 }
 
 #[test]
@@ -126,8 +127,8 @@ fn suites_and_streams() {
             trace.connections[0].client_hello = Some(ClientHello { random: Vec::new(), suites });
         })
     };
-    // RFC 8701: a reserved value offers nothing. A signalling value (RFC 5746, RFC 7507) does not
-    // either.
+    // Reserved values (RFC 8701) and signalling values (RFC 5746, RFC 7507) are not cipher suites,
+    // so the client offers only ChaCha20-Poly1305.
     passes(Case::ChaCha20, &hello(&[0x0a0a, 0x1303]));
     passes(Case::ChaCha20, &hello(&[0x1303, 0xfafa, 0x00ff, 0x5600]));
     fails(Case::ChaCha20, &hello(&[0x0a0a, 0x1303, 0x1301]), "1301");
@@ -140,7 +141,7 @@ fn suites_and_streams() {
     let many = changed(|trace| trace.connections[0].max_streams_bidi = Some(1001));
     fails(Case::Multiplexing, &many, "1001 streams");
     let unknown = changed(|trace| trace.connections[0].max_streams_bidi = None);
-    fails(Case::Multiplexing, &unknown, "cannot be read");
+    fails(Case::Multiplexing, &unknown, "cannot be decrypted");
 }
 
 #[test]
@@ -157,11 +158,11 @@ fn a_retry_is_used() {
         })
     };
     passes(Case::Retry, &retried(1));
-    fails(Case::Retry, &retried(0), "packet numbers again");
-    fails(Case::Retry, &plain(), "no Retry");
+    fails(Case::Retry, &retried(0), "restarted its packet numbers");
+    fails(Case::Retry, &plain(), "sent no Retry");
     let mut unused = retried(1);
     unused.packets[2].token = vec![8];
-    fails(Case::Retry, &unused, "no Initial has the token");
+    fails(Case::Retry, &unused, "no Initial with the token");
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_second_connection_resumes() {
     };
     passes(Case::Resumption, &twice(Some(false)));
     fails(Case::Resumption, &twice(Some(true)), "certificate twice");
-    fails(Case::Resumption, &twice(None), "1 of the handshakes");
+    fails(Case::Resumption, &twice(None), "only 1 of the handshakes");
     let mut early = twice(Some(false));
     fails(Case::ZeroRtt, &early, "no 0-RTT");
     early.packets.push(seen(Way::ToServer, Observed::ZeroRtt));
@@ -205,7 +206,7 @@ fn keys_marks_and_hellos() {
     let counted = |trace: &mut Trace, at: usize| {
         trace.packets[at].content = Some(Content { ack_ecn: true, ..Content::default() });
     };
-    fails(Case::Ecn, &changed(|trace| counted(trace, 4)), "marks of the client");
+    fails(Case::Ecn, &changed(|trace| counted(trace, 4)), "the peer of the client");
     let mut marked = changed(|trace| {
         counted(trace, 4);
         counted(trace, 5);
@@ -214,11 +215,11 @@ fn keys_marks_and_hellos() {
     marked.packets[0].ecn = 3;
     fails(Case::Ecn, &marked, "CE");
     marked.packets.iter_mut().for_each(|seen| seen.ecn = 0);
-    fails(Case::Ecn, &marked, "marks no packet");
+    fails(Case::Ecn, &marked, "marked no packet");
 
     let hello = || Some(Content { crypto: vec![0], ..Content::default() });
     let once = changed(|trace| trace.packets[0].content = hello());
-    fails(Case::LongRtt, &once, "1 times");
+    fails(Case::LongRtt, &once, "1 times, instead of");
     let mut twice = once;
     twice.packets.push(Seen { content: hello(), ..seen(Way::ToServer, Observed::Initial) });
     passes(Case::LongRtt, &twice);
@@ -228,10 +229,10 @@ fn keys_marks_and_hellos() {
 fn three_times_and_no_more() {
     passes(Case::AmplificationLimit, &plain());
     let short = changed(|trace| trace.connections[0].server_handshake_bytes = 900);
-    fails(Case::AmplificationLimit, &short, "not the certificate");
+    fails(Case::AmplificationLimit, &short, "cannot contain its long certificate");
     let sent = |len| changed(|trace| trace.packets[2].datagram_len = len);
     passes(Case::AmplificationLimit, &sent(2400));
-    fails(Case::AmplificationLimit, &sent(2401), "3601 bytes when 1200");
+    fails(Case::AmplificationLimit, &sent(2401), "3601 bytes after it had received 1200");
     let lenient = |trace: &Trace| {
         let case = Case::AmplificationLimit;
         check(&Evidence { case, size: Size::Small, browser: false, strict: false, trace })
@@ -241,7 +242,7 @@ fn three_times_and_no_more() {
     // Packets that were lost on the way to the server do not count. A coalesced packet does not
     // count twice.
     let lost = changed(|trace| trace.packets[0].arrived = None);
-    fails(Case::AmplificationLimit, &lost, "when 0 had come");
+    fails(Case::AmplificationLimit, &lost, "after it had received 0");
     let coalesced = changed(|trace| {
         trace.packets[2].datagram = 1;
         trace.packets[1].datagram_len = 3600;
@@ -250,7 +251,8 @@ fn three_times_and_no_more() {
     passes(Case::AmplificationLimit, &coalesced);
 }
 
-/// The client appears at another address. The server's first packet there contains a challenge.
+/// Returns a trace in which the client appears at another address. The server's first packet to
+/// that address contains a challenge.
 fn moved(answered: bool, same_id: bool) -> Trace {
     let mut moved = changed(|trace| {
         let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
@@ -280,7 +282,7 @@ fn moved(answered: bool, same_id: bool) -> Trace {
 
 #[test]
 fn paths_are_validated() {
-    fails(Case::RebindPort, &plain(), "never seen elsewhere");
+    fails(Case::RebindPort, &plain(), "address did not change");
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
     fails(Case::RebindPort, &moved(false, true), "not answered");
@@ -292,7 +294,7 @@ fn paths_are_validated() {
     let mut silent = moved(true, true);
     silent.packets[7].content = Some(Content::default());
     fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");
-    // Answering a probe of the client is not a use of the path.
+    // The server's answer to a probe of the client is not a use of the path.
     let mut probed = moved(true, false);
     let probe = Content { probing: true, responses: vec![[6; 8]], ..Content::default() };
     let answer = Seen { content: Some(probe), datagram: 9, ..probed.packets[7].clone() };
@@ -305,12 +307,13 @@ fn paths_are_validated() {
     let mut port = moved(true, true);
     same_address(&mut port);
     passes(Case::RebindPort, &port);
-    fails(Case::RebindAddr, &port, "never seen elsewhere");
+    fails(Case::RebindAddr, &port, "address did not change");
     passes(Case::ConnectionMigration, &moved(true, false));
-    fails(Case::ConnectionMigration, &moved(true, true), "an ID used before");
+    fails(Case::ConnectionMigration, &moved(true, true), "was used before");
 }
 
-/// Data of the server on two paths, each with an address of the client, and PATH_ACK frames for both.
+/// Returns a trace with data of the server on two paths, each with its own client address, and with
+/// PATH_ACK frames for both.
 fn over_two_paths() -> Trace {
     changed(|trace| {
         for path in [0, 1] {
@@ -334,16 +337,16 @@ fn several_paths_carry_data() {
         trace
     };
     passes(Case::Multipath, &over_two_paths());
-    fails(Case::Multipath, &plain(), "bytes of the file");
+    fails(Case::Multipath, &plain(), "fewer than two paths");
     let less = without(3, |seen| seen.content.as_mut().expect("some").stream_bytes -= 1);
-    fails(Case::Multipath, &less, "bytes of the file");
+    fails(Case::Multipath, &less, "fewer than two paths");
     let silent = without(2, |seen| seen.content.as_mut().expect("some").path = 2);
     fails(Case::Multipath, &silent, "no packet of path 1");
     let deaf = without(2, |seen| seen.content.as_mut().expect("some").path_acks.clear());
-    fails(Case::Multipath, &deaf, "acknowledged nothing on path 1");
+    fails(Case::Multipath, &deaf, "acknowledged no packet of path 1");
     let here = without(2, |seen| seen.seen_as = client());
-    fails(Case::Multipath, &here, "where another is");
-    // Path 0 is also acknowledged by ACK frames.
+    fails(Case::Multipath, &here, "the address of another path");
+    // Path 0 may also be acknowledged by ACK frames.
     passes(
         Case::Multipath,
         &without(0, |seen| seen.content.as_mut().expect("some").path_acks.clear()),
@@ -361,7 +364,7 @@ fn versions() {
     };
     passes(Case::V2, &second(1));
     fails(Case::V2, &second(0), "first Initial");
-    fails(Case::V2, &second(2), "server's Initials");
+    fails(Case::V2, &second(2), "server's Initial packets");
     let mut half = second(1);
     half.packets[3].version = Some(V1);
     fails(Case::V2, &half, "client's Handshake");

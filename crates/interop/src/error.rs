@@ -20,7 +20,7 @@ pub enum InteropError {
         source: io::Error,
     },
     /// A file is not a list of implementations.
-    #[error("{} is no list of implementations: {reason}", path.display())]
+    #[error("{} is not a valid list of implementations: {reason}", path.display())]
     Registry {
         /// The file.
         path: PathBuf,
@@ -28,15 +28,15 @@ pub enum InteropError {
         reason: String,
     },
     /// No implementation has this name.
-    #[error("there is no implementation {name:?}: there are {known}")]
+    #[error("unknown implementation {name:?}: known are {known}")]
     Unknown {
-        /// The name as given.
+        /// The name, as the user wrote it.
         name: String,
         /// The known names.
         known: String,
     },
     /// Certificates cannot be created.
-    #[error("cannot make certificates: {0}")]
+    #[error("cannot create certificates: {0}")]
     Certificate(String),
 }
 

@@ -34,8 +34,8 @@ fn letters(rng: &mut SmallRng, count: usize) -> String {
     (0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
 }
 
-/// Adds the page for a browser. It has every file as a picture, fetches each of them, and writes
-/// the name and the received bytes in hexadecimal into its title.
+/// Adds the page for a browser. The page refers to each file as a picture, fetches each
+/// file, and writes its name and the received bytes in hexadecimal into the page's title.
 pub(crate) fn write_page(folder: &Path, names: &[String]) -> Result<&'static str, InteropError> {
     const PAGE: &str = "page.html";
     let list = serde_json::to_string(names).unwrap_or_default();
@@ -59,10 +59,11 @@ Promise.all({list}.map(async name => {{
 
 /// Compares the downloads with the files. The error describes the difference.
 pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<(), String> {
-    let listed = std::fs::read_dir(downloads).map_err(|error| format!("no downloads: {error}"))?;
+    let listed = std::fs::read_dir(downloads)
+        .map_err(|error| format!("cannot list the downloads: {error}"))?;
     let mut came = BTreeSet::new();
     for entry in listed {
-        let entry = entry.map_err(|error| format!("no downloads: {error}"))?;
+        let entry = entry.map_err(|error| format!("cannot list the downloads: {error}"))?;
         came.insert(entry.file_name().to_string_lossy().into_owned());
     }
     let missing = names.iter().filter(|name| !came.contains(*name)).count();
@@ -83,7 +84,7 @@ pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<
         }
         if let Some(at) = want.iter().zip(&got).position(|(want, got)| want != got) {
             let short: String = name.chars().take(12).collect();
-            return Err(format!("{short} differs from byte {at} on"));
+            return Err(format!("{short} differs from the original at byte {at}"));
         }
     }
     Ok(())
@@ -111,7 +112,7 @@ mod tests {
         let last = content.len() - 1;
         content[last] ^= 1;
         std::fs::write(&first, &content).expect("it is written");
-        assert!(check().unwrap_err().contains(&format!("from byte {last} on")), "{:?}", check());
+        assert!(check().unwrap_err().contains(&format!("at byte {last}")), "{:?}", check());
         content.pop();
         std::fs::write(&first, &content).expect("it is written");
         assert!(check().unwrap_err().contains("bytes instead of"), "{:?}", check());

@@ -4,8 +4,8 @@
 //! An implementation is a program that follows the runner's endpoint contract ([`registry`]). A
 //! [`Case`] defines the arguments of client and server, the files, and the network. [`cell::run`]
 //! runs it for one client and one server. `check` reads the relay's records, decrypted with the key
-//! logs ([`trace`]), and decides whether they show the feature. An exit status alone is never a
-//! success. [`result`] is the matrix, in the runner's schema.
+//! logs ([`trace`]), and decides whether they show the feature. A successful exit status is not
+//! enough. [`result`] is the matrix, in the runner's schema.
 //!
 //! ```
 //! use equic_interop::Case;

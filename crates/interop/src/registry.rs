@@ -98,7 +98,7 @@ impl Registry {
     /// The list is invalid. A test checks that this does not happen.
     pub fn built_in(dir: &Path, built: &Path, equic: &Path) -> Result<Registry, InteropError> {
         let text = include_str!("../../../interop/implementations.json");
-        Registry::parse(text, Path::new("the list in the program"), dir, built, equic)
+        Registry::parse(text, Path::new("the built-in list"), dir, built, equic)
     }
 
     /// Removes implementations whose program does not exist, or lacks a file in one of `folders`
@@ -134,7 +134,7 @@ impl Registry {
         let mut implementations = Vec::new();
         for (name, entry) in entries {
             let declines = declined(&entry.declines).map_err(|case| {
-                wrong(format!("{name} declines {case:?}, and there is no such case"))
+                wrong(format!("{name} declines {case:?}, which is not a test case"))
             })?;
             if entry.command.is_empty() {
                 return Err(wrong(format!("{name} has no command")));

@@ -16,7 +16,7 @@ const LINE: usize = 300;
 pub(crate) fn last_lines(file: &Path, most: usize) -> Vec<String> {
     let text = tail(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Lines that Rust adds to every panic.
+    // Rust adds these lines to every panic.
     let told = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_");
     let mut lines: Vec<String> = text.lines().rev().filter(told).take(most).map(escaped).collect();
     lines.reverse();

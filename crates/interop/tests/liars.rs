@@ -1,5 +1,5 @@
-//! Endpoints that do not do what they say: each has to end in the right cell, and none of them may
-//! stay behind. They are this program, started again with the runner's environment.
+//! Tests with endpoints that misbehave. Each must end with the right result, and must leave no
+//! process behind. The endpoints are this program, started again with the runner's environment.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -45,7 +45,7 @@ fn main() {
     println!("liars: {run} passed");
 }
 
-/// Plays the endpoint when a cell starts this program: the first argument says how it lies.
+/// Runs the endpoint when a cell starts this program. The first argument selects how it misbehaves.
 fn endpoint() -> ! {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let how = std::env::args().nth(1).unwrap_or_default();
@@ -56,7 +56,7 @@ fn endpoint() -> ! {
         let port: u16 = var("PORT").parse().expect("a port");
         let socket = UdpSocket::bind(("127.0.0.1", port)).expect("the port is free");
         if how == "dying-server" {
-            // As soon as somebody asks.
+            // Waits until the client sends a packet.
             let _ = socket.recv_from(&mut [0; 2000]);
             exit(3);
         }
@@ -90,7 +90,7 @@ fn endpoint() -> ! {
             sleep(Duration::from_secs(60));
         }
         "hangs" => {
-            // One that outlives its parent's end.
+            // This child outlives its parent.
             let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("sleep");
             fs::write("child", child.id().to_string()).expect("it is written");
             child.wait().expect("its end");
@@ -117,7 +117,7 @@ impl LiarStage {
         LiarStage { folder, settings }
     }
 
-    /// This program as an implementation that lies like this.
+    /// Returns this program as an implementation that misbehaves in the given way.
     fn liar(&self, how: &str) -> Implementation {
         let own = std::env::current_exe().expect("this program");
         self.implementation(&own, how, "{}")
@@ -165,7 +165,7 @@ fn a_client_that_hangs(stage: &LiarStage) {
     let outcome = std::thread::scope(|scope| {
         let running =
             scope.spawn(|| cell::run(&stage.settings, &client, &server, Case::Handshake, &stop));
-        // What a deadline does, without its minute.
+        // Stops the cell as a deadline would, without waiting a minute.
         let child = stage.settings.logs.join("liar_liar/handshake/client/child");
         until("the client has started", || {
             fs::read_to_string(&child).is_ok_and(|id| !id.is_empty())
@@ -177,13 +177,14 @@ fn a_client_that_hangs(stage: &LiarStage) {
     assert!(outcome.why.contains("interrupted"), "{outcome:?}");
     let child = stage.settings.logs.join("liar_liar/handshake/client/child");
     let child = fs::read_to_string(child).expect("it was started");
-    // Killed with its group; whoever inherits it may not have waited for it yet.
+    // The child was killed with its process group. The process that inherits it may not have reaped
+    // it yet.
     until("it is gone", || {
         fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "))
     });
 }
 
-/// Waits for a condition, far longer than it takes to come true.
+/// Waits until a condition holds, far longer than necessary.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -220,7 +221,7 @@ fn a_program_that_is_not_there(stage: &LiarStage) {
     let outcome =
         cell::run(&stage.settings, &stage.liar("copies"), &absent, Case::Handshake, &stop);
     assert_eq!(outcome.verdict, CaseResult::Failed, "{outcome:?}");
-    assert!(outcome.why.contains("/nonexistent/endpoint does not start"), "{outcome:?}");
+    assert!(outcome.why.contains("/nonexistent/endpoint cannot be started"), "{outcome:?}");
 }
 
 fn who_declines_is_not_started(stage: &LiarStage) {

@@ -1,6 +1,7 @@
-//! noq as an endpoint of `equic-lab interop`: what shows several paths (RFC 10069), of which noq speaks
-//! draft-ietf-quic-multipath-17 with the same code points, and plain transfers. In all else it is the quinn it was made of,
-//! which has an endpoint of its own.
+//! noq as an endpoint of `equic-lab interop`. It runs only the case for several paths (RFC 10069),
+//! and plain transfers. noq implements draft-ietf-quic-multipath-17, which has the same code
+//! points. In all other respects it equals quinn, from which it was forked, and quinn has an
+//! endpoint of its own.
 
 #![forbid(unsafe_code)]
 
@@ -21,11 +22,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinSet;
 
 const CASES: [&str; 3] = ["handshake", "transfer", "multipath"];
-/// The client's second address, on the loopback interface as its first one is.
+/// The client's second address, on the loopback interface like its first one.
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// Time between two looks at whether the server has given connection IDs for the second path.
+/// Time between two attempts to open the second path, until the server has provided connection IDs
+/// for it.
 const LOOK: Duration = Duration::from_millis(5);
-/// Paths that an end allows at a time.
+/// Maximum number of concurrent paths.
 const PATHS: u32 = 4;
 
 #[tokio::main]
@@ -75,7 +77,7 @@ fn server_tls(contract: &Contract) -> Result<QuicServerConfig> {
 
 async fn fetch(contract: &Contract) -> Result<()> {
     let first = contract.first()?;
-    // One socket for all addresses: noq says the source of each datagram.
+    // One socket serves all local addresses, because noq sets the source address of each datagram.
     let endpoint = Endpoint::client(any(first.address))?;
     let mut config = ClientConfig::new(Arc::new(client_tls(contract)?));
     config.transport_config(transport(contract));
@@ -90,13 +92,13 @@ async fn fetch(contract: &Contract) -> Result<()> {
     Ok(())
 }
 
-/// Opens it, as soon as the server has given connection IDs for it.
+/// Opens the second path as soon as the server has provided connection IDs for it.
 async fn second_path(connection: &Connection, tuple: FourTuple) -> Result<()> {
     loop {
         match connection.open_path(tuple, PathStatus::Available).await {
             Err(PathError::RemoteCidsExhausted) => tokio::time::sleep(LOOK).await,
             opened => {
-                opened.context("the second path")?;
+                opened.context("cannot open the second path")?;
                 return Ok(());
             }
         }
@@ -138,7 +140,7 @@ async fn serve(contract: Arc<Contract>) -> Result<()> {
 
 async fn answer(incoming: Incoming, contract: Arc<Contract>) -> Result<()> {
     let connection = incoming.await?;
-    // Until the client closes it.
+    // The loop ends when the client closes the connection.
     while let Ok((mut send, mut receive)) = connection.accept_bi().await {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {

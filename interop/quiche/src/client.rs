@@ -9,16 +9,17 @@ use quiche::{Connection, Header, RecvInfo};
 use crate::io::{Io, send};
 use crate::{config, log_keys, random_id, spare_ids};
 
-/// A version that asks for a Version Negotiation packet (RFC 9000 s.15).
+/// A reserved version, which makes the server send a Version Negotiation packet (RFC 9000 s.15).
 const UNKNOWN_VERSION: u32 = 0xbaba_baba;
-/// Bytes that are loaded before the migration.
+/// Number of bytes to receive before the migration.
 const FIRST: u64 = 100_000;
 
 pub fn fetch(contract: &Contract) -> Result<()> {
     let all = &contract.requests[..];
     match contract.testcase.as_str() {
         "resumption" | "zerortt" => {
-            let session = run(contract, &all[..1], None)?.context("the server gave no ticket")?;
+            let session =
+                run(contract, &all[..1], None)?.context("the server sent no session ticket")?;
             run(contract, &all[1..], Some(&session))?;
         }
         "multiconnect" => {
@@ -45,23 +46,24 @@ struct Fetch<'a> {
     next_stream: u64,
 }
 
-/// Fetches on a connection of its own; gives the session for another.
+/// Fetches the requests on a new connection. Returns its session for another connection.
 fn run(
     contract: &Contract,
     requests: &[Request],
     session: Option<&[u8]>,
 ) -> Result<Option<Vec<u8>>> {
-    let first = requests.first().context("nothing to fetch")?;
+    let first = requests.first().context("REQUESTS is empty")?;
     let negotiation = contract.is("versionnegotiation");
     let version = if negotiation { UNKNOWN_VERSION } else { quiche::PROTOCOL_VERSION };
     let mut config = config(contract, version)?;
     let io = Io::bind(any(first.address))?;
-    // quiche wants to know where it sends from.
+    // Connects a socket to learn the local address, which quiche needs.
     io.socket.connect(first.address)?;
     let local = io.socket.local_addr()?;
     drop(io);
     let io = Io::bind(local)?;
-    // BoringSSL looks for what it is told among the names, not the addresses, of the certificate.
+    // BoringSSL compares this name only with the DNS names of the certificate, not with its IP
+    // addresses.
     let address = first.host.parse::<std::net::IpAddr>().is_ok();
     let name = Some(if address { "server" } else { first.host.as_str() });
     let mut quic = quiche::connect(name, &random_id()?, local, first.address, &mut config)?;
@@ -89,7 +91,7 @@ impl<'a> Fetch<'a> {
     fn go(&mut self, count: usize) -> Result<Option<Vec<u8>>> {
         let mut session = None;
         let mut closing = None;
-        // With a session, requests may go as soon as the handshake has begun.
+        // With a session, requests can be sent as soon as the handshake has begun.
         send(&self.io, &mut self.quic);
         loop {
             if self.quic.is_established() || self.quic.is_in_early_data() {
@@ -103,7 +105,7 @@ impl<'a> Fetch<'a> {
                 closing = Some(Instant::now());
             }
             send(&self.io, &mut self.quic);
-            // The close has left; how long it is repeated is not the runner's business.
+            // The CONNECTION_CLOSE is sent. The runner does not check whether it is repeated.
             if closing.is_some() {
                 return Ok(session);
             }
@@ -124,7 +126,7 @@ impl<'a> Fetch<'a> {
     fn receive(&mut self) -> Result<()> {
         let mut timeout = self.quic.timeout();
         if self.io.len() > 1 {
-            // Two sockets and no way to wait for both.
+            // There are two sockets, and this code cannot wait for both, so it polls.
             timeout = Some(timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(1)));
         }
         let mut buffer = vec![0; 65_535];
@@ -132,8 +134,8 @@ impl<'a> Fetch<'a> {
             let mut wait = timeout;
             while let Some((len, from)) = io.receive(&mut buffer, wait)? {
                 let info = RecvInfo { from, to: io.local };
-                // What was under way to an ID that is retired by now closes quiche's connection: whose
-                // packets these are is for the application to know.
+                // quiche closes the connection if it gets a packet for a connection ID that is
+                // already retired. The application must therefore drop such packets.
                 let header = Header::from_slice(&mut buffer[..len], quiche::MAX_CONN_ID_LEN);
                 let known =
                     header.is_ok_and(|one| self.quic.source_ids().any(|id| *id == one.dcid));
@@ -176,11 +178,11 @@ impl<'a> Fetch<'a> {
                     }
                     match self.quic.stream_send(stream, &text, true) {
                         Ok(len) if len == text.len() => {}
-                        Ok(_) => bail!("a request in two pieces"),
+                        Ok(_) => bail!("quiche accepted only a part of a request"),
                         Err(quiche::Error::Done | quiche::Error::StreamLimit) => break,
                         Err(error) => return Err(error.into()),
                     }
-                    // The next of the client's bidirectional streams (RFC 9000 s.2.1).
+                    // Moves on to the next client-initiated bidirectional stream (RFC 9000 s.2.1).
                     self.next_stream += 4;
                     stream
                 }
@@ -250,7 +252,7 @@ impl<'a> Fetch<'a> {
         Ok(())
     }
 
-    /// Migrates in the middle of the transfer.
+    /// Starts the migration, in the middle of the transfer.
     fn turn(&mut self) -> Result<()> {
         if !self.contract.is("connectionmigration")
             || self.io.len() > 1
@@ -267,7 +269,8 @@ impl<'a> Fetch<'a> {
         Ok(())
     }
 
-    /// Waits for the server's Version Negotiation packet; quiche would try again with its version.
+    /// Waits for the server's Version Negotiation packet. quiche does not see the packet, because
+    /// it would connect again with the offered version.
     fn negotiate(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut buffer = vec![0; 65_535];
@@ -279,10 +282,10 @@ impl<'a> Fetch<'a> {
                 if header.ty == quiche::Type::VersionNegotiation {
                     return Ok(());
                 }
-                bail!("instead of a Version Negotiation packet: {header:?}");
+                bail!("received another packet instead of Version Negotiation: {header:?}");
             }
             self.quic.on_timeout();
         }
-        bail!("no Version Negotiation packet")
+        bail!("received no Version Negotiation packet")
     }
 }

@@ -1,4 +1,4 @@
-//! The socket, and waiting for it.
+//! The UDP sockets, and waiting for datagrams.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ impl Io {
         Ok(Io { socket, local })
     }
 
-    /// Waits for a datagram, at most so long.
+    /// Waits for a datagram, at most for `timeout`.
     pub fn receive(
         &self,
         buffer: &mut [u8],
@@ -41,8 +41,8 @@ impl Io {
     }
 }
 
-/// Sends what is due, by the socket that quiche wants it to leave by: only what probes a path goes over
-/// another than the active one.
+/// Sends what is due, on the socket whose address quiche chose. Only probes of a new path use
+/// another socket than that of the active path.
 pub fn send(sockets: &[Io], connection: &mut Connection) {
     let mut out = [0; MAX_SENT];
     while let Ok((len, info)) = connection.send(&mut out) {

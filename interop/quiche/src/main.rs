@@ -1,5 +1,5 @@
-//! quiche as an endpoint of the QUIC Interop Runner. It has version 1 only, sets no ECN marks, begins
-//! no key update, and cannot restrict its cipher suites as a client.
+//! quiche as an endpoint of the QUIC Interop Runner. It supports only version 1, sets no ECN marks,
+//! and initiates no key update. As a client, it cannot restrict its cipher suites.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,9 @@ fn main() -> Result<()> {
 
 fn config(contract: &Contract, version: u32) -> Result<Config> {
     let mut config = Config::new(version)?;
-    let path = |name| contract.cert(name).to_str().map(str::to_owned).context("a path");
+    let path = |name| {
+        contract.cert(name).to_str().map(str::to_owned).context("the path is not valid UTF-8")
+    };
     if contract.server {
         config.load_cert_chain_from_pem_file(&path("cert.pem")?)?;
         config.load_priv_key_from_pem_file(&path("priv.key")?)?;
@@ -52,7 +54,7 @@ fn config(contract: &Contract, version: u32) -> Result<Config> {
     Ok(config)
 }
 
-/// Asks for a key log where the environment says.
+/// Writes a key log if the environment asks for one.
 fn log_keys(contract: &Contract, connection: &mut Connection) -> Result<()> {
     if let Some(path) = &contract.keylog {
         let file = std::fs::File::options().create(true).append(true).open(path)?;
@@ -63,27 +65,27 @@ fn log_keys(contract: &Contract, connection: &mut Connection) -> Result<()> {
 
 fn random_id() -> Result<ConnectionId<'static>> {
     let mut id = vec![0; quiche::MAX_CONN_ID_LEN];
-    getrandom::fill(&mut id).context("no random numbers")?;
+    getrandom::fill(&mut id).context("cannot get random numbers")?;
     Ok(ConnectionId::from_vec(id))
 }
 
-/// Gives the peer the connection IDs that it needs to migrate; the new ones.
+/// Provides the connection IDs that the peer needs to migrate. Returns the new IDs.
 fn spare_ids(connection: &mut Connection) -> Result<Vec<ConnectionId<'static>>> {
     let mut made = Vec::new();
     while connection.is_established() && connection.scids_left() > 0 {
         let (id, mut token) = (random_id()?, [0; 16]);
-        getrandom::fill(&mut token).context("no random numbers")?;
+        getrandom::fill(&mut token).context("cannot get random numbers")?;
         connection.new_scid(&id, u128::from_be_bytes(token), false)?;
         made.push(id);
     }
     Ok(made)
 }
 
-/// Streams of HTTP/0.9 of a server.
+/// HTTP/0.9 streams of a server.
 #[derive(Default)]
 struct Hq {
     asked: HashMap<u64, Vec<u8>>,
-    /// Answers by stream, and the number of bytes of each that are sent already.
+    /// Responses by stream, each with the number of bytes that are already sent.
     answers: HashMap<u64, (Vec<u8>, usize)>,
 }
 
@@ -94,7 +96,7 @@ impl Hq {
             while let Ok((len, fin)) = connection.stream_recv(stream, &mut buffer) {
                 let request = self.asked.entry(stream).or_default();
                 request.extend_from_slice(&buffer[..len]);
-                anyhow::ensure!(request.len() <= MAX_REQUEST, "a long request");
+                anyhow::ensure!(request.len() <= MAX_REQUEST, "the request is too long");
                 if fin {
                     let request = self.asked.remove(&stream).unwrap_or_default();
                     self.answers.insert(stream, (contract.file(hq_path(&request)?)?, 0));

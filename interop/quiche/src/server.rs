@@ -9,7 +9,7 @@ use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
 use crate::io::{Io, send};
 use crate::{Hq, config, log_keys, random_id, spare_ids};
 
-/// Beginning of the token in a Retry.
+/// Prefix of the token in a Retry.
 const TOKEN: &[u8] = b"interop";
 
 struct Client {
@@ -23,7 +23,7 @@ struct Http {
     answers: HashMap<u64, Answer>,
 }
 
-/// Answer that is still to be sent on a stream.
+/// Response that is not sent completely yet.
 struct Answer {
     status: Option<&'static [u8]>,
     content: Vec<u8>,
@@ -41,7 +41,8 @@ struct Server<'a> {
 
 pub fn serve(contract: &Contract) -> Result<()> {
     let mut config = config(contract, quiche::PROTOCOL_VERSION)?;
-    // Of this process: tickets of the first connection serve the second.
+    // All connections of this process use this key, so tickets of the first one are valid for the
+    // second.
     config.set_ticket_key(&[7; 48])?;
     let mut server = Server {
         contract,
@@ -78,7 +79,7 @@ impl Server<'_> {
                 None => return Ok(()),
             },
         };
-        let client = self.clients.get_mut(&number).context("an ID without a client")?;
+        let client = self.clients.get_mut(&number).context("no client has this connection ID")?;
         client.quic.recv(packet, RecvInfo { from, to: self.io.local })?;
         while client.quic.path_event_next().is_some() {}
         for id in spare_ids(&mut client.quic)? {
@@ -110,7 +111,8 @@ impl Server<'_> {
         let own = random_id()?;
         let mut original = None;
         if self.contract.is("retry") {
-            // For a token to be worth anything it would be authenticated; nobody attacks here.
+            // A real server would authenticate its tokens. This one does not, because it is
+            // not attacked in a test.
             match header.token.as_deref().and_then(|token| token.strip_prefix(TOKEN)) {
                 Some(id) => original = Some(ConnectionId::from_vec(id.to_vec())),
                 None => {
@@ -122,7 +124,7 @@ impl Server<'_> {
                 }
             }
         }
-        // After a Retry the client's Destination Connection ID is the one of the Retry.
+        // After a Retry, the client's Destination Connection ID is the one in the Retry.
         let own = if original.is_some() { header.dcid.clone().into_owned() } else { own };
         let local = self.io.local;
         let mut quic = quiche::accept(&own, original.as_ref(), local, from, &mut self.config)?;

@@ -7,9 +7,10 @@ use interop_contract::{Contract, Request, any};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TokioRuntime};
 use tokio::task::JoinSet;
 
-/// A version that quinn would speak and no server here does: draft 29.
+/// Draft 29, which quinn supports but no server of these tests does. It makes the server send a
+/// Version Negotiation packet.
 const UNKNOWN_VERSION: u32 = 0xff00_001d;
-/// Bytes that are loaded before the key update or the migration.
+/// Number of bytes to receive before the key update or the migration.
 const FIRST: usize = 100_000;
 
 pub async fn fetch(contract: &Contract) -> Result<()> {
@@ -24,7 +25,7 @@ pub async fn fetch(contract: &Contract) -> Result<()> {
     }
     endpoint.set_default_client_config(config);
     let done = cases(contract, &endpoint).await;
-    // The last packets have to leave.
+    // Waits until the last packets are sent.
     let _ = tokio::time::timeout(Duration::from_secs(3), endpoint.wait_idle()).await;
     done
 }
@@ -36,7 +37,9 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
     match contract.testcase.as_str() {
         "versionnegotiation" => match connect()?.await {
             Err(ConnectionError::VersionMismatch) => Ok(()),
-            other => bail!("instead of a version mismatch: {:?}", other.map(|_| "a connection")),
+            other => {
+                bail!("expected a version mismatch, but got: {:?}", other.map(|_| "a connection"))
+            }
         },
         "resumption" | "zerortt" => {
             let connection = connect()?.await?;
@@ -44,7 +47,13 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
             close(&connection);
             let connection = if contract.is("zerortt") {
                 let early = connect()?.into_0rtt();
-                early.map_err(|_| anyhow::anyhow!("the server gave no ticket for 0-RTT"))?.0
+                early
+                    .map_err(|_| {
+                        anyhow::anyhow!(
+                            "no 0-RTT: the server has sent no session ticket that allows it"
+                        )
+                    })?
+                    .0
             } else {
                 connect()?.await?
             };
@@ -79,7 +88,7 @@ async fn cases(contract: &Contract, endpoint: &Endpoint) -> Result<()> {
     }
 }
 
-/// Event in the middle of a transfer.
+/// An action in the middle of a transfer.
 enum Turn {
     Key,
     Place(Endpoint),

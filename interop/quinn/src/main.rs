@@ -37,8 +37,8 @@ async fn main() -> Result<()> {
     if contract.server { server::serve(contract).await } else { client::fetch(&contract).await }
 }
 
-/// Only ChaCha20-Poly1305 if that is the case. Initials are protected by AES all the same (RFC 9001
-/// s.5.2), for which quinn wants a suite apart.
+/// Returns a provider that offers only ChaCha20-Poly1305 in the case chacha20. Initials are
+/// protected by AES in any case (RFC 9001 s.5.2), for which quinn needs a separate suite.
 fn provider(contract: &Contract) -> Arc<rustls::crypto::CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     if contract.is("chacha20") {
@@ -49,7 +49,10 @@ fn provider(contract: &Contract) -> Arc<rustls::crypto::CryptoProvider> {
 
 fn initial_suite() -> Result<rustls::quic::Suite> {
     let suite = cipher_suite::TLS13_AES_128_GCM_SHA256;
-    suite.tls13().and_then(|suite| suite.quic_suite()).context("AES-128-GCM without QUIC")
+    suite
+        .tls13()
+        .and_then(|suite| suite.quic_suite())
+        .context("the provider does not support AES-128-GCM for QUIC")
 }
 
 fn server_tls(contract: &Contract) -> Result<QuicServerConfig> {
@@ -84,7 +87,7 @@ fn client_tls(contract: &Contract) -> Result<QuicClientConfig> {
 fn transport(contract: &Contract) -> Arc<quinn::TransportConfig> {
     let mut transport = quinn::TransportConfig::default();
     if !contract.server {
-        // The runner's wish: windows that a transfer has to enlarge.
+        // The runner asks for small initial windows, so that a transfer must enlarge them.
         transport.stream_receive_window((256u32 << 10).into());
         transport.receive_window((512u32 << 10).into());
     }

@@ -15,13 +15,13 @@ pub async fn serve(contract: Arc<Contract>) -> Result<()> {
         None => &mut config,
     };
     let mut own = EndpointConfig::default();
-    // Drafts are to draw a Version Negotiation packet.
+    // Drafts are not supported, so that they cause a Version Negotiation packet.
     own.supported_versions(vec![1]);
     let socket = std::net::UdpSocket::bind(("::", contract.port))?;
     let endpoint = Endpoint::new(own, Some(config), socket, Arc::new(TokioRuntime))?;
     while let Some(incoming) = endpoint.accept().await {
         if contract.is("retry") && !incoming.remote_address_validated() {
-            // Only who has been sent a Retry before cannot be sent one.
+            // An error is ignored, because `retry` fails only after an earlier Retry.
             let _ = incoming.retry();
             continue;
         }
@@ -37,8 +37,9 @@ pub async fn serve(contract: Arc<Contract>) -> Result<()> {
 
 async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Result<()> {
     let connecting = incoming.accept()?;
-    // Early requests come before the handshake's end. Only then: where a ClientHello comes in two packets,
-    // a connection taken so early does not hear of the streams that it may open.
+    // 0-RTT requests arrive before the end of the handshake. Other cases wait for that end: if a
+    // ClientHello needs two packets, a connection that is accepted early does not learn how many
+    // streams it may open.
     let connection = if contract.is("zerortt") {
         match connecting.into_0rtt() {
             Ok((connection, _)) => connection,

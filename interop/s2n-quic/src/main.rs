@@ -1,5 +1,6 @@
-//! s2n-quic as an endpoint of the QUIC Interop Runner, with rustls, by which it neither sends nor takes
-//! session tickets. It has no HTTP/3 on crates.io, and its public interface updates no keys.
+//! s2n-quic as an endpoint of the QUIC Interop Runner, with rustls. In this combination, it neither
+//! sends nor accepts session tickets. Its crate on crates.io has no HTTP/3, and no public API for
+//! key updates.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +36,7 @@ fn provider(contract: &Contract) -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Sends every client that has no token a Retry.
+/// Sends a Retry to every client without a token.
 struct AlwaysRetry(bool);
 
 impl Limiter for AlwaysRetry {
@@ -70,7 +71,10 @@ async fn serve(contract: Arc<Contract>) -> Result<()> {
                         let mut request = Vec::new();
                         while let Some(data) = stream.receive().await? {
                             request.extend_from_slice(&data);
-                            anyhow::ensure!(request.len() <= MAX_REQUEST, "a long request");
+                            anyhow::ensure!(
+                                request.len() <= MAX_REQUEST,
+                                "the request is too long"
+                            );
                         }
                         stream.send(contract.file(hq_path(&request)?)?.into()).await?;
                         Ok(stream.close().await?)
@@ -113,10 +117,10 @@ async fn fetch(contract: &Contract) -> Result<()> {
         }
         _ => hq(contract, connect().await?, all).await?,
     }
-    client.wait_idle().await.context("the last packets")
+    client.wait_idle().await.context("cannot send the last packets")
 }
 
-/// Fetches everything at once, and closes the connection.
+/// Fetches all requests concurrently, and then closes the connection.
 async fn hq(contract: &Contract, connection: Connection, requests: &[Request]) -> Result<()> {
     let handle = connection.handle();
     let mut fetches = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Cost of the same work as a Rust function behind a pointer.
+//! The same work as a Rust function, called through a pointer.
 
 use std::hint::black_box;
 

@@ -16,7 +16,9 @@ pub struct Ours {
 
 fn helpers() -> Arc<Helpers<()>> {
     let mut helpers = Helpers::<()>::new();
-    helpers.add(9, "now", 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a)).expect("the first one");
+    helpers
+        .add(9, "now", 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a))
+        .expect("the number is not used yet");
     Arc::new(helpers)
 }
 
@@ -27,8 +29,9 @@ impl Ours {
         let program = Program::load(elf, helpers(), &config).expect("it loads");
         let mut instance = program.instantiate().expect("memory");
         let subjects = [Subject::Empty, Subject::OnAck, Subject::Loop, Subject::Helper];
-        let entries =
-            subjects.map(|subject| program.entry(subject.function()).expect("it is there"));
+        let entries = subjects.map(|subject| {
+            program.entry(subject.function()).expect("the program has the function")
+        });
         let at = program.free().offset;
         let bytes = context().map(u64::to_le_bytes).concat();
         instance.memory().write(Region::new(at, 128)).expect("room").copy_from_slice(&bytes);

@@ -1,4 +1,4 @@
-//! rbpf's compiler for x86-64: no checks, no budget.
+//! rbpf's compiler for x86-64, without memory checks and instruction budget.
 
 use std::hint::black_box;
 
@@ -30,7 +30,9 @@ impl Rbpf {
         let vms = subjects
             .map(|subject| {
                 vm(Box::leak(
-                    text(elf, subject.function()).expect("a section for each").into_boxed_slice(),
+                    text(elf, subject.function())
+                        .expect("each function has a section")
+                        .into_boxed_slice(),
                 ))
             })
             .into();
@@ -45,20 +47,25 @@ impl Engine for Rbpf {
 
     fn call(&mut self, subject: Subject, times: u32) {
         for _ in 0..times {
-            // SAFETY: the programs are this benchmark's own, and stay within 128 bytes of context.
+            // SAFETY: the programs belong to this benchmark, and access only their 128 bytes of
+            // context.
             let result =
                 unsafe { self.vms[subject as usize].execute_program_jit(&mut self.context) };
             black_box(result).expect("it returns");
         }
     }
 
-    /// Nothing for 5 KB: rbpf 0.4.1 panics when the code does not fit the room that it has put aside for it.
+    /// Returns `None` for the program of 5 KB, because rbpf 0.4.1 panics if the code exceeds its
+    /// buffer.
     fn compile(&mut self, object: &Object) -> Option<f64> {
         if self.fails {
             return None;
         }
-        let code: &'static [u8] =
-            Box::leak(text(&object.elf, "many").expect("a long one").into_boxed_slice());
+        let code: &'static [u8] = Box::leak(
+            text(&object.elf, "many")
+                .expect("the object has the function `many`")
+                .into_boxed_slice(),
+        );
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let took =

@@ -1,4 +1,5 @@
-//! solana-sbpf's compiler for x86-64: checked accesses, metered, its own dialect of eBPF (version 0, the nearest).
+//! solana-sbpf's compiler for x86-64. It checks memory accesses and counts instructions. It has its
+//! own dialect of eBPF, of which version 0 is the nearest to the standard.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use solana_sbpf::vm::{CallFrame, Config, ContextObject, EbpfVm, ExecutionMode};
 use super::{Engine, Subject, context, text};
 use crate::{Object, measure};
 
-/// State that the engine asks of its user: instructions left, and the memory that programs see.
+/// State that the engine requires: the remaining instruction budget, and the memory of the program.
 struct Context {
     remaining: u64,
     mapping: MemoryMapping,
@@ -49,10 +50,11 @@ declare_builtin_function!(
     }
 );
 
-/// Opcode of `call`.
+/// Opcode of the `call` instruction.
 const CALL: u8 = 0x85;
 
-/// Replaces the helper numbers that clang wrote in calls by hashes of names, as this engine has them.
+/// Replaces the helper numbers in call instructions by hashes of the helpers' names, which this
+/// engine expects.
 fn rename_calls(mut code: Vec<u8>) -> Vec<u8> {
     for instruction in code.chunks_exact_mut(8).filter(|instruction| instruction[0] == CALL) {
         instruction[4..].copy_from_slice(&ebpf::hash_symbol_name(b"now").to_le_bytes());
@@ -62,13 +64,13 @@ fn rename_calls(mut code: Vec<u8>) -> Vec<u8> {
 
 fn executable(code: &[u8]) -> Executable<Context> {
     let mut loader = BuiltinProgram::new_loader(Config::default());
-    loader.register_definition::<Now>("now").expect("the first one");
+    loader.register_definition::<Now>("now").expect("the name is not defined yet");
     let functions = FunctionRegistry::default();
     let executable =
         Executable::from_text_bytes(code, Arc::new(loader), SBPFVersion::V0, functions)
-            .expect("it loads");
-    executable.verify::<RequisiteVerifier>().expect("it is valid");
-    executable.jit_compile().expect("it compiles");
+            .expect("the program can be loaded");
+    executable.verify::<RequisiteVerifier>().expect("the program is valid");
+    executable.jit_compile().expect("the program can be compiled");
     executable
 }
 
@@ -85,7 +87,7 @@ impl Sbpf {
         let executables: Vec<_> = subjects
             .map(|subject| {
                 executable(&rename_calls(
-                    text(elf, subject.function()).expect("a section for each"),
+                    text(elf, subject.function()).expect("each function has a section"),
                 ))
             })
             .into();
@@ -109,28 +111,31 @@ impl Engine for Sbpf {
             MemoryRegion::new(&mut self.stack, ebpf::MM_STACK_START),
             MemoryRegion::new(&raw mut self.context[..], ebpf::MM_INPUT_START),
         ];
-        // SAFETY: stack and context are borrowed by `self` and outlive the machine below.
+        // SAFETY: `self` owns stack and context, so that they outlive `vm` below.
         let mapping =
             unsafe { MemoryMapping::new(regions, executable.get_config(), SBPFVersion::V0) };
-        let mut context = Context { remaining: 0, mapping: mapping.expect("regions apart") };
-        // The machine is used again, as a host would that calls one program often; its budget is given
-        // anew for each call, through the pointer that it has of it.
+        let mut context =
+            Context { remaining: 0, mapping: mapping.expect("the regions do not overlap") };
+        // One machine is used for all calls, like in a host that calls a program often. Each call
+        // gets a new budget, through a pointer that the machine also has.
         let granted = &raw mut context.remaining;
         let loader = Arc::clone(executable.get_loader());
         let mut vm = EbpfVm::new(loader, SBPFVersion::V0, &mut context, stack_size);
         vm.registers[1] = ebpf::MM_INPUT_START;
         for _ in 0..times {
-            // SAFETY: `context` lives, and the machine, which has a pointer to it as well, does not run.
+            // SAFETY: `context` is still alive, and the machine, which also has a pointer to it, is
+            // not running.
             unsafe { *granted = black_box(100_000) };
             let mut mode = ExecutionMode::PreferJit;
             let (_, result) = vm.execute_program(executable, &mut mode, &mut self.frames);
-            assert!(matches!(mode, ExecutionMode::Jit), "it is compiled");
-            black_box(Result::from(result)).expect("it returns");
+            assert!(matches!(mode, ExecutionMode::Jit), "the compiled program runs");
+            black_box(Result::from(result)).expect("the program returns");
         }
     }
 
     fn compile(&mut self, object: &Object) -> Option<f64> {
-        let code = rename_calls(text(&object.elf, "many").expect("a long one"));
+        let code =
+            rename_calls(text(&object.elf, "many").expect("the object has the function `many`"));
         let mut made = None;
         let took = measure::time(|| made = Some(executable(black_box(&code))));
         drop(made);

@@ -1,4 +1,4 @@
-//! wasmtime with fuel: the same C, compiled to WebAssembly instead of eBPF.
+//! wasmtime with fuel. The same C code is compiled to WebAssembly instead of eBPF.
 
 use std::hint::black_box;
 
@@ -19,7 +19,9 @@ pub struct Wasm {
 
 fn linker(engine: &wasmtime::Engine) -> Linker<()> {
     let mut linker = Linker::new(engine);
-    linker.func_wrap("env", "now", |_: Caller<'_, ()>, a: u64| a).expect("the first one");
+    linker
+        .func_wrap("env", "now", |_: Caller<'_, ()>, a: u64| a)
+        .expect("the name is not defined yet");
     linker
 }
 
@@ -27,19 +29,24 @@ impl Wasm {
     pub fn new(module: &[u8]) -> Self {
         let mut config = Config::new();
         config.consume_fuel(true);
-        let engine = wasmtime::Engine::new(&config).expect("a machine that it knows");
+        let engine = wasmtime::Engine::new(&config).expect("wasmtime supports this machine");
         let module = Module::new(&engine, module).expect("it loads");
         let mut store = Store::new(&engine, ());
-        store.set_fuel(u64::MAX).expect("fuel is on");
+        store.set_fuel(u64::MAX).expect("fuel is enabled");
         let instance: Instance = linker(&engine).instantiate(&mut store, &module).expect("memory");
-        let memory: Memory = instance.get_memory(&mut store, "memory").expect("it has one");
+        let memory: Memory =
+            instance.get_memory(&mut store, "memory").expect("the module exports its memory");
         let at = memory.data_size(&store) - 4096;
         let bytes = context().map(u64::to_le_bytes).concat();
         memory.write(&mut store, at, &bytes).expect("room");
-        let empty = instance.get_typed_func(&mut store, "empty").expect("it is there");
-        let on_ack = instance.get_typed_func(&mut store, "on_ack").expect("it is there");
-        let looped = instance.get_typed_func(&mut store, "loop").expect("it is there");
-        let helper = instance.get_typed_func(&mut store, "helper").expect("it is there");
+        let empty =
+            instance.get_typed_func(&mut store, "empty").expect("the module exports the function");
+        let on_ack =
+            instance.get_typed_func(&mut store, "on_ack").expect("the module exports the function");
+        let looped =
+            instance.get_typed_func(&mut store, "loop").expect("the module exports the function");
+        let helper =
+            instance.get_typed_func(&mut store, "helper").expect("the module exports the function");
         Wasm { engine, store, empty, on_ack, looped, helper, context: at as u32 }
     }
 }
@@ -52,8 +59,8 @@ impl Engine for Wasm {
     fn call(&mut self, subject: Subject, times: u32) {
         let store = &mut self.store;
         for _ in 0..times {
-            // A budget for each call, as the others have it.
-            store.set_fuel(black_box(100_000)).expect("fuel is on");
+            // Sets a budget for each call, as with the other engines.
+            store.set_fuel(black_box(100_000)).expect("fuel is enabled");
             let result = match subject {
                 Subject::Empty => self.empty.call(&mut *store, ()),
                 Subject::OnAck => self.on_ack.call(&mut *store, self.context),

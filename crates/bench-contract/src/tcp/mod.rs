@@ -96,10 +96,10 @@ pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
         unsupported("qlog");
     }
-    // There is one stream.
+    // TCP has one stream per connection.
     match args.work {
         Work::Download { streams: 1, .. } => {}
-        Work::Download { .. } => unsupported("streams"),
+        Work::Download { .. } => unsupported("several streams over TCP"),
         Work::Loaded { .. } => unsupported("small exchanges during a download"),
         _ => {}
     }

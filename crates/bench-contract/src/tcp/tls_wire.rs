@@ -21,7 +21,7 @@ const BUFFER: usize = 256 << 10;
 pub struct TlsWire {
     stream: TcpStream,
     tls: Connection,
-    /// Received bytes. Those from `at` to `end` are not decrypted yet.
+    /// Received bytes. The bytes from `at` to `end` are not decrypted yet.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
@@ -132,9 +132,9 @@ impl Wire for TlsWire {
         Poll::Ready(self.tls.writer().write(data))
     }
 
-    /// A client sends a close_notify, but no FIN (RFC 8446 s.6.1). The end that closes the TCP
-    /// connection first cannot reuse its port for a minute. This must be the server, which has only
-    /// one port.
+    /// Ends the connection: a client sends a close_notify, but no FIN (RFC 8446 s.6.1). The end
+    /// that closes the TCP connection first cannot reuse its port for a minute. This must be the
+    /// server, which has only one port.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tls.send_close_notify();
         ready!(self.poll_flush(cx))?;

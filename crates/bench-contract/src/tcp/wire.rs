@@ -13,7 +13,7 @@ use crate::{ReceiveStream, SendStream};
 
 /// A connection that transfers bytes, with or without TLS.
 pub trait Wire: std::marker::Send + 'static {
-    /// Takes received bytes, and returns their number. 0 is the end.
+    /// Passes received bytes to `take`. Returns their number, or 0 at the end of the stream.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,

@@ -2,7 +2,7 @@
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// Bytes of the headers of UDP and IPv6.
+/// Size of a UDP header in bytes. The next constant is the size of an IPv6 header.
 const UDP: usize = 8;
 const IPV6: usize = 40;
 
@@ -38,7 +38,7 @@ impl Shape {
             }
             _ => return None,
         };
-        // Both are slices of the frame.
+        // Each part is a slice of the frame, so the difference of the addresses is its offset.
         let at = |part: &[u8]| part.as_ptr().addr().checked_sub(frame.as_ptr().addr());
         Some(Shape { ip: at(ip)?, v6, transport: at(header)?, udp, source, destination })
     }
@@ -71,7 +71,8 @@ impl Shape {
     }
 }
 
-/// Returns a length as 16 bits in network order. A datagram is never longer.
+/// Writes a length in network order into two bytes at `at`. A datagram is never longer than 65,535
+/// bytes.
 fn put(frame: &mut [u8], at: usize, value: usize) {
     let bytes = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     if let Some(place) = frame.get_mut(at..at + 2) {
@@ -83,7 +84,7 @@ fn put(frame: &mut [u8], at: usize, value: usize) {
 pub(super) mod tests {
     use super::*;
 
-    /// A frame with a UDP datagram from port 1000 to 2000.
+    /// Returns a frame with a UDP datagram from port 1000 to 2000.
     pub(crate) fn datagram(v6: bool, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         let udp = u16::try_from(UDP + payload.len()).unwrap();
@@ -93,7 +94,7 @@ pub(super) mod tests {
             frame.extend([17, 64]);
             frame.extend([0; 32]);
         } else {
-            // With an option of four bytes.
+            // The IPv4 header has an option of four bytes.
             frame.extend([0x08, 0x00, 0x46, 0]);
             frame.extend((udp + 24).to_be_bytes());
             frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
@@ -113,7 +114,7 @@ pub(super) mod tests {
             let shape = Shape::of(&frame).unwrap();
             assert!(shape.has_port(&[2000]) && shape.has_port(&[7, 1000]), "{shape:?}");
             assert!(!shape.has_port(&[7]) && !shape.has_port(&[]));
-            // Truncated at any byte before the end of its ports.
+            // Truncates the frame at any byte before the end of its UDP header.
             for length in 0..shape.transport + UDP {
                 assert_eq!(Shape::of(&frame[..length]), None, "{length}");
             }

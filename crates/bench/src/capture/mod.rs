@@ -37,12 +37,13 @@ const LONGEST: usize = 256 << 10;
 const VIRTIO: usize = 10;
 /// VIRTIO_NET_HDR_GSO_UDP_L4: several datagrams, each of `gso_size` bytes.
 const GSO_UDP: u8 = 5;
-/// PACKET_OUTGOING of packet(7), and ARPHRD_LOOPBACK of netdevice(7).
+/// PACKET_OUTGOING of packet(7). The next constant is ARPHRD_LOOPBACK of netdevice(7).
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
 /// Size of the kernel's buffer for packets that were not read yet, in bytes.
 const BUFFER: usize = 64 << 20;
-/// Pause between two looks for the end, in microseconds; below, the time for reading the rest after it.
+/// Pause between two checks of the stop flag, in microseconds. The next constant is the maximum
+/// time for reading the remaining packets after that.
 const LOOK_US: i64 = 20_000;
 const REST: Duration = Duration::from_secs(2);
 
@@ -96,7 +97,9 @@ impl Capture {
         let socket = match site.host {
             Host::Here(None) => open()?,
             Host::Here(Some(namespace)) => namespace.run(open).map_err(io::Error::other)??,
-            Host::There(_) => return Err(io::Error::other("it is another machine")),
+            Host::There(_) => {
+                return Err(io::Error::other("packets cannot be captured on another machine"));
+            }
         };
         let mut file = Pcap::create(path, snap)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -131,7 +134,8 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // The attempt has failed for another reason, which is reported.
+        // This runs only if the attempt has already failed. That failure is reported, so this error
+        // is ignored.
         let _ = self.end();
     }
 }

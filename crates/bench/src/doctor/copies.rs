@@ -9,11 +9,11 @@ use std::process::Command;
 
 use super::{Finding, finding};
 
-/// The environment variable.
+/// The environment variable that configures glibc.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Value that makes glibc copy by vector instructions at any length.
 pub const WITHOUT_REP_MOVSB: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000";
-/// The first release of glibc without this bug.
+/// The first release of glibc with a fix for this bug.
 const MENDED: (u32, u32) = (2, 40);
 
 /// Returns the C library of this machine, such as `glibc 2.36`. `None` if it is not glibc.
@@ -38,7 +38,7 @@ pub(super) fn slow(root: &Path, library: Option<&str>, tunables: Option<&str>) -
     let is_set = tunables.is_some_and(|set| set.contains("x86_rep_movsb_threshold"));
     (is_old && is_slow && !is_set).then(|| {
         let found = format!(
-            "{library} copies kilobytes slowly on this CPU: TCP with TLS suffers, not QUIC"
+            "{library} copies blocks of kilobytes slowly on this CPU, which affects TCP with TLS but not QUIC"
         );
         finding("copies", true, found, format!("export {TUNABLES}={WITHOUT_REP_MOVSB}"))
     })

@@ -7,7 +7,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, MEBIBYTES, MEGABYTES, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// Factor of a ratio.
+/// Unit and factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// Returns true if this table is used for a place: ours and at least one other were measured, each

@@ -77,7 +77,8 @@ pub struct Change {
     /// The median of the rounds' quotients if rounds are paired, otherwise the median of all
     /// quotients. 1.02 is 2 % more.
     pub value: f64,
-    /// Interval in which the change lies with a confidence of 95 % or more. `None`: too few rounds.
+    /// Interval in which the change lies with a confidence of 95 % or more. `None` if there are too
+    /// few rounds.
     pub interval: Option<Interval>,
 }
 
@@ -105,10 +106,9 @@ pub struct Compared {
     pub ratio: Option<Change>,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
-    /// The p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test for
-    /// pairs.
+    /// p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test for pairs.
     pub p: Option<f64>,
-    /// The p-value of Mann-Whitney. Also computed if pairs decide.
+    /// p-value of the Mann-Whitney test. It is also computed if the test for pairs decides.
     pub mann_whitney_p: Option<f64>,
     /// `p` corrected for the number of cells (Holm).
     pub corrected_p: Option<f64>,
@@ -118,13 +118,15 @@ pub struct Compared {
     /// result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<usize>,
-    /// True if a client's clock is doubted in the old result, in at least half of the rounds: the verdict depends on it.
+    /// True if the client's clock is doubted in at least half of the rounds of the old result, so
+    /// that the verdict depends on that clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_clock_doubted: bool,
-    /// The same of the new result.
+    /// True if the client's clock is doubted in at least half of the rounds of the new result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub new_clock_doubted: bool,
-    /// New CPU time of both ends, divided by the old. It has no influence on the verdict.
+    /// CPU time of both ends in the new result, divided by that in the old one. It has no influence
+    /// on the verdict.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
     pub verdict: ComparisonVerdict,
@@ -181,7 +183,7 @@ pub fn load(path: &Path) -> Result<Summary, ResultError> {
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if value.get("equic").is_none() {
         return Err(wrong(
-            "it has no samples (`equic`): was it written by `equic-lab bench`?".into(),
+            "it has no samples (field `equic`): only files of `equic-lab bench` have them".into(),
         ));
     }
     let file: RunnerFile<Summary> =
@@ -199,10 +201,12 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     let paired = same_run || (same_machine && overlap);
     let mut notes = Vec::new();
     if !same_run && !same_machine {
-        notes.push("not known to be the same machine: differences may be the machine's".to_owned());
+        notes.push(
+            "the results may be from different machines, which may explain differences".to_owned(),
+        );
     } else if !paired {
         notes.push(
-            "the runs were not interleaved: the machine's drift between them is in the difference"
+            "the runs were not interleaved, so the differences include the machine's drift between them"
                 .to_owned(),
         );
     }
@@ -270,7 +274,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         why: String::new(),
     };
     if old.unit != new.unit && !before.is_empty() && !after.is_empty() {
-        compared.why = format!("{} became {}", old.unit, new.unit);
+        compared.why = format!("the unit changed from {} to {}", old.unit, new.unit);
         return compared;
     }
     let by_round: BTreeMap<i64, f64> =
@@ -287,7 +291,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         compared.ratio =
             sample.median().map(|value| Change { value, interval: sample.median_95() });
         let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        // `None`: all pairs are equal.
+        // `signed_rank` returns `None` if both figures of every pair are equal.
         compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
         compared.least_p = Some(least_signed_rank(sample.len()));
     } else {
@@ -300,9 +304,10 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
     compared
 }
 
-/// A cell that fails more often is worse, whatever its figures are.
+/// Judges a cell by its failures. A cell that fails more often is worse, whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
-    // A busy machine is not a failure of the implementations.
+    // A round that failed because of a busy machine does not count as a failure of the
+    // implementations.
     let rate = |row: &Row| {
         let failed = row.failed().saturating_sub(row.disturbed_rounds());
         (failed, row.rounds.saturating_sub(row.failed()))
@@ -314,8 +319,9 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
         let verdict = if is > was { ComparisonVerdict::Worse } else { ComparisonVerdict::Better };
         return (verdict, why());
     }
-    // A cell with some failures before may now fail in every round, without a change of its failure
-    // rate.
+    // A sound cell had figures and no failures. If all of its rounds now fail, it is worse, however
+    // few they are. A cell that failed sometimes may fail in every round without a significant
+    // change of its failure rate.
     let sound = old.measured > 0 && a == 0;
     let busy = |row: &Row| {
         let only_noise = row.failed() == row.disturbed_rounds();
@@ -337,8 +343,8 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     (ComparisonVerdict::Inconclusive, why)
 }
 
-/// Fisher's exact test (1922), two-sided: the p-value of the difference between `a` of `a + b` and
-/// `c` of `c + d`.
+/// Returns the p-value of Fisher's exact test (1922), two-sided, for the difference between `a` of
+/// `a + b` and `c` of `c + d`.
 fn fisher(a: usize, b: usize, c: usize, d: usize) -> f64 {
     let ln = |n: usize| -> f64 { (2..=n).map(|i| (i as f64).ln()).sum() };
     let (first, second, marked) = (a + b, c + d, a + c);
@@ -435,6 +441,6 @@ fn rounds_needed(paired: bool, p: f64) -> Option<usize> {
         true => least_signed_rank(*rounds),
         false => least_mann_whitney(*rounds, *rounds),
     };
-    // Maximum number of rounds of a run.
+    // A run has at most 10,000 rounds.
     (1..=10_000).find(|rounds| least(rounds) < p)
 }

@@ -109,7 +109,7 @@ fn verdict(cell: &Compared, same: f64) -> Cell {
 fn too_few(cell: &Compared) -> String {
     let each = if cell.paired { "" } else { " each" };
     match cell.rounds_needed {
-        Some(rounds) => format!("too few rounds: a verdict takes {rounds}{each}"),
+        Some(rounds) => format!("too few rounds: a verdict needs {rounds}{each}"),
         None => "too few rounds for this --p".to_owned(),
     }
 }

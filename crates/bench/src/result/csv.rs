@@ -58,7 +58,7 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `ended` is true if the record is the outcome of its round.
+    /// Creates the line of a record. `ended` is true if the record is the outcome of its round.
     fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),

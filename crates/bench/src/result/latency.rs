@@ -5,7 +5,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary, UnderLoad};
 
-/// Factor of a ratio.
+/// Unit and factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// A column, and the format of its cells.
@@ -34,7 +34,7 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
         shown("99 %", less, unloaded, |_, one, scale| scale.show(one.unloaded_p99.median)),
         shown("during, median", less, loaded, |_, one, scale| scale.show(one.loaded_median.median)),
         shown("99 %", less, loaded, |p99, _, scale| scale.show(p99.median)),
-        shown("during to without, 99 %", less, TIMES, |_, one, scale| {
+        shown("ratio during to without, 99 %", less, TIMES, |_, one, scale| {
             scale.show(one.p99_ratio.median)
         }),
         shown("95 % interval", None, TIMES, |_, one, scale| scale.interval(&one.p99_ratio)),

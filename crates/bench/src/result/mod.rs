@@ -57,7 +57,7 @@ pub enum ResultError {
         source: io::Error,
     },
     /// A folder cannot be created.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum ResultError {
         source: io::Error,
     },
     /// The file has no valid sample.
-    #[error("{} has no sample that can be read: {reason}", path.display())]
+    #[error("{} has no valid sample: {reason}", path.display())]
     Samples {
         /// The file.
         path: PathBuf,
@@ -132,7 +132,7 @@ pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {
         let (width, height) = plot.size;
-        // Minimum and maximum size of a PNG file, with a margin of one pixel for rounding.
+        // Limits of the size of a PNG file, with a margin of one pixel for rounding.
         let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
         let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
         let file = dir.join(PLOTS).join(format!("{}.png", plot.name));

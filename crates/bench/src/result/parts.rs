@@ -70,7 +70,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         columns.push(Column::number("all").unit(cpu.unit));
         columns.extend(PARTS.map(|part| Column::number(part).unit(cpu.unit)));
         columns.push(Column::number("samples"));
-        let title = format!("{}: where CPU time goes", show::place(&first.place()));
+        let title = format!("{}: division of CPU time", show::place(&first.place()));
         let mut table = Table::new(columns).title(title);
         for one in parts {
             let key = &one.row.key;

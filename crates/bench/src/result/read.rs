@@ -69,7 +69,7 @@ impl Run {
         if run.records.is_empty() {
             let reason = match run.unreadable.first() {
                 Some(first) => format!("line {}: {}", first.line, first.why),
-                None => "it has no lines".to_owned(),
+                None => "the file has no lines".to_owned(),
             };
             return Err(ResultError::Samples { path, reason });
         }

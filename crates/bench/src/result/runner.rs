@@ -152,7 +152,7 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
         (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
-            // The page shows the text as it is.
+            // The Interop Runner's page shows this text unchanged, so the text contains the mark.
             let mark = if row.clock_is_doubted() { show::CLOCK_DOUBTED } else { "" };
             let separator = if mark.is_empty() { "" } else { ", " };
             format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}{separator}{mark}")

@@ -37,7 +37,10 @@ fn table(row: &Row, profile: &Profiled) -> Option<Table> {
         columns.push(Column::number(end).unit(cpu.unit));
     }
     let (place, key) = (show::place(&row.place()), &row.key);
-    let title = format!("{place}: what CPU time goes to, {} to {}", key.client, key.server);
+    let title = format!(
+        "{place}: division of CPU time by groups of functions, {} to {}",
+        key.client, key.server
+    );
     let mut table = Table::new(columns).title(title);
     for ((group, client), server) in Group::ALL.into_iter().zip(client).zip(server) {
         if client == 0.0 && server == 0.0 {

@@ -102,7 +102,7 @@ pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
 /// Explanation of the arrows in headers.
 pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
 
-/// Returns the unit of a header, with an arrow that shows which figures are better.
+/// Returns the unit for a header, with an arrow that shows which figures are better.
 #[must_use]
 pub fn better(unit: &str, less: bool) -> String {
     let arrow = if less { '\u{2193}' } else { '\u{2191}' };
@@ -209,7 +209,7 @@ pub const fn failure(failure: Failure) -> &'static str {
 #[must_use]
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
-    Some(format!("chains remembered, {verified:.0} verified"))
+    Some(format!("valid certificate chains cached, {verified:.0} verified"))
 }
 
 /// Returns a note if all figures are from a busy machine, with the options that accept them.
@@ -219,11 +219,11 @@ pub fn disturbed(row: &Row) -> Option<String> {
     let (foreign, steal) = (number::percent(one.foreign), number::percent(one.steal));
     let accept = match one.accept.as_str() {
         "" => String::new(),
-        options => format!("; `{options}` accepts it"),
+        options => format!("; a run with `{options}` accepts it"),
     };
     let figure = Scale::of([row]).with_unit(one.median);
     Some(format!(
-        "disturbed: {figure} while others used up to {foreign} of the CPUs, the hypervisor {steal}{accept}"
+        "disturbed: {figure} while other programs used up to {foreign} of the CPU time, and the hypervisor {steal}{accept}"
     ))
 }
 

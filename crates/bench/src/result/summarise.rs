@@ -106,7 +106,7 @@ fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
     let Some(median) = values.median() else { return };
     let most = |read: fn(&Record) -> f64| records.iter().map(|one| read(one)).fold(0.0, f64::max);
     let (foreign, steal) = (most(|one| one.noise.foreign), most(|one| one.noise.steal));
-    // A bound that accepts all of them, in steps of 5 %.
+    // Suggests a bound that accepts all attempts, in steps of 5 %.
     let option = |name: &str, part: f64, bound: f64| {
         let percent = ((part * 20.0).ceil() * 5.0).min(100.0);
         (part > bound).then(|| format!("{name} {percent:.0}"))

@@ -79,7 +79,7 @@ pub struct Row {
     /// Number of figures that were measured although the machine was busier than the run's bounds
     /// allow.
     pub noisy: usize,
-    /// Reason that an end does not support the cell. `None`: both support it.
+    /// Reason that an end does not support the cell. `None` if both support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
     /// The failures.
@@ -96,11 +96,11 @@ pub struct Row {
     /// CPU seconds of the server, without the start of the process (but see
     /// [`Marks::cpu_with_start`]): per 10^9 bytes for `bit/s`, otherwise per completion.
     pub server_cpu: Option<Estimate>,
-    /// The same for the client.
+    /// CPU seconds of the client, in the unit of `server_cpu`.
     pub client_cpu: Option<Estimate>,
     /// Duration of the handshake in seconds, for workloads with one connection.
     pub handshake: Option<Estimate>,
-    /// Small exchanges without and during a bulk download. `None`: the workload has none.
+    /// Small exchanges without and during a bulk download. `None` if the workload has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<UnderLoad>,
     /// Time from the start of the client process to its end, in seconds.
@@ -110,7 +110,7 @@ pub struct Row {
     /// The pair that `to_tcp` compares with, as `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// Comparison with ours. `None`: the implementation was not measured with itself, or ours was
+    /// Comparison with ours. `None` if the implementation was not measured with itself, or ours was
     /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
@@ -254,7 +254,7 @@ pub struct Medians {
     pub client_peak_rss: Option<f64>,
     /// Datagrams that the server dropped because a receive buffer was full.
     pub server_udp_drops: Option<f64>,
-    /// The same for the client.
+    /// Datagrams that the client dropped because a receive buffer was full.
     pub client_udp_drops: Option<f64>,
     /// Packets that the kernel dropped before they reached a socket.
     pub softnet_drops: Option<f64>,
@@ -304,9 +304,9 @@ impl Row {
         self.key.client == self.key.server
     }
 
-    /// Returns the largest UDP payload that the sending end can send, as it reports it. `None`: it
-    /// does not report it. The other end sends little more than acknowledgements, and need not
-    /// discover a larger one.
+    /// Returns the largest UDP payload that the sending end can send, or `None` if it does not
+    /// report one. The other end sends little more than acknowledgements, and need not discover a
+    /// larger payload.
     #[must_use]
     pub fn sent_payload(&self) -> Option<u64> {
         let uploads = self.key.workload == "upload";

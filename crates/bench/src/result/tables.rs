@@ -46,7 +46,7 @@ fn matrix(rows: &[Row]) -> Table {
     let (clients, servers) = ends(rows);
     let mut columns = vec![Column::text("client \\ server")];
     columns.extend(servers.iter().map(|server| Column::number(*server)));
-    let unit = if scale.unit.is_empty() { "nothing was measured" } else { scale.unit };
+    let unit = if scale.unit.is_empty() { "no figures" } else { scale.unit };
     let unit = show::axis(unit, show::less_is_better(rows));
     let mut table = Table::new(columns).title(title(rows, &format!("medians, {unit}")));
     for client in clients {
@@ -95,7 +95,7 @@ fn short(row: &Row, scale: Scale) -> Cell {
             }
         }
         (None, Some(trouble)) => Cell::new(trouble).tone(Tone::Bad),
-        (None, None) => Cell::new("does not").tone(Tone::Faint),
+        (None, None) => Cell::new("unsupported").tone(Tone::Faint),
     }
 }
 
@@ -163,7 +163,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
         tone = Tone::Bad;
     }
     if let Some(why) = &row.unsupported {
-        notes.push(format!("does not: {why}"));
+        notes.push(format!("unsupported: {why}"));
     }
     if let Some(modes) = row.modes {
         let (low, high) = (scale.show(modes.low), scale.show(modes.high));

@@ -1,4 +1,4 @@
-//! Two results: what is called better or worse, and what is not.
+//! Tests of comparisons: which differences count as better or worse.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
 use rand::{Rng as _, SeedableRng as _};
 
-/// A run of one cell: a value for each round; none is a failure.
+/// Returns a run of one cell with a value for each round. `None` is a failed round.
 fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {
     let end = |value: &Option<f64>| match value {
         Some(value) => End::Measured {
@@ -73,7 +73,7 @@ fn cell<'a>(comparison: &'a Comparison, client: &str, server: &str) -> &'a Compa
     found.expect("a cell")
 }
 
-/// `n` values around `middle`, all different, evenly from -5 to 5 %.
+/// Returns `n` different values, evenly distributed from -5 % to +5 % around `middle`.
 fn around(middle: f64, n: u32) -> Vec<Option<f64>> {
     (0..n)
         .map(|i| Some(middle * (0.95 + 0.1 * f64::from((i * 7 + 3) % n) / f64::from(n - 1))))
@@ -96,9 +96,10 @@ fn what_is_the_same_is_seldom_called_different() {
             compared.count(ComparisonVerdict::Worse) + compared.count(ComparisonVerdict::Better);
         all += compared.cells.len();
     }
-    // 5 % of 51, and less for the least effect; three standard errors are 9 %.
+    // By chance, about 5 % of the 51 cells may be called different, and fewer because of the
+    // minimum effect. Three standard errors are 9 %.
     assert!(called <= all * 14 / 100, "{called} of {all}");
-    // A result is not worse than itself.
+    // A comparison of a result with itself finds no difference.
     let one = made(&small(1));
     let compared = compare(&one, &one, None, Rule::default());
     assert!(compared.paired && compared.notes.is_empty());
@@ -120,11 +121,11 @@ fn a_regression_is_found_where_it_is() {
     assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
     let ends = ratio.interval.unwrap();
     assert!(ends.low < 0.93 && ends.high < 1.0, "{ratio:?}");
-    // Both ends together: 1 / 0.93.
+    // The CPU time of both ends together rises by 1 / 0.93.
     assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
     let back = compare(&slower, &usual, None, Rule::default());
     assert_eq!(cell(&back, "quinn", "quinn").verdict, ComparisonVerdict::Better);
-    // Also when all cells together may be wrong no more often than one.
+    // The difference is also found if the p-values are corrected for the number of cells.
     let corrected = Rule { corrected: true, ..Rule::default() };
     let compared = compare(&usual, &slower, None, corrected);
     assert_eq!(cell(&compared, "quinn", "quinn").verdict, ComparisonVerdict::Worse);
@@ -136,7 +137,7 @@ fn a_regression_is_found_where_it_is() {
 
 #[test]
 fn both_the_test_and_the_effect_have_to_say_so() {
-    // Half a percent, beyond all doubt.
+    // A difference of half a percent is certain here, but too small to matter.
     let same = |value: f64, n: u32| -> Vec<Option<f64>> {
         (0..n).map(|i| Some(value + 1e-6 * f64::from(i))).collect()
     };
@@ -147,11 +148,11 @@ fn both_the_test_and_the_effect_have_to_say_so() {
         verdict(&same(1000.0, 20), &same(989.0, 20), "bit/s").verdict,
         ComparisonVerdict::Worse
     );
-    // 2 %, of figures that differ by 10 %: chance does that.
+    // A difference of 2 % may be chance if the figures of one result vary by 10 %.
     let chance = verdict(&around(1000.0, 8), &around(980.0, 8), "bit/s");
     assert!(chance.p.unwrap() > 0.05);
     assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive, "{chance:?}");
-    // Of latencies and memory less is better.
+    // For latency and memory, less is better.
     for unit in ["s", "B"] {
         let more = verdict(&around(1.0, 20), &around(1.2, 20), unit);
         assert_eq!(more.verdict, ComparisonVerdict::Worse, "{unit}");
@@ -160,7 +161,8 @@ fn both_the_test_and_the_effect_have_to_say_so() {
     }
 }
 
-/// One run in which `new` has a fifth of what `old` has in the same round.
+/// Returns a run in which each value of `new` is `factor` times the value of `old` in the same
+/// round.
 fn paired(rounds: u32, factor: f64) -> Summary {
     let old = around(1000.0, rounds);
     let new: Vec<Option<f64>> = old.iter().map(|value| value.map(|one| one * factor)).collect();
@@ -190,7 +192,7 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
         assert_eq!((one.verdict, one.rounds_needed), (wanted, needed), "{rounds} {one:?}");
         assert_eq!(one.ratio.unwrap().interval.is_some(), rounds >= 4, "{rounds}");
     }
-    // A stricter bound takes more, and so does a correction for several cells.
+    // A stricter bound needs more rounds, and so does a correction for several cells.
     let both = paired(7, 0.2);
     let strict = Rule { p: 0.01, ..Rule::default() };
     let one = &compare(&both, &both, Some(&renamed), strict).cells[0];
@@ -203,13 +205,14 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
     let corrected = Rule { corrected: true, ..Rule::default() };
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, corrected);
     assert_eq!(compared.count(ComparisonVerdict::TooFewRounds), 3, "{:?}", compared.cells);
-    // 3 * 2 / 252, and 3 * 2 / 70.
+    // The smallest corrected p-value of three cells is 3 * 2 / 252 with five rounds, and 3 * 2 / 70
+    // with four.
     assert!(compared.cells.iter().all(|one| one.rounds_needed == Some(5)));
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, Rule::default());
     assert_eq!(compared.count(ComparisonVerdict::Worse), 3);
     let tables = comparison(&compare(&both, &both, Some(&renamed), strict));
     let text: String = tables.iter().map(|table| table.render(Style::plain())).collect();
-    assert!(text.contains("too few rounds: a verdict takes 8"), "{text}");
+    assert!(text.contains("too few rounds: a verdict needs 8"), "{text}");
 }
 
 #[test]
@@ -221,16 +224,17 @@ fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
         compared.cells[0].verdict
     };
     assert_eq!(called(1.0, 0.05), ComparisonVerdict::Same);
-    // A difference that is certain and matters is no equality, however wide the bound is.
+    // A significant difference that matters is never called equal, however wide the bound is.
     assert_eq!(called(0.97, 0.05), ComparisonVerdict::Worse);
     assert_eq!(called(1.03, 0.05), ComparisonVerdict::Better);
     assert_eq!(called(1.005, 0.01), ComparisonVerdict::Same);
     assert_eq!(called(1.005, 0.004), ComparisonVerdict::Inconclusive);
-    // Few rounds are never equal: they have no interval.
+    // Too few rounds have no interval, so their figures are never called equal.
     let both = paired(5, 1.0);
     let few = compare(&both, &both, Some(&renamed), Rule::default());
     assert_eq!(few.cells[0].verdict, ComparisonVerdict::TooFewRounds);
-    // Of 200 cells that differ by as much as the bound, 5 % are called equal at most; 2.5 % at each side.
+    // The difference of these 200 cells is exactly the bound. At most 5 % of them may be called
+    // equal, because each of the two one-sided tests has 2.5 %.
     let mut rng = rand::rngs::SmallRng::seed_from_u64(7);
     let mut same = 0;
     for _ in 0..200 {
@@ -265,13 +269,13 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
     assert_eq!(worse.verdict, ComparisonVerdict::Worse);
     assert_eq!(worse.why, "0 of 20 failed, now 10 of 20");
     assert_eq!(verdict(&half, &whole, "bit/s").verdict, ComparisonVerdict::Better);
-    // Once in twenty may be chance, and is said.
+    // One failure in twenty rounds may be chance. The reason mentions it.
     let mut once = whole.clone();
     once[3] = None;
     let chance = verdict(&whole, &once, "bit/s");
     assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive);
     assert_eq!(chance.why, "0 of 20 failed, now 1 of 20");
-    // Nothing is left: worse, of how few rounds ever.
+    // A cell without any figure left is worse, even with few rounds.
     assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, ComparisonVerdict::Worse);
     let never = verdict(&[None, None], &[None, None], "bit/s");
     assert_eq!(
@@ -291,7 +295,7 @@ fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
     let one = &compared.cells[0];
     assert_eq!(one.verdict, ComparisonVerdict::Incomparable, "{one:?}");
     assert!(one.why.contains("too busy"), "{one:?}");
-    // Half of the rounds: the other half decides.
+    // If the machine was busy in half of the rounds, the other half decides.
     let half = [&run("a", "bit/s", &around(1000.0, 20), 1e6)[..10], &busy[10..]].concat();
     let compared = compare(&summary(whole), &summary(half), None, Rule::default());
     let one = &compared.cells[0];
@@ -301,7 +305,7 @@ fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
 
 #[test]
 fn rounds_of_one_run_are_pairs() {
-    // The machine drifts by half; in each round one is 3 % slower.
+    // The machine drifts by half over the run. In each round, `new` is 3 % slower.
     let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);
     let small = |round: u32| 1.0 + 0.002 * f64::from(round * 7 % 20) / 20.0;
     let old: Vec<Option<f64>> = (0..20).map(|round| Some(drift(round))).collect();
@@ -315,11 +319,11 @@ fn rounds_of_one_run_are_pairs() {
     let [one] = &compared.cells[..] else { panic!("{:?}", compared.cells) };
     assert_eq!(one.verdict, ComparisonVerdict::Worse, "{one:?}");
     assert!((one.ratio.unwrap().value - 0.971).abs() < 0.001);
-    // Unpaired the drift hides it.
+    // The unpaired test does not find the difference, because the drift is larger.
     assert!(one.p.unwrap() < 0.001 && one.mann_whitney_p.unwrap() > 0.05, "{one:?}");
     let apart = verdict(&old, &new, "bit/s");
     assert_eq!(apart.verdict, ComparisonVerdict::Inconclusive);
-    // No implementation has that name: no cells.
+    // A comparison of unknown names has no cells.
     let nobody = ("x".to_owned(), "y".to_owned());
     assert!(compare(&both, &both, Some(&nobody), Rule::default()).cells.is_empty());
 }
@@ -337,7 +341,7 @@ fn cells_of_one_result_are_said_to_be_alone() {
     assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
     assert_eq!(cell(&compared, "c", "c").verdict, ComparisonVerdict::Incomparable);
     assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
-    // Another unit is another figure.
+    // Figures of different units cannot be compared.
     let changed = verdict(&around(1.0, 5), &around(1.0, 5), "s");
     assert_eq!(changed.unit, "s");
     let (old, new) = (run("a", "bit/s", &around(1.0, 5), 0.0), run("a", "s", &around(1.0, 5), 0.0));

@@ -1,5 +1,5 @@
-//! A figure that depends on a client's clock that the runner doubts has a mark wherever it is shown, and is not ranked
-//! first among the others.
+//! A figure that depends on a doubted client's clock has a mark wherever it is shown, and is not
+//! ranked first among the others.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use equic_bench::{End, Exchanges, Figures, Key, Latency, Noise, Record};
 use equic_report::table::{Style, Table};
 
 const MARK: &str = "clock doubted";
-const WHY: &str = "the client says 10.0 ms, its bytes came for 50.0 ms";
+const WHY: &str = "the client reports 10.0 ms, but its bytes arrived for 50.0 ms";
 
 /// A cell, with its figure in Gbit/s (or ms) and whether its clock is doubted.
 struct Cell {
@@ -24,13 +24,13 @@ struct Cell {
     point: &'static str,
 }
 
-/// A download of an implementation with itself.
+/// Returns the cell of a download between an implementation and itself.
 fn download(name: &'static str, value: f64, doubted: bool) -> Cell {
     let (workload, protocol) = ("download", "perf");
     Cell { workload, protocol, client: name, server: name, value, doubted, point: "" }
 }
 
-/// A run of these cells. Each has this many rounds, which differ little.
+/// Returns a run of these cells. Each cell has this many rounds, whose figures differ little.
 fn run(cells: &[Cell], rounds: i64) -> Run {
     let record = |cell: &Cell, round: i64| {
         let loaded = cell.workload == "loaded";
@@ -92,13 +92,13 @@ fn text(tables: &[Table]) -> String {
     tables.iter().map(|table| table.render(Style::plain())).collect()
 }
 
-/// The line of a text that has all of these words.
+/// Returns the line that contains all of these words.
 fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
     let found = text.lines().find(|line| words.iter().all(|word| line.contains(word)));
     found.unwrap_or_else(|| panic!("{words:?} are in no line of\n{text}"))
 }
 
-/// The part of a page from one word up to another.
+/// Returns the part of a page between two words.
 fn part<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = page.split_once(from).unwrap_or_else(|| panic!("{from} is not in the page"));
     rest.split_once(to).map_or(rest, |(part, _)| part)
@@ -123,7 +123,7 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
     let pairs = part(&page, "<table class=\"pairs\">", "</table>");
     assert!(pairs.contains(&format!("</b> <span class=\"badge warn\">{MARK}")), "{pairs}");
     assert!(pairs.contains(WHY), "{pairs}");
-    // Where no clock is sure, the fastest has its mark.
+    // If every clock is doubted, the fastest figure is shown with its mark.
     let only = self::summary(&[download("hasty", 7.36, true)]);
     let page = html::page(&only);
     let card = part(&page, "<dt>fastest QUIC download</dt><dd>", "</dd>");
@@ -133,17 +133,17 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
 
 #[test]
 fn ratios_depend_on_both_clocks() {
-    // Compared with ours: the figure and its ratio.
+    // The comparison with ours has the figure and its ratio.
     let beside = |ours, other| {
         let summary = summary(&[download("equic", 4.0, ours), download("hasty", 8.0, other)]);
         text(&tables::lists(&summary))
     };
     let count = |text: &str| line(text, &["hasty"]).matches(MARK).count();
     assert_eq!(count(&beside(false, false)), 0);
-    // The third is in the notes.
+    // The third mark is in the notes.
     assert_eq!(count(&beside(false, true)), 3);
     assert_eq!(count(&beside(true, false)), 1);
-    // To TCP: the note says whose clock.
+    // In the comparison with TCP, the note says whose clock is doubted.
     let tcp = Cell { protocol: "perf-tcp", ..download("tcp", 8.0, true) };
     let summary = summary(&[download("equic", 4.0, false), tcp]);
     let shown = text(&tables::lists(&summary));
@@ -158,7 +158,8 @@ fn latency_tables_and_sweeps_have_the_mark() {
     let summary = summary(&[loaded("equic", false), loaded("hasty", true)]);
     let shown = text(&tables(&summary));
     let (_, latency) = shown.split_once("without and during the download").unwrap();
-    // Medians and percentiles without and with the download, the ratio, and the goodput of the download.
+    // These are the medians and percentiles without and during the download, the ratio, and the
+    // goodput of the download.
     assert_eq!(line(latency, &["hasty"]).matches(MARK).count(), 6, "{latency}");
     assert_eq!(line(latency, &["equic"]).matches(MARK).count(), 0, "{latency}");
     let page = html::page(&summary);
@@ -199,7 +200,7 @@ fn files_have_the_mark() {
     let samples = read("samples.csv");
     assert!(samples.contains(WHY), "{samples}");
     assert_eq!(column(&samples, "equic", "clock_doubt"), "");
-    // For the web page of the Interop Runner.
+    // The file for the web page of the Interop Runner has the mark, too.
     let file = serde_json::to_value(runner_file(&summary)).unwrap();
     let details: Vec<&str> = file["measurements"]
         .as_array()
@@ -211,7 +212,7 @@ fn files_have_the_mark() {
     assert_eq!(details.iter().filter(|one| one.ends_with("kbps")).count(), 1, "{details:?}");
 }
 
-/// The fields of each line. A quoted field has no line break here.
+/// Returns the fields of each line. The quoted fields of these files contain no line breaks.
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| {
         let mut fields = vec![String::new()];
@@ -258,7 +259,7 @@ fn a_minority_of_doubted_rounds_is_no_mark() {
         (summary.rows[0].marks.clock_doubted, summary.rows[0].clock_is_doubted())
     };
     assert_eq!(of(&[true, false, false]), (1, false));
-    // The median of two rounds depends on both.
+    // The median of two rounds depends on both of them.
     assert_eq!(of(&[true, false]), (1, true));
     assert_eq!(of(&[true, true, false]), (2, true));
     assert_eq!(of(&[false]), (0, false));

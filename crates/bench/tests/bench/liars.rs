@@ -1,5 +1,5 @@
-//! Implementations that do not do what they say (`liar.sh`): each has to end as the right outcome, and
-//! none of them may stay behind.
+//! Tests with implementations that misbehave (`liar.sh`). Each must end with the right outcome, and
+//! must leave no process behind.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use equic_bench::{Failure, Figures, Implementation, Places, Size, Workload};
 
 type Outcome = Result<Measurement, CellError>;
 
-/// The folder of a cell, and whether a client that fetches one byte runs first.
+/// The folder of a cell, and whether a probe runs first, which fetches one byte.
 struct Scene(tempfile::TempDir, bool);
 
 impl Scene {
@@ -45,7 +45,8 @@ impl Scene {
             requests: 2,
             connections: 100,
             parallel: 2,
-            // An honest end needs milliseconds; where one computes, that takes as long as the machine takes.
+            // A well-behaved end needs milliseconds. With a probe, some ends use CPU time, which
+            // takes long on a slow machine.
             grace: if self.1 { 60.0 } else { 3.0 },
         };
         let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };
@@ -85,18 +86,18 @@ impl Scene {
         outcome
     }
 
-    /// Nobody who noted its number is there any more.
+    /// Checks that the process that wrote its ID into the file of this role has ended.
     fn is_gone(&self, role: &str) {
         let Ok(pid) = fs::read_to_string(self.0.path().join(format!("{role}.pid"))) else { return };
         let path = format!("/proc/{}/stat", pid.trim());
-        // A grandchild is waited for by somebody else, who may take a moment: dead is dead.
+        // Another process reaps a grandchild, which may take some time. A zombie counts as ended.
         until(&format!("the {role} is gone"), || {
             fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "))
         });
     }
 }
 
-/// Waits for a condition, far longer than it takes to come true.
+/// Waits until a condition holds, far longer than necessary.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -144,7 +145,7 @@ fn an_honest_one_is_measured() {
     assert!(scene.log("client/log.txt").contains(r#""seconds":0.01"#));
 }
 
-/// Runs with a client that fetches one byte before the one that counts.
+/// Runs a probe, which fetches one byte, before the client that counts.
 fn probed(how: &str) -> Outcome {
     let scene = Scene(tempfile::tempdir().unwrap(), true);
     let outcome = scene.download(how);
@@ -157,20 +158,20 @@ fn probed(how: &str) -> Outcome {
 fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
-    assert!(doubt.starts_with("the client says 10.0 ms, its process took "), "{doubt}");
-    // Without a client that fetches one byte it is not known how long the start takes.
+    assert!(doubt.starts_with("the client reports 10.0 ms, but its process took "), "{doubt}");
+    // Without a probe, the duration of the client's start is unknown, so its clock is not doubted.
     assert_eq!(measured(Scene::new().download("hastens")).figures.clock_doubt, None);
 }
 
 #[test]
 fn clock_of_a_client_that_computed_for_longer_is_no_figure() {
-    is(failed(probed("computes")), Failure::Lied, "the client computed for");
+    is(failed(probed("computes")), Failure::Lied, "the client used the CPU for");
 }
 
 #[test]
 fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
     let figures = measured(probed("elaborate")).figures;
-    // How long a start takes varies: that its time was seen, and is left out, does not.
+    // The CPU time of a start varies, so the test checks only that it was measured and subtracted.
     let plain = measured(probed("honest")).figures;
     let starts = |figures: &Figures| {
         (figures.server_start_cpu_seconds.unwrap(), figures.client_start_cpu_seconds.unwrap())
@@ -181,11 +182,11 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
     let expected =
         (without(figures.server_cpu_seconds, server), without(figures.client_cpu_seconds, client));
     assert_eq!(figures.work_cpu(), expected, "{figures:?}");
-    // A client that cannot fetch one byte is measured all the same, with its start.
+    // A client that cannot fetch one byte is measured anyway. Its CPU time then includes the start.
     let figures = measured(probed("clumsy")).figures;
     assert_eq!((figures.client_start_cpu_seconds, figures.start_process_seconds), (None, None));
     assert_eq!(figures.work_cpu().1, figures.client_cpu_seconds);
-    // Nor is there a start that was not measured.
+    // Without a probe, no start was measured, so nothing is subtracted.
     let figures = measured(Scene::new().download("honest")).figures;
     assert_eq!(figures.work_cpu(), (figures.server_cpu_seconds, figures.client_cpu_seconds));
 }
@@ -193,7 +194,7 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
 #[test]
 fn handshakes_of_which_no_bytes_came_are_no_figure() {
     let why = failed(Scene::new().run("counts", Workload::Handshakes));
-    is(why, Failure::Lied, "takes 1200000000000000 bytes");
+    is(why, Failure::Lied, "needs at least 1200000000000000 bytes");
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn a_point_is_told_by_options_and_by_the_environment() {
     };
     measured(run(&point));
     for role in ["server", "client"] {
-        // What it says on its two outputs may be mixed in any order.
+        // Lines of standard output and standard error may be interleaved in any order.
         let said = scene.log(&format!("{role}/log.txt"));
         let told: Vec<&str> = said.lines().filter(|line| line.starts_with("told ")).collect();
         assert_eq!(told, ["told --rcvbuf 4096", "told --gso off"], "{said}");
@@ -235,7 +236,7 @@ fn a_point_is_told_by_options_and_by_the_environment() {
 #[test]
 fn idle_connections_are_weighed() {
     let measurement = measured(Scene::new().run("holds", Workload::Idle));
-    // 10 MB for 100 connections; the shell keeps a second copy while it assigns.
+    // 10 MB for 100 connections. The shell holds a second copy during the assignment.
     assert!((90e3..250e3).contains(&measurement.figures.value), "{measurement:?}");
     assert!(
         measurement.server_held_memory > Some(measurement.server_idle_memory),
@@ -251,9 +252,10 @@ fn too_few_bytes() {
 
 #[test]
 fn bytes_that_never_came() {
-    // Whatever else goes over the loopback interface meanwhile is not as much.
+    // The claimed 1 TiB is more than other processes transfer over the loopback interface in this
+    // time.
     let outcome = Scene::new().run_sized("boasts", Workload::Download, 1 << 40);
-    is(failed(outcome), Failure::Lied, "came by its interfaces");
+    is(failed(outcome), Failure::Lied, "interfaces received");
 }
 
 #[test]
@@ -268,7 +270,7 @@ fn other_bytes() {
 
 #[test]
 fn garbage() {
-    is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is none");
+    is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is invalid");
 }
 
 #[test]
@@ -313,9 +315,9 @@ fn a_client_that_fails_after_its_answer() {
 #[test]
 fn who_does_not_do_it_says_so() {
     for (how, said) in [
-        ("unsupported", "the client says so"),
-        ("unsupported-server", "the server says so"),
-        ("unplugs", "the client says so: this wants a cipher I do not have"),
+        ("unsupported", "the client does not support it"),
+        ("unsupported-server", "the server does not support it"),
+        ("unplugs", "the client does not support it: this wants a cipher I do not have"),
     ] {
         let outcome = Scene::new().download(how);
         assert_eq!(outcome.unwrap_err(), CellError::Unsupported(said.to_owned()));
@@ -331,7 +333,7 @@ fn a_server_that_dies() {
 #[test]
 fn a_server_that_is_never_ready() {
     let outcome = Scene::new().download("never-ready");
-    is(failed(outcome), Failure::Start, "the server says \"in a minute\"");
+    is(failed(outcome), Failure::Start, "the server printed \"in a minute\"");
 }
 
 #[test]

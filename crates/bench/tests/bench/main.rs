@@ -1,4 +1,5 @@
-//! Programs that do not do what they say, and results: written, read, compared, shown.
+//! Tests of cells with implementations that misbehave, and of results: how they are written, read,
+//! compared and shown.
 
 mod compare;
 mod doubts;

@@ -1,4 +1,5 @@
-//! `report.html`: whatever names and reasons say, it is text; and all that is to be in it is.
+//! Tests of `report.html`: foreign names and reasons are always shown as text, and the page is
+//! complete.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use equic_report::plot::{PNG, PlotError};
 use equic_report::table::Style;
 use serde_json::json;
 
-/// Every start of a tag, comment or declaration, by its name.
+/// Counts the starts of tags, comments and declarations, by name.
 fn tags(page: &str) -> BTreeMap<String, usize> {
     let mut tags = BTreeMap::new();
     for rest in page.split('<').skip(1) {
@@ -23,7 +24,7 @@ fn tags(page: &str) -> BTreeMap<String, usize> {
 
 #[test]
 fn foreign_text_is_never_markup() {
-    // In every place that text can come from.
+    // This text is used in every field that can contain foreign text.
     let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;\u{202e}";
     let text = || evil.to_owned();
     let key = |point: BTreeMap<String, String>, server: &str| Key {
@@ -95,10 +96,10 @@ fn foreign_text_is_never_markup() {
         assert_eq!(tags.get(name), None, "{name}");
     }
     assert!(!page.contains('\u{202e}'));
-    // Outside of texts there are only attributes that we wrote: no quote ended one early.
+    // Attributes exist only in our own markup, so no quote in the text may end an attribute early.
     assert!(!page.contains("onerror=alert(2)>"), "an attribute of theirs");
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
-    assert!(page.contains("cut off"));
+    assert!(page.contains("is incomplete, because the run was killed"));
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn the_page_needs_nothing_else() {
     for loaded in ["src=", "url(", "@import", "<link", "<script"] {
         assert!(!page.contains(loaded), "{loaded}");
     }
-    // Ids are unique, and every link within the page leads somewhere.
+    // IDs are unique, and every link within the page has a target.
     let ids: Vec<&str> =
         page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let mut unique = ids.clone();
@@ -122,7 +123,7 @@ fn the_page_needs_nothing_else() {
     for target in page.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(unique.binary_search(&target).is_ok(), "#{target}");
     }
-    // Tags are closed.
+    // Every opened tag is closed.
     let tags = tags(&page);
     for name in
         ["table", "tr", "td", "th", "svg", "g", "section", "details", "figure", "div", "dl", "ul"]
@@ -147,7 +148,7 @@ fn everything_is_in_it() {
         "rcvbuf",
         "6.82 MB",
         "gso=off",
-        "does not: client: GSO cannot be turned off",
+        "unsupported: client: GSO cannot be turned off",
         "too many gaps",
         "999 of 1000 bytes",
         "sysctl -w net.core.rmem_max=8388608",
@@ -158,16 +159,17 @@ fn everything_is_in_it() {
         "Time to first byte",
         "https://example.org/quinn",
         "TLS_AES_128_GCM_SHA256",
-        "chains remembered, 1 verified",
+        "valid certificate chains cached, 1 verified",
     ] {
         assert!(page.contains(expected), "{expected}");
     }
-    // Every point of the plots of whole tables is drawn: with itself 20 rounds of 7 stacks and of TCP.
+    // The plots of whole tables draw every point. The pairs with the same implementation at both
+    // ends have 20 rounds each, for 7 QUIC stacks and TCP.
     let circles = page.matches("<title>round ").count();
     assert!(circles > 2 * 49 * 10, "{circles}");
 }
 
-/// A run of downloads with itself at three values of `knob`.
+/// Returns a run of downloads between each implementation and itself, at three values of `knob`.
 fn swept(knob: &str, values: [&str; 3]) -> Run {
     let mut records = Vec::new();
     for (value, round) in values.iter().flat_map(|value| (0..6).map(move |round| (value, round))) {
@@ -237,7 +239,8 @@ fn page_and_terminal_have_the_same_units_and_headers() {
     for shown in [&page, &pairs] {
         assert!(shown.contains("\u{2191} more is better, \u{2193} less is better"));
     }
-    // Each with itself: the terminal shows what was in force, as the page does.
+    // For pairs with the same implementation at both ends, the terminal also shows the settings in
+    // force.
     run.records.retain(|one| one.key.client == one.key.server && one.key.protocol == "perf");
     let page = html::page(&summarise(&run));
     let alone = text(&run);

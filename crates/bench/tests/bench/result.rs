@@ -1,4 +1,4 @@
-//! From a made-up run's samples to figures and files.
+//! Tests the path from the samples of a made-up run to its figures and files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,7 +70,8 @@ fn row<'a>(summary: &'a Summary, client: &str, server: &str) -> &'a Row {
 #[test]
 fn medians_ratios_and_cpu_time_of_known_records() {
     let mut records = Vec::new();
-    // A machine that gets slower: only within rounds quinn is half of TCP each time.
+    // The machine becomes slower over time. Only within each round is quinn exactly half as fast as
+    // TCP.
     for (round, speed) in [8.0, 4.0, 2.0].into_iter().enumerate() {
         let round = round as i64;
         records.push(record(key("tcp", "tcp", "perf-tcp"), round, 1, measured(speed)));
@@ -80,15 +81,15 @@ fn medians_ratios_and_cpu_time_of_known_records() {
     let quinn = row(&summary, "quinn", "equic");
     let value = quinn.value.unwrap();
     assert_eq!((value.n, value.median, value.min, value.max), (3, 2e9, 1e9, 4e9));
-    // Deviations from 2 are 1, 0 and 2.
+    // The absolute deviations from the median 2 are 1, 0 and 2.
     assert_eq!(value.mad, 1e9);
-    // Of three rounds nothing covers the median with 95 %.
+    // No interval of three rounds covers the median with 95 %.
     assert_eq!(value.interval, None);
     let ratio = quinn.to_tcp.unwrap();
     assert_eq!((ratio.median, ratio.mad), (0.5, 0.0));
     assert_eq!(quinn.tcp.as_deref(), Some("tcp>tcp"));
     assert_eq!(row(&summary, "tcp", "tcp").to_tcp, None);
-    // 3 and 1 seconds for 2 GB.
+    // 3 and 1 CPU seconds for 2 GB.
     assert_eq!(quinn.server_cpu.unwrap().median, 1.5);
     assert_eq!(quinn.client_cpu.unwrap().median, 0.5);
     assert_eq!((summary.started, summary.ended), (1000.0, 1025.0));
@@ -105,7 +106,8 @@ fn interval_is_shown_from_six_rounds_on() {
         let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
         assert_eq!(interval.is_some(), rounds >= 6, "{rounds}");
         let shown = format!("1.00 to {rounds}.00");
-        // The range is shown always.
+        // The range from minimum to maximum is always shown. From six rounds on, the interval has
+        // the same ends.
         assert_eq!(text.matches(&shown).count(), if rounds >= 6 { 2 } else { 1 }, "{text}");
         let page = result::html::page(&summary);
         assert!(!page.contains("NaN"), "{rounds}");
@@ -126,7 +128,7 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
         let end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
         record(key("a", "a", "perf"), round, 3, end)
     };
-    // With three attempts a round, and with one.
+    // Tests three attempts per round, and one.
     let several =
         [noisy(0, 1, 3.0), noisy(0, 2, 9.0), last(0), noisy(1, 1, 5.0), noisy(1, 2, 9.0), last(1)];
     let one = [noisy(0, 1, 3.0), noisy(1, 1, 5.0)];
@@ -145,7 +147,7 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
         let json = serde_json::to_string(&summary).unwrap();
         assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
     }
-    // One quiet round is a figure, and the only one.
+    // If one round was quiet, its figure is the only one.
     let quiet = record(key("a", "a", "perf"), 2, 1, measured(6.0));
     let summary = summary(&[&several[..], &[quiet]].concat());
     let row = row(&summary, "a", "a");
@@ -161,7 +163,7 @@ fn payload_that_is_shown_is_the_sending_end_s() {
     let of = |name: &str, workload: &str, server, mtu: Option<&str>| {
         let mut end = measured(1.0);
         let End::Measured { figures } = &mut end else { panic!() };
-        // The client of a download sends acknowledgements, and so does the server of an upload.
+        // The client of a download and the server of an upload send only acknowledgements.
         (figures.client_effective, figures.server_effective) = (effective(1201), effective(server));
         let mut key = Key { workload: workload.to_owned(), ..key(name, name, "perf") };
         key.point.extend(mtu.map(|mtu| ("mtu".to_owned(), mtu.to_owned())));
@@ -177,7 +179,7 @@ fn payload_that_is_shown_is_the_sending_end_s() {
     assert!(!download.contains("1201"), "{download}");
     let upload = shown(&[of("equic", "upload", 1440, None), of("a", "upload", 0, None)]);
     assert!(upload.contains("1201") && !upload.contains("1440"), "{upload}");
-    // Each point of a sweep has its own.
+    // Each point of a sweep shows its own payload size.
     let of = |mtu: &str| {
         let bytes = mtu.parse().unwrap();
         ["equic", "a"].map(|name| of(name, "download", bytes, Some(mtu)))
@@ -193,7 +195,7 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
     let of = |change: fn(&mut Figures)| {
         let mut end = measured(1.0);
         let End::Measured { figures } = &mut end else { panic!() };
-        // 3 and 1 seconds of 2 GB, of which 1 and 0.5 were the start's.
+        // 3 and 1 CPU seconds for 2 GB, of which the starts used 1 and 0.5.
         figures.server_start_cpu_seconds = Some(1.0);
         figures.client_start_cpu_seconds = Some(0.5);
         change(figures);
@@ -209,25 +211,28 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
     assert_eq!((row.server_cpu.unwrap().median, row.client_cpu.unwrap().median), (1.0, 0.25));
     assert_eq!(row.marks, Default::default());
     assert!(!text.contains("CPU with start"), "{text}");
-    // Lines of earlier releases, and clients that cannot fetch one byte.
+    // Records of older releases and clients that cannot fetch one byte have no CPU time of the
+    // start.
     let (row, text, page) = row_of(vec![measured(1.0), of(|_| ())]);
     assert_eq!(row.marks.cpu_with_start, 1);
     for shown in [text, page] {
         assert!(shown.contains("CPU with start (1 of 2)"), "{shown}");
     }
     let (row, text, page) = row_of(vec![of(|one| {
-        one.clock_doubt = Some("the client says <b>".to_owned());
+        one.clock_doubt = Some("the client reports <b>".to_owned());
         (one.server_killed, one.server_restless) = (true, true);
     })]);
     assert_eq!(
         (row.marks.clock_doubted, row.marks.server_killed, row.marks.server_restless),
         (1, 1, 1)
     );
-    for expected in ["clock doubted: the client says <b>", "server never idle", "ignored SIGTERM"] {
+    for expected in
+        ["clock doubted: the client reports <b>", "server never idle", "ignored SIGTERM"]
+    {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
-    assert!(page.contains("the client says &lt;b&gt;") && page.contains("server never idle"));
-    // The start took as much as all of it: nothing is known of the bytes.
+    assert!(page.contains("the client reports &lt;b&gt;") && page.contains("server never idle"));
+    // If the start used as much CPU time as the whole process, the CPU time of the work is unknown.
     let (row, ..) = row_of(vec![of(|one| one.client_start_cpu_seconds = Some(1.1))]);
     assert_eq!((row.client_cpu, row.server_cpu.is_some()), (None, true));
 }
@@ -235,7 +240,7 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
 #[test]
 fn who_is_beside_ours_is_compared_within_rounds() {
     let mut records = Vec::new();
-    // A machine that gets slower: medians alone would say 1.5 of 2.
+    // The machine becomes slower over time, so a ratio of the medians would be wrong: 1.5 to 2.
     for (round, speed) in [4.0, 2.0, 1.0].into_iter().enumerate() {
         let round = round as i64;
         records.push(record(key("equic", "equic", "perf"), round, 1, measured(speed)));
@@ -253,7 +258,8 @@ fn who_is_beside_ours_is_compared_within_rounds() {
     let tables =
         tables(&summary).iter().map(|table| table.render(Style::plain())).collect::<String>();
     assert!(tables.contains("each with itself") && tables.contains("1 of 3 failed"), "{tables}");
-    // Whoever met somebody else is no such row, and nor is anybody where ours is not.
+    // Only an implementation that was measured with itself is compared with ours, and only if ours
+    // was measured, too.
     records.push(record(key("equic", "other", "perf"), 0, 1, measured(1.0)));
     let mixed = self::summary(&records);
     assert_eq!(row(&mixed, "equic", "other").beside, None);
@@ -282,7 +288,7 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
         record(one(), 0, 1, noisy()),
         record(one(), 1, 1, measured(7.0)),
         record(one(), 1, 2, noisy()),
-        // The same attempt once more, by a run that was resumed: as it was last.
+        // A resumed run may write the record of an attempt again. The last record counts.
         record(one(), 2, 1, noisy()),
         record(one(), 2, 1, measured(4.0)),
     ];
@@ -293,7 +299,7 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
     assert_eq!(row.faults[0].rounds, [1]);
 }
 
-/// The run was stopped before the round could be made again.
+/// The run was stopped before the discarded round could be repeated.
 #[test]
 fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
     let said = |round, attempt, speed, why_not: Option<WhyNot>| Record {
@@ -310,7 +316,8 @@ fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
     let row = &summary(&records).rows[0];
     assert_eq!((row.rounds, row.measured, row.attempts, row.failed()), (2, 2, 4, 0));
     assert_eq!(row.value.unwrap().median, 6e9);
-    // A file of a release that did not say it: the last attempt counts, whatever it was.
+    // Files of older releases do not record whether an attempt counts. Their last attempt of a
+    // round counts.
     let old = records.map(|record| Record { counts: None, why_not: None, ..record });
     assert_eq!(summary(&old).rows[0].measured, 3);
 }
@@ -335,7 +342,7 @@ fn what_is_no_figure_is_a_row_that_says_so() {
     ];
     let summary = summary(&records);
     let failed = row(&summary, "a", "b");
-    // The same trouble with other numbers is one line.
+    // Failures whose reasons differ only in numbers count as the same.
     assert_eq!(failed.faults.len(), 1);
     assert_eq!((failed.faults[0].why.clone(), failed.faults[0].rounds.len()), (why(10), 2));
     assert_eq!((failed.value, failed.measured, failed.rounds), (None, 0, 2));
@@ -345,7 +352,7 @@ fn what_is_no_figure_is_a_row_that_says_so() {
     assert_eq!((lied.measured, lied.failed(), lied.value.unwrap().n), (1, 2, 1));
     assert_eq!(lied.faults[0].failure, Failure::Lied);
     let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
-    for expected in ["truncated", "does not", "1.00 (1/3)", "10 of 1000 bytes"] {
+    for expected in ["truncated", "unsupported", "1.00 (1/3)", "10 of 1000 bytes"] {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
 }
@@ -359,7 +366,7 @@ fn a_file_cut_off_anywhere_still_says_what_its_lines_say() {
         let run = Run::parse(&whole.as_bytes()[..end]);
         let complete = whole[..end].matches('\n').count();
         let last = whole[..end].rsplit('\n').next().unwrap();
-        // A last line that lacks only its end is a record.
+        // A last line is a record if only its line feed is missing.
         let closed = serde_json::from_str::<Record>(last).is_ok();
         assert_eq!(run.records.len(), complete + usize::from(closed), "{end}");
         assert_eq!(run.cut, !last.is_empty() && !closed, "{end}");
@@ -408,7 +415,7 @@ fn files_come_out_of_a_folder_again_and_again() {
     assert_eq!(rows, summary.rows.len() + 1);
     let csv = String::from_utf8(first[1].clone()).unwrap();
     assert!(csv.starts_with("workload,protocol,path,point,client,server,round,"), "{csv:.80}");
-    // A terminal is not driven by what programs say.
+    // Text from programs must not send control sequences to the terminal.
     let text: String = tables(&summary).iter().map(|one| one.render(Style::plain())).collect();
     assert!(!text.contains('\u{1b}') && text.contains("alert(1)"), "{HOSTILE}");
 }

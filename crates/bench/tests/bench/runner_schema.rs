@@ -1,12 +1,12 @@
-//! `result.json` against what the Interop Runner's page reads (web/script.js: `load`, `process`,
-//! `fillInteropTable`, `fillMeasurementTable`, `makeColumnHeaders`, `makeRowHeader`, `setButtonState`) and
-//! its interop.py writes (`_export_results`).
+//! Checks `result.json` against the fields that the Interop Runner's page reads (web/script.js:
+//! `load`, `process`, `fillInteropTable`, `fillMeasurementTable`, `makeColumnHeaders`,
+//! `makeRowHeader`, `setButtonState`) and that its interop.py writes (`_export_results`).
 
 use crate::fixture::Fixture;
 use equic_bench::result;
 use serde_json::{Value, json};
 
-/// Checks the file for defects that keep the page from showing it.
+/// Returns the defect of a file that prevents the page from showing it.
 fn wrong(file: &Value) -> Result<(), String> {
     let list = |value: &Value, what: &str| {
         value.as_array().cloned().ok_or_else(|| format!("{what} is no list"))
@@ -15,7 +15,7 @@ fn wrong(file: &Value) -> Result<(), String> {
         value.as_str().map(str::to_owned).ok_or_else(|| format!("{what} is no text"))
     };
     for time in ["start_time", "end_time"] {
-        // new Date(1000 * ...)
+        // The page calls `new Date(1000 * ...)`.
         file[time].as_f64().filter(|time| *time > 0.0).ok_or(format!("{time} is no time"))?;
     }
     text(&file["log_dir"], "log_dir")?;
@@ -44,7 +44,7 @@ fn wrong(file: &Value) -> Result<(), String> {
                 text(&item["name"], "name")?;
                 let abbr = text(&item["abbr"], "abbr")?;
                 tests.get(&abbr).ok_or_else(|| format!("{abbr} is in no test"))?;
-                // A test that was not run has null in `results`; the page shows none of those.
+                // A test that was not run has null in `results`, and the page does not show it.
                 let verdicts = [json!("succeeded"), json!("failed"), json!("unsupported")];
                 let none = field == "results" && item["result"].is_null();
                 if !none && !verdicts.contains(&item["result"]) {
@@ -59,13 +59,15 @@ fn wrong(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Names become classes, which the page selects by.
+/// Checks that a name is a valid CSS class, because the page makes classes of names and selects by
+/// them.
 fn css(name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(good) { Ok(()) } else { Err(format!("{name:?}")) }
 }
 
-/// `9559 (± 12) kbps`, as `"{:.0f} (± {:.0f}) {}".format(mean, stdev, unit)`; empty if it failed.
+/// Checks details such as `9559 (± 12) kbps`, which the Interop Runner writes as `"{:.0f} (±
+/// {:.0f}) {}".format(mean, stdev, unit)`. They must be empty if the measurement failed.
 fn details(details: &str, result: &Value) -> Result<(), String> {
     if result != "succeeded" {
         return if details.is_empty() { Ok(()) } else { Err(format!("details {details:?}")) };
@@ -79,7 +81,7 @@ fn details(details: &str, result: &Value) -> Result<(), String> {
     parts.filter(|unit| !unit.is_empty()).map(|_| ()).ok_or_else(|| format!("details {details:?}"))
 }
 
-/// In the shape of what interop.py writes.
+/// Returns a file in the format that interop.py writes.
 fn official() -> Value {
     json!({
         "start_time": 1_732_000_000.5, "end_time": 1_732_003_600.25,
@@ -103,7 +105,8 @@ fn the_interop_runner_s_page_can_show_it() {
     let text = std::fs::read_to_string(dir.path().join("result.json")).unwrap();
     let file: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(wrong(&file), Ok(()));
-    // The pair of client 1 and server 0 is behind all of client 0.
+    // The lists are ordered by client, so the pair of client 1 and server 0 follows all pairs of
+    // client 0.
     let servers = file["servers"].as_array().unwrap().len();
     let (client, server) = (&file["clients"][1], &file["servers"][0]);
     let of = |row: &&result::Row| row.key.client == *client && row.key.server == *server;
@@ -111,7 +114,7 @@ fn the_interop_runner_s_page_can_show_it() {
     let measurements = file["measurements"][servers].as_array().unwrap();
     assert_eq!(measurements.len(), rows.len());
     assert!(!rows.is_empty());
-    // Something of every kind is in it, and the whole summary beside it.
+    // The file has results of every kind, and the whole summary as an extension.
     for result in ["succeeded", "failed", "unsupported"] {
         assert!(text.contains(&format!("\"result\":\"{result}\"")), "{result}");
     }

@@ -1,4 +1,4 @@
-//! The importer on a made-up folder of the repository's layout.
+//! Tests the import of a made-up folder with the layout of the published data.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 const BYTES: u64 = 8_589_934_592;
 
-/// A run: goodputs in Mbit/s, with the clients' times of them.
+/// Writes a run with these goodputs in Mbit/s, and with matching times of the clients.
 fn run(root: &Path, place: &str, server: &str, client: &str, asked: u64, goodputs: &[f64]) {
     let dir = root.join("results").join(place);
     fs::create_dir_all(&dir).unwrap();
@@ -67,7 +67,7 @@ fn runs_are_pooled_and_computed_again() {
         assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
     assert!(tumi8::all(&import).render(Style::plain()).contains("rcvbuf"));
-    // The folder itself will do too.
+    // The folder `results` itself can also be imported.
     assert_eq!(tumi8::read(&dir.path().join("results")).unwrap(), import);
 }
 
@@ -83,7 +83,7 @@ fn what_the_times_contradict_is_counted() {
     fs::write(&path, file.to_string()).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted), (1, 1));
-    // Without the times nothing is confirmed, and nothing contradicted.
+    // Without the clients' times, no goodput is confirmed or contradicted.
     fs::remove_dir_all(path.with_file_name("lsquic_lsquic")).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted, import.repetitions), (0, 0, 2));
@@ -101,7 +101,8 @@ fn other_folders_are_errors_that_say_so() {
     fs::write(run.join("result.json"), "{}").unwrap();
     let error = tumi8::read(dir.path()).unwrap_err();
     assert!(error.to_string().contains("measurements"), "{error}");
-    // Names that lead elsewhere are not followed; figures that are none are not counted.
+    // Names that lead to other folders are not followed, and values that are not numbers are not
+    // counted.
     let hostile = json!({"measurements": [[
         {"server": "../../..", "client": "etc/x", "name": "..", "details": [1.0, "2", null]},
         {"server": "a", "client": "b", "details": "9559 (± 12) kbps"},

@@ -1,5 +1,6 @@
-//! A made-up run that looks like a real one: seven QUIC implementations and TCP with TLS, all pairs,
-//! sweeps, failures, a bimodal pair, hostile texts. Nothing in it was measured.
+//! A made-up run that resembles a real one: seven QUIC implementations and TCP with TLS in all
+//! pairs, with sweeps, failures, a pair with two modes, and hostile texts. Its figures are
+//! invented.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,8 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
-/// Implementations, each with its speed in Gbit/s, and CPU seconds for a GB as client and as server.
+/// Implementations, each with its goodput in Gbit/s, and its CPU seconds per GB as client and as
+/// server.
 pub(crate) const QUIC: [(&str, f64, f64, f64); 7] = [
     ("equic", 6.3, 1.05, 1.2),
     ("noq", 4.9, 1.3, 1.4),
@@ -23,16 +25,16 @@ pub(crate) const QUIC: [(&str, f64, f64, f64); 7] = [
     ("s2n-quic", 3.7, 2.2, 0.81),
     ("tquic", 5.8, 1.31, 0.98),
 ];
-/// Text that must not take effect on any page.
+/// Hostile text, which must have no effect on any page.
 pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}[2J too many gaps";
 
-/// A run of so many rounds.
+/// Parameters of a made-up run.
 pub(crate) struct Fixture {
-    /// Factor on the speed of an implementation, by name: a regression.
+    /// Factors of the speed of implementations by name, to simulate a regression.
     pub factors: BTreeMap<String, f64>,
     pub rounds: i64,
     pub seed: u64,
-    /// Only downloads on one path, and fewer implementations.
+    /// True for a smaller run: only downloads on one path, and fewer implementations.
     pub small: bool,
     /// Time at which the run began, in seconds since 1970-01-01 UTC.
     pub start: f64,
@@ -44,7 +46,7 @@ impl Fixture {
         Fixture { factors: BTreeMap::new(), rounds, seed, small: false, start }
     }
 
-    /// The records, in the order of a run.
+    /// Returns the records in the order in which a run writes them.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let keys = self.keys();
@@ -54,13 +56,13 @@ impl Fixture {
             let mut order: Vec<&Key> = keys.iter().collect();
             order.shuffle(&mut rng);
             for key in order {
-                // Other workloads than downloads have half as many rounds.
+                // Workloads other than downloads have half as many rounds.
                 if key.workload != "download" && round >= (self.rounds + 1) / 2 {
                     continue;
                 }
                 let mut attempts = 1;
                 if rng.random_bool(0.02) {
-                    // The machine was busy; it is tried again.
+                    // This attempt found a busy machine, and is repeated.
                     let end = End::Failed {
                         failure: Failure::Noisy,
                         why: "12 % of CPU time went elsewhere".to_owned(),
@@ -157,7 +159,8 @@ impl Fixture {
         };
         let (client, server) = (of(&key.client), of(&key.server));
         let mut speed = client.0.min(server.0);
-        // Drift that a whole round has, then what a run has alone.
+        // The first factor is a drift that is the same in a whole round. The second differs between
+        // runs.
         speed *= 1.0 + 0.03 * (round as f64 * 0.7).sin() + rng.random_range(-0.04..0.04);
         if key.client == "quiche" && key.server == "quinn" && rng.random_bool(0.45) {
             speed *= 0.55;
@@ -203,7 +206,7 @@ impl Fixture {
         }
     }
 
-    /// Writes a whole folder.
+    /// Writes the complete folder of a run.
     pub(crate) fn write(&self, dir: &Path) {
         fs::create_dir_all(dir).expect("a folder");
         let mut lines = String::new();
@@ -246,7 +249,7 @@ impl Fixture {
     }
 }
 
-/// Of exchanges that took so long, beside 6 GB.
+/// Returns the times of small exchanges with this 99th percentile, during a bulk download of 6 GB.
 fn latency(p99: f64) -> Latency {
     Latency {
         unloaded: Exchanges { median: p99 / 8.0, p99: p99 / 4.0 },

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-/// Attacks an HTTP/3 server in a lab on this machine, from real and then from forged addresses: without protection, with
-/// what the server does itself, and with the gateway. Takes about a minute and a half.
+/// Attacks an HTTP/3 server in a lab on this machine, first from real and then from forged
+/// addresses: without protection, with the server's own protection, and with the gateway. Takes
+/// about a minute and a half.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for demo.json, demo.svg and newcomers.svg

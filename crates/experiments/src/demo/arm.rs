@@ -18,7 +18,7 @@ use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the parts' output.
 const LOOK: Duration = Duration::from_millis(50);
-/// Seconds between two readings of the counters.
+/// Time in seconds between two readings of the counters.
 const TICK: f64 = 0.5;
 /// Clients and attackers are started with this many seconds more than needed, because they are
 /// stopped explicitly.
@@ -148,7 +148,7 @@ impl DemoStage<'_> {
         Ok(())
     }
 
-    /// Starts the newcomers, whose addresses the server has never seen, on their own host.
+    /// Starts the newcomers on their own host. The server has never seen their addresses.
     fn welcome(&self, cast: &mut Cast) -> Done {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
@@ -177,7 +177,7 @@ impl DemoStage<'_> {
         Tick { at, server, cpu, udp: net.udp4, dropped, answered, attackers }
     }
 
-    /// Connections of all attackers, as counted by the gateway.
+    /// Returns the connections of all attackers, as counted by the gateway.
     fn connections(&self, control: &Control) -> u64 {
         let rows = control.sources(usize::MAX, SortBy::Connections).unwrap_or_default();
         let of = |host: &Namespace| {

@@ -33,7 +33,7 @@ impl Arm {
     pub(super) const FORGED: [Arm; 4] =
         [Arm::Calm, Arm::ForgedUnprotected, Arm::ForgedServerRetry, Arm::ForgedGateway];
 
-    /// All arms, in the order in which they run.
+    /// Returns all arms, in the order in which they run.
     pub(super) fn all() -> impl ExactSizeIterator<Item = Arm> {
         const COUNT: usize = Arm::QUOTAS.len() + Arm::FORGED.len();
         let arm = |at: usize| match at.checked_sub(Arm::QUOTAS.len()) {
@@ -43,7 +43,7 @@ impl Arm {
         (0..COUNT).map(arm)
     }
 
-    /// Heading of the arm's column in tables, in two lines.
+    /// Returns the heading of the arm's column in tables, in two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::Alone | Arm::Calm => "no\nattack",
@@ -55,10 +55,10 @@ impl Arm {
         }
     }
 
-    /// Name of the arm in plots and sentences.
+    /// Returns the name of the arm in plots and sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Arm::Alone => "legitimate clients alone",
+            Arm::Alone => "legitimate clients, no attack",
             Arm::Unprotected => "attack, no protection",
             Arm::UserSpace => "attack, quotas in the server",
             Arm::Gateway => "attack, eQUIC gateway",
@@ -69,18 +69,18 @@ impl Arm {
         }
     }
 
-    /// True if the attackers take part in this arm.
+    /// Returns true if the attackers take part in this arm.
     pub(super) fn attacked(self) -> bool {
         !matches!(self, Arm::Alone | Arm::Calm)
     }
 
-    /// True for the arms of the attack from forged sources, and for the arm without an attack
-    /// before them. These have newcomers.
+    /// Returns true for the arms of the attack from forged sources, and for the arm without an
+    /// attack before them. All of these arms have newcomers.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }
 
-    /// True if the arm has a gateway.
+    /// Returns true if the arm has a gateway.
     pub(super) fn guarded(self) -> bool {
         matches!(self, Arm::Gateway | Arm::ForgedGateway)
     }

@@ -28,21 +28,21 @@ pub(super) struct Cast {
 pub(super) struct Guard {
     pub part: Part,
     pub control: Control,
-    /// True if it is attached in the driver.
+    /// True if the gateway is attached in the driver.
     pub native: bool,
 }
 
 impl Guard {
-    /// True if the gateway asks for address validation now. False if it is configured to ask above
-    /// a rate that is not reached yet.
+    /// Returns true if the gateway asks for address validation now. Returns false if it is
+    /// configured to ask only above a rate that is not reached yet.
     fn asks(&self) -> bool {
         self.control.adaptive().iter().flatten().all(|state| state.asking)
     }
 }
 
-/// A part that attacks. Once its attack has begun, it yields the CPU to the legitimate clients, so
-/// that these suffer only from the server's behaviour. It does not yield before, because on a busy
-/// machine it would never begin.
+/// A part that attacks. Before the attack has begun, the part does not yield the CPU, because on a
+/// busy machine it would never begin. Afterwards it yields the CPU to the legitimate clients, so
+/// that these suffer only from the server's behaviour.
 pub(super) struct Attacker {
     part: Part,
     at_work: bool,
@@ -136,7 +136,7 @@ impl Cast {
             take.samples.extend(part.finish()?.samples);
         }
         if let Some(part) = self.newcomers {
-            // They have ended, but their last output may not have been read yet.
+            // The newcomers have ended, but their last output may not have been read yet.
             take.newcomers.extend(part.finish()?.samples);
         }
         if let Some(gateway) = &self.gateway {
@@ -160,6 +160,6 @@ impl Cast {
 fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
     let Some((came, done)) = ended.event("done") else { return Ok(None) };
     let report = serde_json::from_value(done["report"].clone())
-        .map_err(|error| Failure::because("the flood's report is not understood", error))?;
+        .map_err(|error| Failure::because("the report of the flood is invalid", error))?;
     Ok(Some((came, report)))
 }

@@ -10,7 +10,8 @@ use super::plan::DemoPlan;
 const PORT: u16 = 443;
 
 impl DemoPlan {
-    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
+    /// join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
@@ -22,7 +23,7 @@ impl DemoPlan {
         match arm {
             Arm::Alone | Arm::Unprotected => {}
             Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -37,7 +38,7 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic gateway run`, with this name.
+    /// Returns the arguments of `equic gateway run`, with this name.
     pub(super) fn gateway(&self, arm: Arm, name: &str) -> Vec<String> {
         let (port, most) = (PORT.to_string(), self.max_connections.to_string());
         let mut args = words(&["gateway", "run", "--json", "--interface", IFNAME, "--port", &port]);
@@ -53,7 +54,8 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic-lab net load well`, for `seconds`.
+    /// Returns the arguments of `equic-lab net load well` for a legitimate client, for this many
+    /// seconds.
     pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -72,9 +74,9 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic-lab net load well` for the newcomers: at a steady rate, whether or not
-    /// earlier ones have succeeded, each with its own socket and address. The part ends when the
-    /// last of them has its response or has failed.
+    /// Returns the arguments of `equic-lab net load well` for the newcomers. They start at a steady
+    /// rate, whether or not earlier ones have succeeded, each with its own socket and address. The
+    /// part ends when the last of them has its response or has failed.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -100,7 +102,7 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic-lab net load parallel`: the paper's attackers.
+    /// Returns the arguments of `equic-lab net load parallel` for the paper's attackers.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -113,7 +115,7 @@ impl DemoPlan {
         args
     }
 
-    /// Arguments of `equic-lab net flood initial` for one attacker.
+    /// Returns the arguments of `equic-lab net flood initial` for one attacker.
     pub(super) fn flood(
         &self,
         arm: Arm,

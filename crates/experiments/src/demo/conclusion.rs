@@ -61,7 +61,7 @@ fn range(floods: &[f64]) -> String {
 fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> String {
     let Figures { alone, unprotected, user_space, gateway } = figures;
     if alone <= 0.0 {
-        return "The legitimate clients got no answer even without an attack: this run shows nothing."
+        return "The legitimate clients got no answer, even without an attack. This run has no result."
             .to_owned();
     }
     let share = |rate: f64| number::percent(rate / alone);
@@ -83,7 +83,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
         format!("{begin}, {kept} {end}, where the gateway dropped {dropped} packets.")
     } else {
         format!(
-            "{begin}, and {} {end}: here the gateway, which dropped {dropped} packets, was no \
+            "{begin}, and {} {end}: here the gateway dropped {dropped} packets, and was no \
              better than the best of the others.",
             went(gateway),
         )
@@ -129,6 +129,6 @@ mod tests {
         let worse = said(1000.0, 10.0, 500.0, 300.0);
         assert!(worse.contains("fell to 300 (30.0 %)"), "{worse}");
         assert!(worse.contains("no better than the best of the others"), "{worse}");
-        assert!(said(0.0, 0.0, 0.0, 0.0).contains("shows nothing"));
+        assert!(said(0.0, 0.0, 0.0, 0.0).contains("This run has no result."));
     }
 }

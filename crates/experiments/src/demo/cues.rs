@@ -1,5 +1,5 @@
-//! The steps of an arm, and their times. On a busy machine attackers take long to begin. So each
-//! step waits for the one before it; otherwise an arm could end before its attack.
+//! The steps of an arm and their times. On a busy machine, attackers take long to begin. Each step
+//! therefore waits for the one before it, because an arm could otherwise end before its attack.
 
 use super::arms::Arm;
 use super::plan::DemoPlan;
@@ -26,14 +26,14 @@ pub(super) enum Cue {
 /// State of the parts of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Crew {
-    /// None was started.
+    /// No part of this kind was started.
     #[default]
     Absent,
-    /// Some have not begun yet.
+    /// Some parts of this kind have not begun yet.
     Coming,
-    /// All have begun.
+    /// All parts of this kind have begun.
     There,
-    /// All have ended.
+    /// All parts of this kind have ended.
     Gone,
 }
 
@@ -139,12 +139,12 @@ impl Cues {
 
     fn late(&self, seen: Seen) -> Failure {
         let what = match seen.newcomers {
-            Crew::Absent => "the attack is not there",
-            _ => "newcomers are still on their way",
+            Crew::Absent => "the attack is not at full strength",
+            _ => "newcomers are still connecting",
         };
         let seconds = PATIENCE.as_secs();
-        Failure::new(format!("{what} {seconds} s after the arm should be over"))
-            .mend("the machine is busy: wait, or give more --seconds")
+        Failure::new(format!("{what} {seconds} s after the planned end of the arm"))
+            .mend("the machine is busy: wait until it is idle, or increase --seconds")
     }
 }
 
@@ -210,9 +210,13 @@ mod tests {
         assert!(absent.next(43.0, both(Coming, Absent)).is_err());
         let mut late = held();
         assert_eq!(late.next(40.0, both(There, There)).unwrap(), None);
-        assert_eq!(late.next(43.0, both(There, There)).unwrap(), None, "it is there");
+        assert_eq!(
+            late.next(43.0, both(There, There)).unwrap(),
+            None,
+            "the attack is at full strength"
+        );
         let error = forged().next(43.0, both(Absent, Coming)).unwrap_err().to_string();
-        assert!(error.contains("the attack is not there"), "{error}");
+        assert!(error.contains("the attack is not at full strength"), "{error}");
     }
 
     #[test]
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(cues.next(1.0, of(Absent)).unwrap(), Some(Cue::Newcomers));
         assert_eq!(cues.next(42.9, of(There)).unwrap(), None);
         let error = cues.next(43.0, of(There)).unwrap_err().to_string();
-        assert!(error.contains("newcomers are still on their way"), "{error}");
+        assert!(error.contains("newcomers are still connecting"), "{error}");
         assert_eq!(calm().next(43.0, of(Gone)).unwrap(), Some(Cue::Over));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn drops(take: &Take) -> Vec<Dropped> {
         (
             "server",
             "quota",
-            "ignored: the source holds as many connections as its limit",
+            "ignored: the source is at its connection limit",
             // Connections refused after the handshake are included in that counter, and have their
             // own row.
             user("over_quota").saturating_sub(late),
@@ -50,21 +50,16 @@ pub(super) fn drops(take: &Take) -> Vec<Dropped> {
         (
             "server",
             "rate_new_source",
-            "ignored: too many new connections a second from the source",
+            "ignored: too many new connections per second from the source",
             user("over_rate"),
         ),
         (
             "server",
             "overloaded",
-            "ignored: as many handshakes under way as the server allows",
+            "ignored: the server is at its limit of unfinished handshakes",
             stat("overloaded"),
         ),
-        (
-            "server",
-            "refused_late",
-            "connections over the limit, closed after their handshake",
-            late,
-        ),
+        ("server", "refused_late", "connections over the limit, closed after the handshake", late),
     ];
     drops.extend(rows.into_iter().filter(|row| row.3 > 0).map(
         |(place, reason, meaning, count)| Dropped {

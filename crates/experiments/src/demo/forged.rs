@@ -79,7 +79,7 @@ pub(super) fn conclude(arms: &[ArmResult]) -> String {
 fn sentences(floods: &str, shown: Shown) -> String {
     let Shown { calm, unprotected, server, gateway, answered } = shown;
     if calm.got_in == 0 {
-        return "No newcomer got in even without an attack: this run shows nothing of newcomers."
+        return "No newcomer got in, even without an attack. This run has no result for newcomers."
             .to_owned();
     }
     let begin = format!(
@@ -91,11 +91,11 @@ fn sentences(floods: &str, shown: Shown) -> String {
     let best = unprotected.share().max(server.share());
     let (kernel, count) = (gateway.counts(), number::count(answered));
     let end = if answered == 0 {
-        format!("and {kernel} behind the gateway, which asked nobody to prove an address.")
+        format!("and {kernel} behind the gateway, which asked no client to validate its address.")
     } else if gateway.share() <= BETTER * best {
         let than = if BETTER * gateway.share() < best { "fewer than" } else { "about as many as" };
         format!(
-            "and {kernel} with Retry in the kernel: here the gateway, which answered {count} Initials, let in {than} \
+            "and {kernel} with Retry in the kernel: here the gateway answered {count} Initials, and let in {than} \
              the best of the others."
         )
     } else {
@@ -111,8 +111,8 @@ fn sentences(floods: &str, shown: Shown) -> String {
         .map(|(figures, way)| format!("{} {way}", figures.connect()))
         .collect();
     format!(
-        "{begin}{end} Those who got in connected in {connect}{} without an attack. The server used {} of a CPU \
-         with Retry of its own, and {} behind the gateway.",
+        "{begin}{end} Newcomers that got in connected in {connect}{} without an attack. The server used {} of a CPU \
+         with its own Retry, and {} behind the gateway.",
         calm.connect(),
         number::percent(server.cpu_percent / 100.0),
         number::percent(gateway.cpu_percent / 100.0),
@@ -145,9 +145,9 @@ mod tests {
             said(120, 0, 30, 120, 400_000),
             "Under 100 k Initials/s from forged sources, newcomers got in: 0 of 120 (0 %) without protection, 30 of \
              120 (25.0 %) with Retry by the server, and 120 of 120 (100 %) with Retry in the kernel, where the \
-             gateway answered 400,000 Initials. Those who got in connected in 2.50 ms (p99 9.00 ms) behind the \
+             gateway answered 400,000 Initials. Newcomers that got in connected in 2.50 ms (p99 9.00 ms) behind the \
              gateway, 2.50 ms (p99 9.00 ms) with Retry by the server, 2.50 ms (p99 9.00 ms) without an attack. The \
-             server used 80.0 % of a CPU with Retry of its own, and 25.0 % behind the gateway."
+             server used 80.0 % of a CPU with its own Retry, and 25.0 % behind the gateway."
         );
         let weak = said(120, 0, 30, 90, 400_000);
         assert!(weak.contains("but only 90 of 120 (75.0 %) with Retry in the kernel"), "{weak}");
@@ -164,8 +164,8 @@ mod tests {
             assert_eq!(same.contains("with Retry by the server, 2.50"), server > 0, "{same}");
         }
         let calm = said(120, 0, 30, 120, 0);
-        assert!(calm.contains("and 120 of 120 (100 %) behind the gateway, which asked nobody"));
+        assert!(calm.contains("and 120 of 120 (100 %) behind the gateway, which asked no client"));
         assert!(!calm.contains("in the kernel"), "{calm}");
-        assert!(said(0, 0, 0, 120, 9).contains("shows nothing"));
+        assert!(said(0, 0, 0, 120, 9).contains("no result for newcomers"));
     }
 }

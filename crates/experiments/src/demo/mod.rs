@@ -4,7 +4,7 @@
 //! are eight arms (`arms::Arm`). First the clients run without an attack, then under attack without
 //! protection, with quotas in the server, and with the same quotas in the gateway. Then newcomers
 //! connect without an attack, and under a flood of Initial packets from forged sources: without
-//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` runs all of it.
+//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` runs all arms.
 //!
 //! * `args`: the options, and `plan`: the values derived from them; `commands`: the command lines
 //!   of the parts, which are child processes with this same command (`part`); `arm`: runs one arm,
@@ -91,12 +91,12 @@ fn carry_out(args: &Args) -> Done {
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the demo needs root, to make network namespaces and to load XDP programs",
+            "the demo needs root to create network namespaces and to load XDP programs",
         )
         .mend("run `sudo equic-lab demo`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)
     })?;
     Ok(())
 }

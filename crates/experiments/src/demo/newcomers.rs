@@ -57,12 +57,13 @@ impl Newcomers {
         sum
     }
 
-    /// Share of successful newcomers, from 0 to 1.
+    /// Returns the share of successful newcomers, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         if self.tried == 0 { 0.0 } else { self.got_in as f64 / self.tried as f64 }
     }
 
-    /// First and last attempt, in seconds since the start of the arm, or `None` if there is none.
+    /// Returns the times of the first and the last attempt, in seconds since the start of the arm.
+    /// Returns `None` without attempts.
     pub(super) fn span(&self) -> Option<(f64, f64)> {
         let (first, _) = self.tries.first()?;
         (self.tried_per_s > 0.0).then(|| (*first, first + self.tried as f64 / self.tried_per_s))

@@ -15,7 +15,7 @@ pub(super) const ATTACKERS: usize = 2;
 const SLOTS: usize = 2;
 /// Default duration of the traffic in all arms, in seconds.
 const SECONDS: f64 = 75.0;
-/// The same for a quick run or a test.
+/// Default duration of the traffic for a quick run or a test, in seconds.
 const QUICK_SECONDS: f64 = 12.0;
 /// Share of this time for the arms with newcomers.
 const FORGED: f64 = 1.0 / 3.0;
@@ -142,12 +142,12 @@ impl DemoPlan {
         })
     }
 
-    /// Time after which a request has failed, in seconds.
+    /// Returns the time after which a request has failed, in seconds.
     fn timeout_s(&self) -> f64 {
         f64::from(self.timeout_ms) / 1000.0
     }
 
-    /// Length of an arm in seconds.
+    /// Returns the length of an arm in seconds.
     pub(super) fn seconds(&self, arm: Arm) -> f64 {
         match (arm.forged(), arm.attacked()) {
             (false, false) => self.alone_s,
@@ -158,12 +158,12 @@ impl DemoPlan {
         }
     }
 
-    /// Duration of the full attack in seconds, in arms without newcomers.
+    /// Returns the duration of the full attack in seconds, in arms without newcomers.
     pub(super) fn window(&self) -> f64 {
         self.attacked_s - self.lead_s - self.flood_after_s
     }
 
-    /// Total length of all arms in seconds.
+    /// Returns the total length of all arms in seconds.
     pub(super) fn total(&self) -> f64 {
         Arm::all().map(|arm| self.seconds(arm)).sum()
     }

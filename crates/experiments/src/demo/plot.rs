@@ -59,7 +59,7 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
         Axis::new("requests", "/s"),
     )
     .subtitle(format!(
-        "{} clients; {} attackers with {} parallel clients each and {} Initials/s in all; white: no attack; \
+        "{} clients; {} attackers with {} parallel clients each and {} Initials/s in total; white: no attack; \
          windows of {}",
         plan.clients,
         plan.attackers,
@@ -95,7 +95,7 @@ fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
         Axis::new("newcomers", "/s"),
     )
     .subtitle(format!(
-        "{} newcomers a second, by when they tried; {} Initials/s ordered, each from a random source of {}; white: no attack; \
+        "{} newcomers/s, by start time; {} Initials/s planned, each from a random source of {}; white: no attack; \
          windows of about {}",
         plan.newcomers_per_s,
         number::si(plan.flood_pps as f64, ""),

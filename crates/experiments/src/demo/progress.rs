@@ -58,7 +58,8 @@ impl Progress {
     pub(super) fn show(&self, take: &Take, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
-        // The samples are nearly in the order of their ends.
+        // The samples are only nearly in the order of their ends, so the search goes back twice as
+        // far as needed.
         let samples = take.samples.iter().rev();
         let recent = samples.take_while(|sample| ended(sample) > now - 2.0 * RECENT);
         let ok = recent

@@ -85,7 +85,8 @@ pub(super) struct Legitimate {
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Duration of the successful ones. The first on a connection includes the handshake.
+    /// Duration of the successful requests, in milliseconds. The first request on a connection
+    /// includes the handshake.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
@@ -114,7 +115,7 @@ pub(super) struct Server {
     /// Use of the server's CPU by all processes in the window, in per cent. If it exceeds
     /// `cpu_percent` plus soft interrupts, other processes used the CPU.
     pub cpu_busy_percent: f64,
-    /// The part of it in soft interrupts.
+    /// The part of `cpu_busy_percent` that was used in soft interrupts.
     pub cpu_softirq_percent: f64,
     /// Counters of the server at its end, for the whole arm.
     pub stats: Value,
@@ -146,7 +147,7 @@ pub(super) struct Interval {
     pub ok: u64,
     /// Failed requests of legitimate clients.
     pub failed: u64,
-    /// Median duration of the successful ones.
+    /// Median duration of the successful requests, in milliseconds.
     pub median_ms: Option<f64>,
     /// Connections of the parallel clients on which the server answered.
     pub attackers_accepted: u64,
@@ -173,7 +174,7 @@ fn went_well(sample: &Sample) -> bool {
 }
 
 impl ArmResult {
-    /// Number of packets and attempts stopped at this place, for any reason.
+    /// Returns the number of packets and attempts stopped at this place, for any reason.
     pub(super) fn dropped(&self, place: &str) -> u64 {
         self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
     }

@@ -13,7 +13,7 @@ use super::result::ArmResult;
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
     ("socket", "dropped at the socket"),
-    ("server", "turned away by the server"),
+    ("server", "rejected by the server"),
 ];
 /// If other work uses more than this share of the server's CPU (in per cent), a note mentions it.
 const DISTURBED: f64 = 10.0;
@@ -79,8 +79,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Table with one column per arm: results of legitimate clients, cost, and dropped packets by
-/// reason.
+/// Returns a table with one column per arm: the results of legitimate clients, the cost, and the
+/// dropped packets by reason.
 pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("From the attackers' own addresses", arms);
     rows.requests(Arm::Alone);
@@ -95,8 +95,8 @@ pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// Table with one column per arm: how many newcomers succeeded and how fast, and the results of all
-/// others.
+/// Returns a table with one column per arm: the number and speed of successful newcomers, and the
+/// results of the other clients.
 pub(super) fn forged(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("\nFrom forged addresses", arms);
     let calm = arms.iter().find(|result| result.arm == Arm::Calm);
@@ -108,7 +108,7 @@ pub(super) fn forged(arms: &[ArmResult]) -> Table {
         })
     });
     let of = |part: String, whole: String| Cell::new(format!("{part} of {whole}"));
-    rows.newcomers("  of those that tried", &|newcomers| {
+    rows.newcomers("  of all newcomers", &|newcomers| {
         of(number::count(newcomers.got_in), number::count(newcomers.tried))
     });
     rows.newcomers("  a second", &|newcomers| {
@@ -162,44 +162,44 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     reasons
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "The first flood's Initials are valid and unspoofed: {} different ones from each attacker, over \
-             and over. The parallel clients are real HTTP/3 and hold what they get.",
+            "The Initials of the first flood are valid, with true source addresses. Each attacker repeats {} \
+             different ones. The parallel clients are real HTTP/3 clients and hold their connections open.",
             number::count(plan.flood_pool as u64)
         ),
-        "Figures are of the time from the flood's first Initials, or the first newcomer, to the end of an arm; each \
-         arm has a fresh server. Failures: of the requests begun in that time, those refused or without an \
-         answer. Durations are of those that went well."
+        "Measurements start with the flood's first Initials, or with the first newcomer, and last until the end of \
+         the arm. Each arm has a new server. Failures are the requests started in that time that were refused or \
+         got no answer. Durations are those of successful requests."
             .to_owned(),
         format!(
-            "Limits with quotas: {} connections at a time and {} new ones, per source address; \
-             attempts beyond are ignored, which is the cheapest a server can do.",
+            "Limits of the quotas, per source address: {} connections at a time and {} new ones. Attempts over a \
+             limit are ignored, which costs a server the least.",
             plan.max_connections, plan.new_per_source
         ),
     ];
     notes.extend(notes_on_forged(plan, forged));
     notes.push(if plan.server_cpu == plan.other_cpu {
-        "There is only one CPU here, so everybody takes it from everybody: the arms show less than \
-         on two."
+        "This machine has only one CPU, which all programs share, so the arms differ less than with two \
+         CPUs."
             .to_owned()
     } else {
         format!(
-            "The server has CPU {}, everything else CPU {}, with the attackers at nice 19: what \
-             legitimate clients lose is the server's doing, not that of their own CPU.",
+            "The server has CPU {}, everything else CPU {}, with the attackers at nice 19. So \
+             legitimate clients lose requests because of the server, not because of their own CPU.",
             plan.server_cpu, plan.other_cpu
         )
     });
     notes.push(
-        "On veth the kernel's receive work, XDP included, runs on the sender's CPU; behind a network \
-         card it runs on the receiver's."
+        "On veth, the kernel's receive work, including XDP, runs on the sender's CPU. With a network card, it \
+         runs on the receiver's CPU."
             .to_owned(),
     );
     if arms.iter().any(|result| result.gateway_native == Some(false)) {
         notes.push(
-            "The gateway was attached in generic mode: packets cost more than in a driver."
+            "The gateway was attached in generic mode, in which packets cost more than in native mode."
                 .to_owned(),
         );
     }
@@ -208,8 +208,8 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
         let others = server.cpu_busy_percent - server.cpu_percent - server.cpu_softirq_percent;
         if others > DISTURBED && plan.server_cpu != plan.other_cpu {
             notes.push(format!(
-                "Other programs took {others:.0} % of the server's CPU during `{}`: its figures \
-                 would be better on a quiet machine.",
+                "Other programs used {others:.0} % of the server's CPU during `{}`. Its results \
+                 would be better on an idle machine.",
                 result.title
             ));
         }
@@ -221,31 +221,32 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
 fn notes_on_forged(plan: &DemoPlan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "The second flood has the same Initials, each from a random address out of {}: a limit by source says \
-             nothing of them, and nobody reads the answers.",
+            "The second flood has the same Initials, each from a random address of {}. Limits by source do not apply \
+             to them, and no client reads the answers.",
             plan.forged
         ),
         format!(
-            "Newcomers are real HTTP/3 clients that the server has not seen: {} in each arm, {} a second whatever \
-             becomes of those before, with a socket and a connection of their own, from {} addresses. They come when \
-             the whole flood is there. Who has no answer within {} has not got in. Legitimate clients go on as before.",
+            "Newcomers are real HTTP/3 clients that are new to the server: {} in each arm, {} per second, whether or not \
+             the previous ones got in. Each has its own socket and connection, from one of {} addresses. They \
+             start when the flood has reached its full rate. A newcomer without an answer within {} did not get in. \
+             Legitimate clients continue as before.",
             number::count(plan.newcomers.into()),
             plan.newcomers_per_s,
             plan.newcomers_addresses,
             number::seconds(f64::from(plan.timeout_ms) / 1000.0),
         ),
         format!(
-            "Retry by the server is `equic serve` as it comes: from 100 handshakes under way on it has clients prove \
-             their addresses. In every other arm that is off (--retry-threshold off). The gateway has the limits from \
-             above and `retry = \"adaptive\"`: above {} without proof it answers Initials itself, up to \
-             answers_per_service = \"{}\".",
+            "Retry by the server is `equic serve` with its defaults: from 100 unfinished handshakes on, it asks \
+             clients to validate their addresses. In every other arm, this is off (--retry-threshold off). The gateway \
+             has the limits from above and `retry = \"adaptive\"`: above {} from unvalidated addresses, it answers \
+             Initials itself, up to answers_per_service = \"{}\".",
             plan.retry_above, plan.answers_per_service
         ),
     ];
     if arms.iter().any(|result| result.gateway_native == Some(false)) {
         notes.push(
-            "To answer, the gateway is attached in generic mode, where packets cost more than in a driver: on veth, \
-             what a program in the driver sends back is lost."
+            "To answer, the gateway is attached in generic mode, in which packets cost more than in native mode: on \
+             veth, packets that a program in native mode sends back are lost."
                 .to_owned(),
         );
     }

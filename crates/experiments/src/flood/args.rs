@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 
-/// Measures what legitimate clients get under a flood: with the gateway, with nftables, with quotas in
-/// the server, and with nothing. Takes about ten minutes, with --forged twenty
+/// Measures what a flood leaves of a server's capacity for legitimate clients: with the gateway,
+/// with nftables, with quotas in the server, and without protection. Takes about ten minutes, or
+/// twenty with --forged
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for flood.json or forged.json
     #[arg(long, value_name = "DIR", default_value = "out/bench-gateway")]
     pub(super) out: PathBuf,
-    /// The flood's source addresses are forged, a new one each: measures whether newcomers get in, with
-    /// nothing, nftables, the server's Retry, that of a server on quinn, the gateway's limit of new connections in all and its Retry
+    /// Flood from forged source addresses, a new one for each packet. Measures whether newcomers
+    /// get in: without protection, with nftables, with the server's Retry, with the Retry of a
+    /// server on quinn, with the gateway's total limit of new connections, and with the gateway's
+    /// Retry
     #[arg(long)]
     pub(super) forged: bool,
     /// With --forged: the flood forges the addresses of the newcomers themselves, instead of
@@ -26,8 +29,8 @@ pub struct Args {
     /// Duration of one measurement in seconds [default: 3; with --forged 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=600))]
     pub(super) seconds: Option<u16>,
-    /// Initials a second, instead of 50000, 200000 (with --forged 2000, 20000) and all that a CPU can send;
-    /// several are fine
+    /// Flood rates to measure, in Initial packets per second. Can be repeated [default: 50000,
+    /// 200000 and as many as a CPU can send; with --forged 2000 and 20000 instead of the first two]
     #[arg(long, value_name = "PPS", value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     pub(super) flood: Vec<u64>,
     /// Seed of the order of measurements

@@ -20,10 +20,11 @@ pub(super) type Cell = steps::Cell<Arm, Clients>;
 pub(super) struct Clients {
     /// Successful requests per second.
     pub requests_per_s: f64,
-    /// Durations of the successful requests in milliseconds, or null if there were none.
+    /// Median duration of the successful requests in milliseconds, or null if no request succeeded.
+    /// The next field is the 99th percentile.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// Number of requests, and of failed ones.
+    /// Number of all requests. The next field is the number of failed requests.
     pub requests: u64,
     pub failures: u64,
 }

@@ -31,7 +31,7 @@ impl Guard {
         Ok(Guard::Nftables(rules.apply(host)?))
     }
 
-    /// Number of packets that it has dropped, or `None` without protection.
+    /// Returns the number of packets that it has dropped, or `None` without protection.
     pub(super) fn dropped(&self) -> Done<Option<u64>> {
         Ok(match self {
             Guard::Nobody => None,

@@ -1,15 +1,16 @@
-//! `equic-lab gateway-bench`: what a flood leaves of a server's capacity, by protection.
+//! `equic-lab gateway-bench`: measures what a flood leaves of a server's capacity with different
+//! protections.
 //!
 //! The lab has a server, a legitimate client, an attacker and a bystander. The flood has its own
 //! CPU, which also handles its soft interrupts. Server and client share another CPU. Five arms
 //! (`plan::Arm`) run at several rates, in repeated rounds of random order. In the baseline, the
 //! same flood is sent to the bystander, so only the packets at the server differ.
 //!
-//! * `args`: the options; `plan`: the parameters derived from them, and the command lines of the
-//!   parts;
-//! * `rounds`: the order of the measurements of all `arms`, with `progress`; `cell`: one
-//!   measurement, consisting of `steps`; `guard`: the protection of the server;
-//! * `rows`, `result`: ratios and their intervals; `show`: the table;
+//! * `args`: the options. `plan`: the parameters derived from the options, and the command lines of
+//!   the parts.
+//! * `rounds`: the order of the measurements of all `arms`, with `progress`. `cell`: one
+//!   measurement, consisting of `steps`. `guard`: the protection of the server.
+//! * `rows`, `result`: ratios and their intervals. `show`: the table.
 //! * `forged`: the same for a flood from forged sources, with other figures and arms.
 
 mod args;
@@ -92,11 +93,11 @@ fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str
 fn check(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the benchmark needs root, to make network namespaces and to load XDP programs",
+            "the benchmark needs root to create network namespaces and to load XDP programs",
         )
         .mend("run `sudo equic-lab gateway-bench`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", args.out.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)
     })
 }

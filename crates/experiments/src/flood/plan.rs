@@ -13,7 +13,8 @@ use crate::failure::{Done, Failure};
 
 /// Port of the server.
 pub(super) const PORT: u16 = 443;
-/// The hosts of the lab other than the server.
+/// Index of the legitimate client among the hosts of the lab. The next constants are those of the
+/// other hosts.
 pub(super) const CLIENT: usize = 0;
 pub(super) const ATTACKER: usize = 1;
 pub(super) const BYSTANDER: usize = 2;
@@ -33,7 +34,7 @@ pub(super) const SPARE: f64 = 60.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// The flood has another target. The other arms are compared with this one.
+    /// The flood is sent to another host. The other arms are compared with this one.
     Elsewhere,
     /// eQUIC, attached in the driver.
     Gateway,
@@ -94,7 +95,7 @@ pub(super) struct FloodPlan {
 }
 
 impl FloodPlan {
-    /// `cpus`: for the server, and for the flood.
+    /// Creates the plan. The first CPU is that of the server, and the second that of the flood.
     pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2]) -> FloodPlan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 3.0) };
         let rates = if args.quick { vec![None] } else { vec![Some(50_000), Some(200_000), None] };
@@ -115,7 +116,8 @@ impl FloodPlan {
         }
     }
 
-    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
+    /// join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
@@ -125,7 +127,7 @@ impl FloodPlan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -139,7 +141,7 @@ impl FloodPlan {
         args
     }
 
-    /// Arguments of `equic gateway run`, with this name.
+    /// Returns the arguments of `equic gateway run`, with this name.
     pub(super) fn gateway(&self, name: &str) -> Vec<String> {
         let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
         args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
@@ -148,7 +150,7 @@ impl FloodPlan {
         args
     }
 
-    /// Prefix on the gateway's deny list.
+    /// Returns the prefix on the gateway's deny list.
     pub(super) fn denied() -> Done<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }
@@ -160,8 +162,8 @@ impl FloodPlan {
         Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
     }
 
-    /// Arguments of `equic-lab net load well` for connections that stay open and repeat their request
-    /// after each response.
+    /// Returns the arguments of `equic-lab net load well` for connections that stay open and repeat
+    /// their request after each response.
     pub(super) fn client(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let url = format!("https://{}:{PORT}/bytes/{}", server.ipv4, self.bytes_per_request);
         let mut args = words(&["net", "load", "well", &url, "--pin", pin, "--json"]);
@@ -172,7 +174,7 @@ impl FloodPlan {
         args
     }
 
-    /// Arguments of `equic-lab net flood initial` towards a host.
+    /// Returns the arguments of `equic-lab net flood initial` towards a host.
     pub(super) fn flood(
         &self,
         from: &Namespace,
@@ -200,9 +202,9 @@ pub(super) fn two_cpus() -> Done<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
         return Err(Failure::new(
-            "the benchmark needs two CPUs, one for the flood and one for the server, and there is one",
+            "the benchmark needs two CPUs, one for the flood and one for the server, but only one is available",
         )
-        .mend("run it where `nproc` says 2 or more"));
+        .mend("run it on a machine where `nproc` prints 2 or more"));
     };
     Ok([server, flood])
 }

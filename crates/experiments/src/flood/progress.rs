@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Formats the rate of a flood.
 pub(super) fn rate(pps: Option<u64>) -> String {
-    pps.map_or_else(|| "all it can".to_owned(), |pps| number::si(pps as f64, "packets/s"))
+    pps.map_or_else(|| "maximum rate".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
 /// A bar on a terminal, otherwise nothing.

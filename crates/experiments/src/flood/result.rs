@@ -21,11 +21,11 @@ pub(super) type Row = rows::Row<Arm, Figures>;
 /// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// Medians over the rounds.
+    /// Median over the rounds.
     pub requests_per_s: Option<f64>,
     pub p99_ms: Option<f64>,
     pub server_cpu_percent: Option<f64>,
-    /// Number of failed requests in all rounds, and of all requests.
+    /// Number of failed requests in all rounds. The next field is the number of all requests.
     pub failures: u64,
     pub requests: u64,
     /// Requests per second, as a share of the baseline's in the same round.

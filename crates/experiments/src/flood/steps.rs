@@ -65,7 +65,8 @@ pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, Stri
     Ok((server, pin))
 }
 
-/// Target host of the flood. In the baseline it is not the server.
+/// Returns the target host of the flood. In the baseline, this is the bystander instead of the
+/// server.
 pub(super) fn target<A: Arms>(lab: &Lab, arm: A) -> &Namespace {
     if arm == A::BASELINE { lab.client(BYSTANDER) } else { lab.server() }
 }
@@ -83,7 +84,7 @@ pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) 
     Ok(flood)
 }
 
-/// Packets that arrived at a host's interface, including dropped ones.
+/// Returns the number of packets that arrived at a host's interface, including dropped ones.
 fn received(host: &Namespace) -> Done<u64> {
     let net = NetCounters::of(host)?;
     Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))

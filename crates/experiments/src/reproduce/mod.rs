@@ -36,7 +36,7 @@ pub use highway::Args as HighwayArgs;
 pub use nsquic::Args as NsquicArgs;
 pub use plugins::Args as PluginsArgs;
 
-/// The papers whose experiments there are.
+/// The papers whose experiments can be repeated.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// The gateway's experiment: quotas in user space and in the kernel, under attack
@@ -64,13 +64,14 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// True if a document is printed. Then nothing else may be printed.
+    /// Returns true if a document is printed to standard output. In this case, nothing else
+    /// may be printed there.
     fn is_document(&self) -> bool {
         self.json || self.markdown
     }
 
-    /// Puts the tables into their file, and prints the requested document. Returns false if there
-    /// is none, so that the experiment prints its own output.
+    /// Writes the tables into the README, and prints the requested document. Returns false if no
+    /// document was requested, so that the experiment prints its own output.
     fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Done<bool> {
         if let Some(file) = &self.readme {
             readme::update(file, &markdown)?;
@@ -134,7 +135,7 @@ fn wait(
 
 fn make_folder(folder: &Path) -> Done {
     std::fs::create_dir_all(folder).map_err(|error| {
-        Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
+        Failure::because(format_args!("cannot create the folder {}", folder.display()), error)
     })
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Connections that ended unexpectedly, each with the reason.
+    /// Returns the connections that ended unexpectedly, each with the reason.
     pub(super) fn lost(&self) -> Vec<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -110,7 +110,7 @@ impl Fleet {
 }
 
 impl Group {
-    /// Number of open connections in the group.
+    /// Returns the number of open connections in the group.
     pub(super) fn open(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
@@ -120,7 +120,7 @@ impl Group {
         let deadline = Instant::now() + PATIENCE;
         while self.open() < self.tasks.len() as u64 {
             if Instant::now() > deadline {
-                return Err(Failure::new("the clients' connections do not open"));
+                return Err(Failure::new("the clients' connections did not open in time"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -37,7 +37,7 @@ const SCHEMA: &str = "equic.lab.soak/1";
 /// Number of sources of a flood of ten minutes. A shorter one has fewer.
 const SOURCES: u64 = 10_000_000;
 const SOURCES_IN: Duration = Duration::from_secs(600);
-/// Maximum duration of the flood, as a multiple of the test's duration.
+/// Maximum duration of the flood, as a multiple of the duration of the test.
 const LONGER: u32 = 4;
 /// Pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
@@ -46,11 +46,12 @@ const TICK: Duration = Duration::from_secs(1);
 /// Timeout for the counts to agree after the disturbances, because packets are still in flight.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// Lets loose on a gateway what can happen to one, and checks that nothing stays of it.
+/// Stresses a gateway with killed servers, changed settings, interface changes and a flood, and
+/// checks that connections survive and nothing is left behind.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit code 1 when a check fails. On a busy machine it goes on, up to four times as
-long, until the flood came from as many sources as it should."
+    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four \
+                  times its duration, until the flood has come from the planned number of sources."
 )]
 pub struct Args {
     /// Duration, from 20s to an hour
@@ -59,7 +60,7 @@ pub struct Args {
     /// Number of forged sources of the flood [default: 10,000,000 in 10 minutes]
     #[arg(long, value_name = "N")]
     sources: Option<u64>,
-    /// JSON (schema equic.lab.soak/1)
+    /// Print the result as JSON (schema equic.lab.soak/1)
     #[arg(long)]
     json: bool,
 }
@@ -80,7 +81,8 @@ struct Outcome {
     seconds: f64,
     checks: Vec<Check>,
     churn: Churn,
-    /// Connections that clients opened, and requests answered on them.
+    /// Number of connections that clients opened. The next field is the number of requests answered
+    /// on them.
     connections: u64,
     requests: u64,
     tallies: Tallies,
@@ -92,10 +94,10 @@ struct Outcome {
 /// Runs the test, and reports the checks.
 ///
 /// # Errors
-/// Fails without root, and if a check or a part fails.
+/// Fails without root, or if a check or a part fails.
 pub fn run(args: &Args) -> Done {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
-        return Err(Failure::usage("--duration has to be from 20s to 1h"));
+        return Err(Failure::usage("--duration must be from 20s to 1h"));
     }
     let outcome = until_interrupted(|| soak(args))?;
     if args.json {
@@ -156,7 +158,7 @@ fn soak(args: &Args) -> Done<Outcome> {
     })
 }
 
-/// Samples along the way.
+/// Takes samples during the test.
 struct Watcher {
     begun: Instant,
     gateway: u32,
@@ -198,8 +200,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Causes disturbances and takes samples until the time is over, then makes the checks that
-    /// need all parts running.
+    /// Causes disturbances and takes samples until the time is over. Then makes the checks for
+    /// which all parts must run.
     fn endure<'a>(
         &mut self,
         mut stage: SoakStage<'a>,
@@ -245,7 +247,7 @@ impl Watcher {
         let seen = tallies.sources_created;
         check(
             checks,
-            "the flood came from as many sources",
+            "the flood had the planned number of sources",
             seen >= sources,
             format!("{} of {}", number::count(seen), number::count(sources)),
         );
@@ -269,11 +271,11 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
         server.groups.iter().try_for_each(clients::Group::await_open)?;
     }
     let truth = stage.open();
-    agree(&stage, truth, "counts agree with the clients", checks)?;
+    agree(&stage, truth, "counts match the clients", checks)?;
     stage.close_clients()?;
     let lost = ledger.lost();
     check(checks, "no connection was lost", lost.is_empty(), or_none(&lost));
-    agree(&stage, 0, "counts are 0 in the end", checks)?;
+    agree(&stage, 0, "counts are 0 at the end", checks)?;
     let rows = stage.control.ledgers()?;
     let servers = stage.end()?;
     let mut wrong = Vec::new();
@@ -284,7 +286,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
             wrong.push(format!("process {pid}: ledger {counted:?}, server {stats}"));
         }
     }
-    check(checks, "ledgers counted what servers served", wrong.is_empty(), or_none(&wrong));
+    check(checks, "ledgers match the counts of the servers", wrong.is_empty(), or_none(&wrong));
     Ok(())
 }
 

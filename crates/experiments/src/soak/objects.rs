@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::failure::{Done, Failure};
 
-/// The kernel frees maps and programs some time after their last user has ended. On a shared
-/// machine, other processes may also be about to clean up.
+/// Time limit for objects to disappear. The kernel frees maps and programs some time after their
+/// last user has ended. On a shared machine, other processes may also still be cleaning up.
 const GRACE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -57,14 +57,14 @@ impl Objects {
     }
 }
 
-/// The maps of a program.
+/// Returns the maps of a program.
 pub(super) fn maps_of(program: u64) -> Done<Vec<u64>> {
     let rows = bpftool(&["prog", "show", "id", &program.to_string()])?;
     let ids = rows.first().and_then(|row| row["map_ids"].as_array()).cloned().unwrap_or_default();
     Ok(ids.iter().filter_map(Value::as_u64).collect())
 }
 
-/// Kernel memory of some maps, in bytes.
+/// Returns the kernel memory of these maps, in bytes.
 pub(super) fn memory_of(maps: &[u64]) -> Done<u64> {
     let rows = bpftool(&["map", "show"])?;
     let of = |row: &Value| row["id"].as_u64().is_some_and(|id| maps.contains(&id));
@@ -127,7 +127,8 @@ fn held() -> Done<BTreeSet<Object>> {
     Ok(held)
 }
 
-/// The fdinfo of a link also names its program.
+/// Returns the objects that a file descriptor refers to. The fdinfo of a link also names its
+/// program.
 fn objects_in(fdinfo: &str) -> Vec<Object> {
     let object = |line: &str| {
         let (key, value) = line.split_once(':')?;

@@ -20,12 +20,13 @@ use crate::part::{Part, Placement};
 pub(super) const PORTS: [u16; 3] = [443, 444, 445];
 /// Number of connections in each group of clients.
 pub(super) const EACH: usize = 6;
-/// How long the interface is down each time.
+/// Duration for which the interface is down each time.
 const DOWN: Duration = Duration::from_millis(300);
 /// Interface of the second gateway.
 const SECOND: &str = "soak1";
-/// Source prefix of the flood. Every packet has another random /64 (of 2^32: among ten million,
-/// about one in a thousand occurs twice). Some other sources occur repeatedly.
+/// Source prefix of the flood. Every packet has another random /64 of the 2^32 in it. In ten
+/// million packets, about one in a thousand occurs twice. The flood also has some sources that
+/// occur repeatedly.
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
 /// Settings that are changed while the gateway runs, in turn. None may affect open connections.
@@ -261,7 +262,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Starts the second gateway, or ends it: every second time with SIGKILL.
+    /// Starts the second gateway, or ends it. Every second time, it is ended with SIGKILL.
     fn turn_second_gateway(&mut self, round: usize) -> Done {
         let Some(second) = self.second.take() else {
             let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
@@ -273,7 +274,7 @@ impl<'a> SoakStage<'a> {
             return Ok(());
         };
         if round.is_multiple_of(2) {
-            // Killed when dropped.
+            // The process is killed when it is dropped.
             drop(second);
         } else {
             second.stop();
@@ -295,7 +296,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// True if the first flood has sent all its packets.
+    /// Returns true if the first flood has sent all its packets.
     pub(super) fn flooded(&self) -> Done<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)
@@ -325,7 +326,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Number of connections that clients hold open now.
+    /// Returns the number of connections that clients hold open now.
     pub(super) fn open(&self) -> u64 {
         self.servers.iter().flat_map(|server| &server.groups).map(Group::open).sum()
     }
@@ -338,7 +339,10 @@ impl<'a> SoakStage<'a> {
             server.part.stop();
             let ended = server.part.finish()?;
             let stopped = ended.event("stopped").map(|(_, value)| value.clone());
-            said.push((pid, stopped.ok_or_else(|| Failure::new("a server ended without a word"))?));
+            said.push((
+                pid,
+                stopped.ok_or_else(|| Failure::new("a server ended without its counters"))?,
+            ));
         }
         self.gateway.stop();
         self.gateway.finish()?;

@@ -6,13 +6,14 @@ use crate::failure::{Done, Failure};
 
 /// Share of a run that is ignored at its start, while caches and allocators fill.
 const WARM_UP: f64 = 0.4;
-/// Minimum length of that time in seconds. Incomplete handshakes are kept for 10.
+/// Minimum length of the ignored time in seconds. Incomplete handshakes are kept for 10 s.
 const WARM_UP_SECONDS: f64 = 15.0;
 /// Growth that is ignored, because allocators and the kernel allocate in chunks.
 const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
-/// The same, as a share of the value.
+/// Growth that is ignored, as a share of the value.
 const ALLOWED_SHARE: f64 = 0.05;
-/// The same for descriptors: a sample may include one that is about to be closed.
+/// Growth of the number of descriptors that is ignored, because a sample may include one that is
+/// about to be closed.
 const ALLOWED_DESCRIPTORS: f64 = 2.0;
 /// Minimum number of points for a slope.
 const FEWEST: usize = 6;
@@ -87,7 +88,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(super) fn resident(pid: u32) -> Done<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path)?;
@@ -98,7 +99,7 @@ pub(super) fn resident(pid: u32) -> Done<u64> {
         .ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
 }
 
-/// Number of open descriptors of a process.
+/// Returns the number of open descriptors of a process.
 pub(super) fn descriptors(pid: u32) -> Done<u64> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
@@ -118,9 +119,9 @@ mod tests {
         const MIB: f64 = 1024.0 * 1024.0;
         let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
         assert!(series(|second| 50.0 * MIB + noise(second)).flat);
-        // It grows at the start, and then stays.
+        // The series grows at the start, and then stays constant.
         assert!(series(|second| 50.0 * MIB + f64::from(second.min(200)) * MIB).flat);
-        // One outlier at the end.
+        // The series has one outlier at the end.
         assert!(series(|second| if second == 599 { 500.0 * MIB } else { 50.0 * MIB }).flat);
         let leak = series(|second| 50.0 * MIB + noise(second) + f64::from(second) * 20_000.0);
         assert!(!leak.flat && leak.growth > 6.0 * MIB, "{leak:?}");

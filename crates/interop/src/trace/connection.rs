@@ -48,9 +48,9 @@ struct Side {
     handshake_keys: Option<Keys>,
     /// Keys of the first generation. Their header protection is valid for all generations.
     first: Option<Keys>,
-    /// Keys of the current generation, if it is another one.
+    /// Keys of the current generation, unless it is the first one.
     current: Option<Keys>,
-    /// Largest packet number of Initial packets, and of Handshake packets.
+    /// Largest packet number of Initial packets, and that of Handshake packets.
     largest: [Option<PacketNumber>; 2],
     /// Largest packet number of 1-RTT packets on each path.
     largest_on: [Option<PacketNumber>; PATHS],
@@ -95,7 +95,7 @@ impl Connection {
         made
     }
 
-    /// A client's Initial has this Destination Connection ID. Initial keys may be derived from it.
+    /// Derives Initial keys from the Destination Connection ID of a client's Initial.
     pub(super) fn initial_ids(&mut self, version: KnownVersion, dcid: &[u8]) {
         let known = self.initial.iter().any(|(v, id, _)| *v == version && id == dcid);
         if known || self.initial.len() >= MAX_INITIAL_KEYS {
@@ -167,7 +167,8 @@ impl Connection {
         let side = self.sides.get_mut(at)?;
         let content = match &side.first {
             None => {
-                // On path 0, because there is no other path before the handshake is complete.
+                // The secrets belong to path 0, because there is no other path before the handshake
+                // is complete.
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
                 side.first = Some(keys);
@@ -184,8 +185,9 @@ impl Connection {
                 if let Some(opened) = on_any_path(current) {
                     opened
                 } else {
-                    // RFC 9001 s.6.3: the next generation, or a late packet of the previous one. Only
-                    // the first generation is tried for late packets.
+                    // RFC 9001 s.6.3: the packet has the next generation of keys, or it is a late
+                    // packet of the previous one. For late packets, only the keys of the first
+                    // generation are tried.
                     let next = current.next()?;
                     if let Some(opened) = on_any_path(&next) {
                         side.current = Some(next);

@@ -1,4 +1,4 @@
-//! Key logs in the format of SSLKEYLOGFILE (RFC 9850).
+//! Parses key logs in the format of SSLKEYLOGFILE (RFC 9850).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Keys of QUIC packets, derived from the Initial's connection ID or from a line of a key log (RFC
-//! 9001 s.5, RFC 9369 s.3.3). Only for decryption.
+//! Derives the keys of QUIC packets from the Initial's connection ID or from a line of a key log
+//! (RFC 9001 s.5, RFC 9369 s.3.3). They are used only for decryption.
 
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
@@ -7,12 +7,12 @@ use aws_lc_rs::{aead, hkdf, hmac};
 use equic_wire::KnownVersion;
 use equic_wire::packet::{Protected, Unprotected};
 
-/// RFC 9001 s.5.2.
+/// Salt of version 1 (RFC 9001 s.5.2).
 const SALT_V1: [u8; 20] = [
     0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad,
     0xcc, 0xbb, 0x7f, 0x0a,
 ];
-/// RFC 9369 s.3.3.1.
+/// Salt of version 2 (RFC 9369 s.3.3.1).
 const SALT_V2: [u8; 20] = [
     0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93, 0x81, 0xbe, 0x6e, 0x26, 0x9d, 0xcb,
     0xf9, 0xbd, 0x2e, 0xd9,
@@ -71,7 +71,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Returns `None` if the secret does not fit the suite.
+    /// Derives the keys. Returns `None` if the secret does not fit the suite.
     pub(super) fn new(suite: Suite, version: KnownVersion, secret: &[u8]) -> Option<Keys> {
         let [key, iv, header] = match version {
             KnownVersion::V1 => ["quic key", "quic iv", "quic hp"],
@@ -94,7 +94,7 @@ impl Keys {
             KnownVersion::V2 => &SALT_V2,
             _ => return None,
         };
-        // HKDF-Extract (RFC 5869 s.2.2).
+        // This is HKDF-Extract (RFC 5869 s.2.2).
         let initial = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, salt), dcid);
         let side = |label| {
             let secret = expand(hkdf::HKDF_SHA256, initial.as_ref(), label, 32)?;
@@ -155,7 +155,7 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// HKDF-Expand-Label with an empty context (RFC 8446 s.7.1).
+/// Computes HKDF-Expand-Label with an empty context (RFC 8446 s.7.1).
 fn expand(hash: hkdf::Algorithm, secret: &[u8], label: &str, len: usize) -> Option<Vec<u8>> {
     let length = u16::try_from(len).ok()?.to_be_bytes();
     let label_len = [u8::try_from(label.len()).ok()? + 6];
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn initial_keys_are_those_of_rfc_9001() {
-        // RFC 9001 A.1.
+        // The example of RFC 9001 A.1.
         let dcid = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let [client, server] = Keys::initial(KnownVersion::V1, &dcid).expect("keys");
         assert_eq!(client.iv[..4], [0xfa, 0x04, 0x4b, 0x2f]);

@@ -37,7 +37,7 @@ pub struct Seen {
     pub client: (SocketAddr, usize),
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
-    /// Number of the packet's datagram; coalesced packets share it.
+    /// Number of the packet's datagram. Coalesced packets have the same number.
     pub datagram: usize,
     /// Bytes of the packet's datagram.
     pub datagram_len: usize,
@@ -49,7 +49,7 @@ pub struct Seen {
     pub kind: Observed,
     /// The version of a long header.
     pub version: Option<u32>,
-    /// Destination Connection ID; of a short header only if the packet was opened.
+    /// Destination Connection ID. For a short header, it is known only if the packet was decrypted.
     pub dcid: Vec<u8>,
     /// Source Connection ID of a long header.
     pub scid: Vec<u8>,
@@ -97,7 +97,8 @@ pub struct Content {
 pub struct Handshake {
     /// The client's ClientHello, if it could be decrypted.
     pub client_hello: Option<ClientHello>,
-    /// True if the server sent a certificate. `None`: its Handshake packets could not be decrypted.
+    /// True if the server sent a certificate. `None` if its Handshake packets could not be
+    /// decrypted.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
@@ -165,8 +166,8 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn datagram(&mut self, number: usize, record: &Record) {
-        // Only the sender knows the length of the ID. Only short headers depend on it, and those are
-        // tried with the IDs of the connections.
+        // Only the sender knows the length of the connection ID in a short header. Packets with
+        // short headers are therefore tried with the IDs of all connections.
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
         for (place, packet) in Datagram::new(&record.payload, options).enumerate() {
             let mut seen = Seen {
@@ -263,7 +264,8 @@ impl Reading<'_> {
     }
 
     /// Returns true if the bytes after the packets of a datagram are only padding, although they
-    /// look like a packet with a short header. With a key log, that is so if no key decrypts them.
+    /// look like a packet with a short header. With a key log, they are padding if no key decrypts
+    /// them.
     fn is_filler(&self, bytes: &[u8], seen: &Seen) -> bool {
         seen.content.is_none() && (is_filler(bytes) || !self.log.is_empty())
     }
@@ -353,7 +355,7 @@ fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64
 mod tests {
     use super::*;
 
-    /// A 0-RTT packet of version 1 without connection IDs, and 20 bytes in it.
+    /// A 0-RTT packet of version 1 without connection IDs, with 20 bytes of payload.
     const EARLY: [u8; 28] =
         [0xd0, 0, 0, 0, 1, 0, 0, 20, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
 

@@ -15,7 +15,7 @@ impl Trace {
         let mut text = String::new();
         let mut datagram = None;
         for seen in &self.packets {
-            // Coalesced packets follow the first packet of their datagram.
+            // Coalesced packets are listed below the first packet of their datagram.
             let first = datagram != Some(seen.datagram);
             datagram = Some(seen.datagram);
             // Writing into a string does not fail.

@@ -40,7 +40,7 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     // ten samples.
     args.extend(["--bytes", "100M", "--qlog", "--profile", "--flamegraph"]);
     let text = finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
-    assert!(text.contains("where CPU time goes"), "{text}");
+    assert!(text.contains("division of CPU time"), "{text}");
     for group in ["AEAD", "kernel: sending", "kernel: receiving", "packets made", "streams"] {
         assert!(text.contains(group), "{group}: {text}");
     }
@@ -84,7 +84,7 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
         |attempt: &str| std::fs::read_to_string(logs.join(attempt).join("output.txt")).unwrap();
     assert!(commands("extra").contains("--qlog") && !commands("profile").contains("--qlog"));
     let page = std::fs::read_to_string(scene.out().join("report.html")).unwrap();
-    assert!(page.contains("divided as samples of a separate, unscored run fell"));
+    assert!(page.contains("divided in the proportions of samples from a separate, unscored run"));
     assert_eq!(processes_in(&scene.out()), Vec::<PathBuf>::new());
 }
 

@@ -78,7 +78,7 @@ fn compare_exits_with_3_where_rounds_are_too_few_for_a_verdict() {
     let few = equic_lab(&["compare", word(&old), word(&new)]);
     assert_eq!(few.status.code(), Some(3), "{few:?}");
     let said = [few.stdout, few.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(said[0].contains("too few rounds: a verdict takes 4 each"), "{said:?}");
+    assert!(said[0].contains("too few rounds: a verdict needs 4 each"), "{said:?}");
     assert!(said[1].contains("--runs 4"), "{said:?}");
     let status = |args: &[&str]| equic_lab(&[&["compare"][..], args].concat()).status.code();
     assert_eq!(status(&[word(&old), word(&new), "--no-fail"]), Some(0));

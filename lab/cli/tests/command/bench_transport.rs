@@ -67,7 +67,7 @@ fn others_are_beside_ours() {
     let out = finish(command);
     let text = out.ok();
     for wanted in
-        ["each with itself", "to equic", "does not", "3000 bytes in 1", "In force at the client"]
+        ["each with itself", "to equic", "unsupported", "3000 bytes in 1", "In force at the client"]
     {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }

@@ -98,7 +98,7 @@ fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
     for (ssh, why) in [
         (r#"["sh", "-c", "echo Welcome; exit 255"]"#, "it does not answer"),
         (r#"["/nowhere/ssh"]"#, "/nowhere/ssh: "),
-        (r#"["sh", "-c", "exec sleep 100"]"#, "it did not answer in 30 s"),
+        (r#"["sh", "-c", "exec sleep 100"]"#, "it did not answer within 30 s"),
     ] {
         std::fs::write(&bed, machine("server", ssh) + &machine("client", ssh)).unwrap();
         let out = finish_within(scene.bench(&["--path", &test]), Duration::from_secs(120));
@@ -217,7 +217,10 @@ fn images_are_run_by_docker() {
     std::fs::remove_dir_all(scene.out()).unwrap();
     if root("images_are_run_by_docker, with namespaces") {
         let out = run(&["--path", "veth"]);
-        assert!(out.code == Some(1) && out.stdout.contains("no namespace of ours"), "{out:?}");
+        assert!(
+            out.code == Some(1) && out.stdout.contains("cannot use our network namespaces"),
+            "{out:?}"
+        );
         std::fs::remove_dir_all(scene.out()).unwrap();
     }
     scene.script("bin/docker", "echo 'Cannot connect to the daemon' >&2\nexit 1\n");

@@ -118,7 +118,7 @@ fn a_simulator_that_fails_is_an_error_and_nothing_is_written() {
     let failed = nsquic(folder.path(), &["--quick", "--part", "errors"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("no space left"), "{failed:?}");
-    assert!(failed.stderr.contains("the part errors did not come to its end"), "{failed:?}");
+    assert!(failed.stderr.contains("the part errors did not finish"), "{failed:?}");
     assert!(!folder.path().join("out/result.json").exists());
     assert_eq!(nsquic(folder.path(), &["--part", "everything"]).code, Some(2));
     assert_eq!(nsquic(folder.path(), &["--quick", "--medium"]).code, Some(2));

@@ -129,6 +129,6 @@ fn what_makes_no_sense_is_refused_at_once() {
         let nobody = finish(highway(out, &["--impl", "nobody"]));
         assert!(nobody.code == Some(1) && nobody.stderr.contains("quinn-aws-lc"), "{nobody:?}");
         let nothing = finish(highway(out, &["--resume"]));
-        assert!(nothing.code == Some(1) && nothing.stderr.contains("leave out --resume"));
+        assert!(nothing.code == Some(1) && nothing.stderr.contains("omit --resume"));
     }
 }

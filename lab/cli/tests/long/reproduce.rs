@@ -142,7 +142,10 @@ fn check_files(out: &Path, readme: &Path, attack: usize) {
     for claim in ["+30.9 %", "-65 %", "-26.4 %", "77,551", "562 to 26", "2.94 s"] {
         assert!(text.contains(claim), "{claim} is missing in {text}");
     }
-    assert!(text.contains(&format!("The attack is {attack} times the paper's")), "{text}");
+    assert!(
+        text.contains(&format!("The attack is {attack} times as strong as the paper's")),
+        "{text}"
+    );
     // In each run, four clients make 40 requests each, and four others make `attack` times as many.
     let files: Vec<_> = std::fs::read_dir(out.join("raw")).unwrap().collect();
     assert_eq!(files.len(), ARMS.len());

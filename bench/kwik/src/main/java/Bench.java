@@ -35,8 +35,9 @@ import tech.kwik.core.server.ServerConnectionConfig;
 import tech.kwik.core.server.ServerConnector;
 
 /**
- * kwik for `equic-lab bench` (docs/bench-contract.md): pure Java, a datagram at a time, NewReno only. Its sockets
- * get what net.core.rmem_max allows: Java has no way past it. Its tickets are not measured.
+ * kwik for `equic-lab bench` (docs/bench-contract.md). It is pure Java, sends one datagram per system
+ * call, and supports only NewReno. Java cannot set socket buffers above net.core.rmem_max. Session
+ * tickets are not measured.
  */
 public final class Bench {
     private static final int STREAM_WINDOW = 16 << 20;
@@ -66,11 +67,11 @@ public final class Bench {
         }
     }
 
-    /** Sets a socket's buffers, and notes what is in force. */
+    /** Sets a socket's buffers, and records the settings in force. */
     private DatagramSocket prepare(DatagramSocket socket) throws SocketException {
         socket.setReceiveBufferSize((int) options.number("rcvbuf", BUFFER));
         socket.setSendBufferSize((int) options.number("sndbuf", BUFFER));
-        // Java halves what the kernel says.
+        // Java returns half of the size that the kernel reports.
         int receive = 2 * socket.getReceiveBufferSize();
         int send = 2 * socket.getSendBufferSize();
         String cipher = options.serves ? "null" : "\"" + options.suite() + "\"";
@@ -113,7 +114,7 @@ public final class Bench {
         Thread.currentThread().join();
     }
 
-    /** Certificate and key, which kwik reads from files only if they are of RSA. */
+    /** Returns the certificate and its key. kwik itself can only read RSA keys from files. */
     private KeyStore identity() throws Exception {
         Certificate[] chain;
         try (InputStream cert = new FileInputStream(options.get("cert"))) {
@@ -176,7 +177,7 @@ public final class Bench {
         }
         QuicClientConnection.Builder builder =
                 QuicClientConnection.newBuilder()
-                        // The name is the certificate's; the packets go to the address.
+                        // The URI has the name in the certificate. The packets go to the address below.
                         .uri(new URI("perf://" + options.get("name") + ":" + at[1]))
                         .proxy(at[0])
                         .applicationProtocol("perf")
@@ -196,7 +197,7 @@ public final class Bench {
         return connection;
     }
 
-    /** Opens a stream and asks for so many bytes on it. */
+    /** Opens a stream and requests this number of bytes on it. */
     private static QuicStream ask(QuicClientConnection connection, long wanted) throws IOException {
         QuicStream stream = connection.createStream(true);
         OutputStream to = stream.getOutputStream();
@@ -229,7 +230,7 @@ public final class Bench {
         } else if (options.has("ttfb")) {
             return firstByte(Double.parseDouble(options.get("ttfb")));
         }
-        throw new IllegalArgumentException("one of --download, --upload, --handshakes, --ttfb");
+        throw new IllegalArgumentException("expected one of --download, --upload, --handshakes, --ttfb");
     }
 
     private String answer(long bytes, long count, double seconds, String more) {
@@ -313,13 +314,13 @@ public final class Bench {
 
     private String firstByte(double limit) throws Exception {
         List<Double> times = new ArrayList<>();
-        // The first is before the clock.
+        // The first connection is made before the clock starts.
         long start = 0;
         for (boolean warm = false; !warm || since(start) < limit; warm = true) {
             long begun = System.nanoTime();
             QuicClientConnection connection = connect();
             if (ask(connection, 1).getInputStream().read() < 0) {
-                throw new IOException("no byte came");
+                throw new IOException("the stream ended without a byte");
             }
             if (warm) {
                 times.add(since(begun));
@@ -330,7 +331,7 @@ public final class Bench {
         }
         double seconds = since(start);
         times.sort(null);
-        // The one at or above the share, as ranks go.
+        // Nearest rank, rounded up.
         double median = times.get((int) Math.ceil((times.size() - 1) * 0.5));
         double p95 = times.get((int) Math.ceil((times.size() - 1) * 0.95));
         String first = ",\"first_byte_seconds\":{\"median\":" + median + ",\"p95\":" + p95 + "}";

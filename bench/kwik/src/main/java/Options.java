@@ -2,7 +2,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** The command line of docs/bench-contract.md. */
+/** Parses the command line of docs/bench-contract.md. */
 final class Options {
     static final int UNSUPPORTED = 127;
     static final int CORRUPTED = 3;
@@ -17,7 +17,7 @@ final class Options {
 
     Options(String[] words) {
         if (words.length == 0 || !List.of("server", "client").contains(words[0])) {
-            throw new IllegalArgumentException("server or client?");
+            throw new IllegalArgumentException("the first argument must be server or client");
         }
         serves = words[0].equals("server");
         for (int at = 1; at < words.length; at += 2) {
@@ -31,21 +31,21 @@ final class Options {
             values.put(name, words[at + 1]);
         }
         if (!get("protocol", "perf").equals("perf")) {
-            unsupported("that protocol");
+            unsupported("this protocol");
         }
         if (!get("congestion", "newreno").equals("newreno")) {
-            unsupported("another congestion control");
+            unsupported("a congestion control other than newreno");
         }
         if (get("gso", "off").equals("on")) {
             unsupported("segmentation offload");
         }
         if (!List.of("aes128", "chacha20").contains(cipher()) || (serves && has("cipher"))) {
-            unsupported("that choice of cipher suites");
+            unsupported("this cipher suite");
         }
     }
 
     static void unsupported(String what) {
-        System.err.println("does not do " + what);
+        System.err.println("unsupported: " + what);
         System.err.flush();
         Runtime.getRuntime().halt(UNSUPPORTED);
     }
@@ -78,7 +78,7 @@ final class Options {
         return cipher().equals("aes128") ? "TLS_AES_128_GCM_SHA256" : "TLS_CHACHA20_POLY1305_SHA256";
     }
 
-    /** Host and port of an address. */
+    /** Returns the host and the port of an address. */
     static String[] split(String address) {
         int colon = address.lastIndexOf(':');
         String host = address.substring(0, colon).replaceAll("[\\[\\]]", "");

@@ -3,12 +3,12 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.util.Arrays;
 
-/** What is sent, and what is compared with it. */
+/** Sends the pattern, and compares received bytes with it. */
 final class Pattern {
     static final int CHUNK = 64 << 10;
-    /** After so many bytes it begins again. */
+    /** Period of the pattern, in bytes. */
     private static final int PERIOD = 65521;
-    /** Of each 64 KiB one block of so many bytes is compared, in turn each of them. */
+    /** Size of a compared block. In each 64 KiB, one block is compared, at a rotating position. */
     private static final int BLOCK = 4096;
     private static final byte[] BYTES = make();
 
@@ -36,7 +36,7 @@ final class Pattern {
         }
     }
 
-    /** Reads all and compares it; how many bytes. */
+    /** Reads to the end of the stream and compares the bytes. Returns their number. */
     static long check(InputStream from) throws IOException {
         byte[] buffer = new byte[CHUNK];
         long at = 0;
@@ -58,7 +58,7 @@ final class Pattern {
         return at;
     }
 
-    /** Reads all; how many bytes. */
+    /** Reads to the end of the stream. Returns the number of bytes. */
     static long drain(InputStream from) throws IOException {
         byte[] buffer = new byte[CHUNK];
         long total = 0;

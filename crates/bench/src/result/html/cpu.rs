@@ -62,9 +62,9 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
         shapes += &legend();
     }
     let caption = if split {
-        "Medians of the scored runs, divided as samples of a separate, unscored run fell."
+        "Medians of the scored runs, divided in the proportions of samples from a separate, unscored run."
     } else {
-        "Medians. No profile was taken, so it is not known what the time was spent on."
+        "Medians. Without a profile, the division of the time is unknown."
     };
     figure(WIDTH, bottom + 42.0, label, caption, &shapes)
 }

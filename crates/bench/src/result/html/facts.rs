@@ -79,7 +79,7 @@ pub(super) fn implementations(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Returns table cells with every value of an end. `None`: it reported nothing.
+/// Returns table cells with every value of an end, or `None` if it reported nothing.
 fn in_force(all: &[&Effective]) -> Option<String> {
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let cell = |class: &str, of: &dyn Fn(&Effective) -> String| {
@@ -120,9 +120,9 @@ fn in_force(all: &[&Effective]) -> Option<String> {
 /// `serious`.
 pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
-    let mut html = String::from("<h3>What the doctor found</h3>\n");
+    let mut html = String::from("<h3>Findings of the doctor</h3>\n");
     if findings.is_empty() {
-        return html + "<p>Nothing that would disturb.</p>\n";
+        return html + "<p>The doctor found nothing that distorts figures.</p>\n";
     }
     html += "<ul class=\"doctor\">";
     for finding in findings {
@@ -152,7 +152,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
             let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
             items.join(", ")
         }
-        // Limits the recursion. Deeper values are rarely read.
+        // Limits the recursion. Deeper values are printed as JSON.
         Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
         Value::Array(list) => {
             let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));
@@ -179,12 +179,12 @@ pub(super) fn commands(summary: &Summary) -> String {
     };
     let dir = shell(&summary.name);
     let lines = [
-        ("# the same again", command),
+        ("# the same run again", command),
         (
-            "# this page and all other files again, from samples.jsonl",
+            "# write this page and all other files again, from samples.jsonl",
             format!("equic-lab bench report {dir}"),
         ),
-        ("# against another run", format!("equic-lab bench compare {dir} OTHER")),
+        ("# compare with another run", format!("equic-lab bench compare {dir} OTHER")),
     ];
     let lines: Vec<String> =
         lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();

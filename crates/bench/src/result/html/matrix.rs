@@ -52,7 +52,7 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
         let (class, text) = match (&first, &trouble) {
             (Some(first), _) => ("bad", first.as_str()),
             (None, Some(trouble)) => ("bad", trouble.as_str()),
-            (None, None) => ("none", "does not"),
+            (None, None) => ("none", "unsupported"),
         };
         return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
     };
@@ -188,7 +188,7 @@ fn notes(row: &Row, scale: Scale) -> String {
         notes.push(format!("<span class=\"badge bad\">{}</span>", esc(&trouble)));
     }
     if let Some(why) = &row.unsupported {
-        notes.push(format!("does not: {}", esc(why)));
+        notes.push(format!("unsupported: {}", esc(why)));
     }
     if let Some(modes) = row.modes {
         notes.push(format!(

@@ -114,9 +114,9 @@ fn document(summary: &Summary, sections: &[Section]) -> String {
             esc(title)
         );
     }
-    html += "</main>\n<footer>Written by equic-lab bench from samples.jsonl; every figure is also in \
-             result.json, summary.csv and samples.csv next to this page. The plots are also files, SVG and PNG, in the \
-             folder plots.</footer>\n</body>\n</html>\n";
+    html += "</main>\n<footer>Written by equic-lab bench from samples.jsonl. Every figure is also in \
+             result.json, summary.csv and samples.csv next to this page. The folder plots has the plots as \
+             SVG and PNG files.</footer>\n</body>\n</html>\n";
     html
 }
 
@@ -148,21 +148,22 @@ fn overview(summary: &Summary) -> String {
         time(summary.started)
     );
     if summary.cut {
-        html += "<p class=\"warning\">The last line of samples.jsonl is cut off: the run was stopped while it wrote.</p>\n";
+        html += "<p class=\"warning\">The last line of samples.jsonl is incomplete, because the run was killed while it wrote the line.</p>\n";
     }
     if !summary.unreadable.is_empty() {
         let lines: Vec<String> =
             summary.unreadable.iter().map(|one| one.line.to_string()).collect();
         html += &format!(
-            "<p class=\"warning\">Lines of samples.jsonl that cannot be read and are in no figure: {}.</p>\n",
+            "<p class=\"warning\">Invalid lines of samples.jsonl, which are not part of any figure: {}.</p>\n",
             lines.join(", ")
         );
     }
     html
 }
 
-/// Returns the fastest download by one of these protocols. A figure with a doubted clock is only the fastest if there is
-/// no other, and has its mark. One that would have been the fastest is named.
+/// Returns the fastest download by one of these protocols. A figure with a doubted clock is the
+/// fastest only if there is no other figure. It then carries its mark. If a doubted figure would
+/// have been the fastest, it is named as "not ranked".
 fn fastest(summary: &Summary, protocols: &[&str]) -> Option<String> {
     let downloads = || {
         let is_download = |row: &&Row| {
@@ -221,7 +222,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     if !cpu.is_empty() {
         html += "<h3>CPU time</h3>\n";
         html += &cpu;
-        html += &cpu::split(&all, &summary.profiles, "Where CPU time goes");
+        html += &cpu::split(&all, &summary.profiles, "Division of CPU time");
     }
     html += &latency::latency(rows);
     html += "<h3>Pairs</h3>\n";
@@ -259,7 +260,7 @@ fn swept(sweep: &Sweep<'_>, summary: &Summary) -> Section {
         html += &latency::latency(rows);
         html += &matrix::pairs(rows, &show::place(&row.place()), *number);
         let rows: Vec<&Row> = rows.iter().collect();
-        html += &cpu::split(&rows, &summary.profiles, "Where CPU time goes");
+        html += &cpu::split(&rows, &summary.profiles, "Division of CPU time");
     }
     let short = format!("{} {}", short(&place), knobs.join(", "));
     Section::new(short, title, html + "</details>\n")
@@ -272,7 +273,7 @@ fn machine(summary: &Summary) -> String {
     let mut rest = manifest.clone();
     let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
     rest.remove("command");
-    // Long lists that are rarely needed.
+    // These lists are long and rarely needed, so they come last and are collapsed.
     let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
     html += "<h3>Manifest</h3>\n";
     html += &facts::value(&Value::Object(rest), 0);
@@ -293,11 +294,11 @@ const METHOD: &str = "<p>In box plots, every point is a round. The box is the mi
     The bar below the box is the median\u{2019}s 95 % interval. The whisker goes from minimum to maximum. \
     A click on a figure in the matrix leads to all figures of the pair.</p>\n\
     <p>Each round runs every cell once, in random order, so that changes of the machine affect all cells equally. \
-    The warm-up does not count. Intervals are of the median, from order statistics, and cover 95 % or more; \
+    The warm-up does not count. Intervals are those of the median, by order statistics. They cover 95 % or more, and \
     fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \
-    Hartigan\u{2019}s dip test gives p &lt; 0.05; a median between two modes says little. \u{201c}Clock doubted\u{201d}: \
-    the time that the client reports does not agree with what the runner saw; the notes say why. \
+    Hartigan\u{2019}s dip test gives p &lt; 0.05. A median between two modes says little. \u{201c}Clock doubted\u{201d}: \
+    the time that the client reports does not agree with what the runner saw. The notes have the reason. \
     A failed round has no figure, and is counted separately.</p>\n\
-    <p>Ratios are taken within rounds. Figures of different runs also differ by the machine\u{2019}s drift: \
-    compare only what ran interleaved, or use <code>equic-lab bench compare</code>, which says what it cannot \
-    decide.</p>\n";
+    <p>Ratios are taken within rounds. Figures of different runs also differ by the machine\u{2019}s drift. \
+    Compare only figures of interleaved runs, or use <code>equic-lab bench compare</code>, which reports what it \
+    cannot decide.</p>\n";

@@ -16,8 +16,8 @@ pub struct PagePlot {
     pub size: (f32, f32),
 }
 
-/// Returns the plots of a page. They are extracted from it, so that page and files cannot differ.
-/// Only a plot can begin like this, because foreign text in the page is escaped.
+/// Returns the plots of a page. They are extracted from the page, so that page and files cannot
+/// differ. Foreign text in the page is escaped, so only a plot can begin with this tag.
 #[must_use]
 pub fn plots(page: &str) -> Vec<PagePlot> {
     let style = style();

@@ -96,7 +96,7 @@ fn lines(
     }
     shapes += &names(ends, right + 8.0);
     let caption = if any_doubted {
-        "Medians with 95 % intervals. \u{2020}: clock doubted at some points, see the tables."
+        "Medians with 95 % intervals. \u{2020}: clock doubted at some points. See the tables."
     } else {
         "Medians with 95 % intervals."
     };
@@ -155,7 +155,7 @@ fn names(mut ends: Vec<(f64, String, String)>, x: f64) -> String {
         *y = y.max(free);
         free = *y + APART;
     }
-    // Moves names that are now too low up again.
+    // Moves names up that are now below the plot.
     let mut limit = HEIGHT - BOTTOM;
     for (y, ..) in ends.iter_mut().rev() {
         *y = y.min(limit);

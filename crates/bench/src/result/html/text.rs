@@ -1,4 +1,4 @@
-//! Escapes foreign text in a page, so that names and reasons never become markup.
+//! Escapes text that is not ours, so that names and reasons never become markup.
 
 /// Escapes text for content and quoted attributes. Control characters and those that change the
 /// writing direction become visible escapes.

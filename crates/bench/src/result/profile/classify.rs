@@ -166,16 +166,16 @@ pub fn classify(stack: &Stack<'_>) -> Part {
             return Part::PacketIo;
         }
     }
-    // A name or a file shows that the function belongs to the program. The clock belongs to no
-    // kind.
+    // A function belongs to the program if its name or file is known. Reading the clock belongs to
+    // no kind of work.
     let known = |frame: &Frame<'_>| {
         frame.object != "[vdso]" && (frame.object != "[unknown]" || frame.symbol != "[unknown]")
     };
     if known(innermost) { Part::Protocol } else { Part::Other }
 }
 
-/// Returns true at the entry to, or the exit from, a system call that sends, receives or waits. The
-/// kernel's functions in the stack do not show that.
+/// Returns true at the entry to a system call that sends, receives or waits, or at the exit from
+/// it. At these points, the kernel functions in the stack do not show the system call.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
     // Page faults and interrupts occur anywhere. Other system calls have names.
@@ -190,8 +190,8 @@ fn enters(stack: &Stack<'_>) -> bool {
         && caller.is_some_and(|name| CALLS.iter().any(|piece| name.contains(piece)))
 }
 
-/// `__x64_sys_sendmsg` has `sys_send` after the name of the architecture. All others begin with
-/// their pattern.
+/// Returns true if `name` begins with `piece`, or if it is that system call. `__x64_sys_sendmsg`
+/// has `sys_send` after the name of the architecture.
 fn begins_or_is_call(name: &str, piece: &str) -> bool {
     name.starts_with(piece)
         || (piece.starts_with("sys_") && name.starts_with("__") && name.contains(piece))

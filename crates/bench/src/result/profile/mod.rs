@@ -1,7 +1,12 @@
-//! Division of CPU time: samples by `perf`, of separate attempts whose figures do not count.
+//! Division of CPU time by samples of `perf`. The samples come from separate attempts, whose
+//! figures do not count.
 //!
-//! [`record_words`] samples a process until it ends, [`script_words`] puts the samples into text, [`parse`] reads it, [`split`] says what each sample was doing, [`groups`](fn@groups) says it in finer kinds, [`flamegraph`] draws them. There are no
-//! hardware counters on many virtual machines: the event is `cpu-clock`, a timer.
+//! * [`record_words`]: command that samples a process until it ends. [`script_words`]: command that
+//!   converts the samples to text. [`parse`]: reads this text.
+//! * [`split`]: the kind of work of each sample. [`groups`](fn@groups): a finer division.
+//!   [`flamegraph`]: a picture of the samples.
+//!
+//! Many virtual machines have no hardware counters, so the event is `cpu-clock`, a timer.
 
 mod classify;
 mod flame;
@@ -18,7 +23,8 @@ pub use flame::{flamegraph, folded};
 pub use groups::{Group, Groups, group, groups};
 pub use script::{Frame, Stack, parse};
 
-/// Samples per second of CPU time. It is not a divisor of frequencies of the programs' timers.
+/// Samples per second of CPU time. The number is a prime, so that sampling does not coincide with
+/// timers of the programs.
 const FREQUENCY: &str = "997";
 /// A timer of a process's CPU time. Many virtual machines have no hardware counters.
 pub const EVENT: &str = "cpu-clock";

@@ -1,4 +1,4 @@
-//! Meaning of the names of folders and files in their data.
+//! Meaning of the folder and file names in the published data.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
     (experiment.to_owned(), variant.to_owned())
 }
 
-/// Returns the name of an implementation. TCP has two names in their data, and builds without
-/// ChaCha20 have a suffix.
+/// Returns the name of an implementation. TCP has two names in the published data, and
+/// builds without ChaCha20 have a suffix.
 pub(super) fn implementation(experiment: &str, name: &str) -> String {
     match name {
         "tls1.3" | "tcp+tls" => "TCP+TLS".to_owned(),

@@ -28,23 +28,23 @@ pub use table::{all, tables};
 /// Version of the schema of [`Import`].
 pub const IMPORT: &str = "equic.bench.tumi8/1";
 
-/// Maximum depth of folders. Their data has eight levels.
+/// Maximum depth of folders. The published data has eight levels.
 const DEPTH: usize = 12;
-/// Maximum size of a file. Their largest has a few kilobytes.
+/// Maximum size of a file. The largest published file has a few kilobytes.
 const LARGEST: u64 = 64 << 20;
 /// Maximum p-value of two modes.
 const TWO_MODES: f64 = 0.05;
 
-/// Result of reading their files.
+/// Result of reading the published files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
     /// Number of `result.json` files.
     pub files: usize,
     /// Number of repetitions with a goodput.
     pub repetitions: usize,
-    /// Number of these that agree with a `time.json`.
+    /// Number of repetitions that agree with a `time.json`.
     pub confirmed: usize,
-    /// Number of these that contradict a `time.json`.
+    /// Number of repetitions that contradict a `time.json`.
     pub contradicted: usize,
     /// Notes on files that could not be read.
     pub notes: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Row {
     pub modes: Option<Modes>,
 }
 
-/// The fields of their `result.json` that are used.
+/// The fields of a published `result.json` that are used.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
@@ -96,7 +96,7 @@ struct Measurement {
     details: Value,
 }
 
-/// Their `time.json`: nanoseconds since 1970-01-01 UTC.
+/// A published `time.json`: nanoseconds since 1970-01-01 UTC.
 #[derive(Deserialize)]
 struct Times {
     start: u64,
@@ -105,8 +105,8 @@ struct Times {
 
 type Key = (String, String, String, String);
 
-/// Reads a copy of the repository, or its folder `results`. A file that cannot be read gives a
-/// note.
+/// Reads a copy of the repository, or its folder `results`. For a file that cannot be read,
+/// the result has a note.
 ///
 /// # Errors
 /// [`ResultError::Read`] if the folder cannot be read, [`ResultError::Samples`] if it has no
@@ -135,7 +135,9 @@ pub fn read(dir: &Path) -> Result<Import, ResultError> {
     if import.repetitions == 0 {
         let reason = match import.notes.first() {
             Some(note) => note.clone(),
-            None => format!("no result.json is in it: {}", "is it a copy of tumi8/quic-10g-paper?"),
+            None => {
+                format!("it contains no result.json: {}", "is it a copy of tumi8/quic-10g-paper?")
+            }
         };
         return Err(ResultError::Samples { path: root, reason });
     }
@@ -244,7 +246,7 @@ fn rounded(megabits: f64) -> u64 {
 fn file(path: &Path) -> Result<File, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > LARGEST {
-        return Err(format!("{size} bytes are too many"));
+        return Err(format!("the file is too large: {size} bytes"));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())

@@ -24,14 +24,16 @@ pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
 /// Results of the newcomers, and of the connections from before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Clients {
-    /// Number of newcomers, and of those that got their response.
+    /// Number of newcomers. The next field is the number of newcomers that got their response.
     pub newcomers: u64,
     pub newcomers_served: u64,
-    /// Durations in milliseconds, from the first packet of the handshake to the last byte, or null
-    /// if there were none.
+    /// Median duration of the successful newcomers in milliseconds, from the first packet of the
+    /// handshake to the last byte, or null if no newcomer succeeded. The next field is the 99th
+    /// percentile.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
-    /// Bytes per second on the connections from before the flood, and their failed requests.
+    /// Bytes per second on the connections from before the flood. The next field is the number of
+    /// failed requests on them.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
 }
@@ -114,7 +116,7 @@ impl BenchStage<'_, ForgedPlan> {
         let mut part = Part::start("established connections", &placement, &args)?;
         let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
         if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
-            let what = "the connections before the flood got no answers";
+            let what = "the connections from before the flood got no answers";
             let seconds = PATIENCE.as_secs();
             return Err(Failure::new(format!("{what} within {seconds} s")));
         }
@@ -122,7 +124,7 @@ impl BenchStage<'_, ForgedPlan> {
     }
 }
 
-/// True for a newcomer that got its response.
+/// Returns true if the newcomer got its response.
 fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }

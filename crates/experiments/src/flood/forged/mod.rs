@@ -1,13 +1,14 @@
-//! `equic-lab gateway-bench --forged`: a flood of Initial packets, each with a new forged source address.
+//! `equic-lab gateway-bench --forged`: a flood of Initial packets, each with a new forged source
+//! address.
 //!
-//! A limit per source has no effect against it, and a total limit also affects newcomers. So the
-//! benchmark measures whether newcomers still get in, each from an address that the server has not
-//! seen, what happens to existing connections, and the server's CPU use. The lab, its CPUs and the
-//! baseline are those of the parent module.
+//! A limit per source has no effect against this flood, and a total limit also affects newcomers.
+//! The benchmark therefore measures whether newcomers still get in, each from an address that the
+//! server has not seen. It also measures the effect on existing connections, and the server's CPU
+//! use. The lab, its CPUs and the baseline are those of the parent module.
 //!
-//! * `plan`: parameters, and command lines of the parts; `cell`: one measurement;
-//! * `quinn`: a server on another implementation, for one of the arms;
-//! * `result`: shares, ratios and their intervals; `show`: the table.
+//! * `plan`: parameters, and command lines of the parts. `cell`: one measurement.
+//! * `quinn`: a server on another implementation, for one of the arms.
+//! * `result`: shares, ratios and their intervals. `show`: the table.
 
 mod cell;
 mod plan;

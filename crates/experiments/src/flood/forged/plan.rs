@@ -24,7 +24,7 @@ const MOST_ADDRESSES: usize = 240;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum Arm {
-    /// The flood has another target. The other arms are compared with this one.
+    /// The flood is sent to another host. The other arms are compared with this one.
     Elsewhere,
     /// No protection.
     Nothing,
@@ -62,7 +62,7 @@ impl Arms for Arm {
             Arm::Elsewhere => "flood elsewhere (baseline)",
             Arm::Nothing => "nothing",
             Arm::Nftables => "nftables, by source",
-            Arm::NftablesInAll => "nftables, by source and in all",
+            Arm::NftablesInAll => "nftables, by source and in total",
             Arm::ServerRetry => "Retry of the server",
             Arm::QuinnRetry => "Retry of a server on quinn",
             Arm::Gateway => "eQUIC gateway, new_per_service",
@@ -95,11 +95,11 @@ pub(in super::super) struct ForgedPlan {
     pub new_per_source: String,
     /// Limit of the gateway: new connections in total.
     pub new_per_service: String,
-    /// Limit of the gateway: Retry packets in total. Off, so that it never decides which clients
-    /// are served.
+    /// Limit of the gateway: Retry packets in total. It is off, so that it never decides which
+    /// clients are served.
     pub answers_per_service: String,
-    /// Limits of nftables: burst of Initial packets per source, and total rate and burst. A
-    /// connection needs two or three Initial packets.
+    /// Limit of nftables: burst of Initial packets per source. A connection needs two or three
+    /// Initial packets. The next field is the total rate and its burst.
     pub initials_burst: u32,
     pub initials_in_all: (u32, u32),
     /// CPU of the server and its legitimate clients.
@@ -111,7 +111,7 @@ pub(in super::super) struct ForgedPlan {
 }
 
 impl ForgedPlan {
-    /// `cpus`: for the server, and for the flood.
+    /// Creates the plan. The first CPU is that of the server, and the second that of the flood.
     pub(super) fn new(args: &Args, [server_cpu, flood_cpu]: [usize; 2], lab: &Lab) -> ForgedPlan {
         let (rounds, seconds) = if args.quick { (2, 1.5) } else { (7, 4.0) };
         let rates =
@@ -141,8 +141,8 @@ impl ForgedPlan {
         }
     }
 
-    /// Arguments of `equic serve` for an arm, or of a server on quinn. A gateway has the name of
-    /// the lab.
+    /// Returns the arguments of `equic serve` for an arm, or of a server on quinn. A gateway has
+    /// the name of the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         if arm == Arm::QuinnRetry {
@@ -167,7 +167,8 @@ impl ForgedPlan {
         args
     }
 
-    /// Arguments of `equic gateway run`, with the name of the lab, with or without Retry.
+    /// Returns the arguments of `equic gateway run`, with the name of the lab, with or without
+    /// Retry.
     pub(super) fn gateway(&self, lab: &Lab, retry: bool) -> Vec<String> {
         let port = PORT.to_string();
         // On veth, packets that a program in the driver sends back are lost unless the other end
@@ -195,8 +196,8 @@ impl ForgedPlan {
         }
     }
 
-    /// Arguments of `equic-lab net load well` for connections that stay open and repeat their request
-    /// after each response.
+    /// Returns the arguments of `equic-lab net load well` for connections that stay open and repeat
+    /// their request after each response.
     pub(super) fn established(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let (clients, requests) = (self.established.to_string(), u32::MAX.to_string());
         let mut args = self.load(server, pin);
@@ -205,11 +206,11 @@ impl ForgedPlan {
         args
     }
 
-    /// Arguments of `equic-lab net load well` for newcomers at a steady rate, whether or not earlier
-    /// ones have succeeded, each from the next address of its host.
+    /// Returns the arguments of `equic-lab net load well` for newcomers. They start at a steady
+    /// rate, whether or not earlier ones have succeeded, each from the next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        // An address for each newcomer that starts before the last of them has its response or has
-        // failed.
+        // There are enough addresses for all newcomers that start until the last one has its
+        // response or has failed.
         let most = self.newcomers_per_s * (self.seconds + f64::from(self.timeout_ms) / 1000.0);
         // The cast saturates.
         let addresses = (most.ceil() as usize).clamp(1, MOST_ADDRESSES);
@@ -233,7 +234,7 @@ impl ForgedPlan {
         args
     }
 
-    /// Arguments of `equic-lab net flood initial` towards a host.
+    /// Returns the arguments of `equic-lab net flood initial` towards a host.
     pub(super) fn flood(&self, to: &Namespace, pps: Option<u64>, seed: u64) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
         let mut args = words(&["net", "flood", "initial", "--json", "--target", &target]);

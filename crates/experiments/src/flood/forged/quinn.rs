@@ -1,5 +1,5 @@
 //! A server on quinn and h3 that validates every client's address with quinn's own Retry. It shows
-//! what a forged flood leaves of another implementation without a gateway.
+//! how much of another implementation's capacity remains under a forged flood without a gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ const MOST: usize = 100_000_000;
 /// Size of the pieces of a body in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without a token of its own with a Retry.
+/// Serves `/bytes/N` over HTTP/3 on quinn, which answers an Initial without one of its tokens with
+/// a Retry.
 #[derive(clap::Args)]
 pub struct QuinnArgs {
-    /// Where to listen
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
     /// Receive buffer of the socket, such as 4MB [default: the system's]
@@ -72,17 +73,17 @@ async fn carry_out(args: &QuinnArgs) -> Done {
 /// Creates a new certificate for this run. Returns it with its fingerprint.
 fn config() -> Done<(ServerConfig, Fingerprint)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])
-        .map_err(|error| Failure::because("cannot make a certificate", error))?;
+        .map_err(|error| Failure::because("cannot create a certificate", error))?;
     let certificate = made.cert.der().clone();
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let fingerprint = Fingerprint::of(&certificate);
     let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(crypto_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .and_then(|tls| tls.with_no_client_auth().with_single_cert(vec![certificate], key.into()))
-        .map_err(|error| Failure::because("TLS does not take the certificate", error))?;
+        .map_err(|error| Failure::because("TLS does not accept the certificate", error))?;
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let crypto = QuicServerConfig::try_from(tls)
-        .map_err(|error| Failure::because("QUIC does not take the TLS configuration", error))?;
+        .map_err(|error| Failure::because("QUIC does not accept the TLS configuration", error))?;
     Ok((ServerConfig::with_crypto(Arc::new(crypto)), fingerprint))
 }
 

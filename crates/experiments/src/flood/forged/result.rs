@@ -16,7 +16,7 @@ pub(in super::super) type Row = rows::Row<Arm, Figures>;
 /// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Figures {
-    /// Medians over the rounds.
+    /// Median duration of the newcomers over the rounds, in milliseconds.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
     pub established_bytes_per_s: Option<f64>,

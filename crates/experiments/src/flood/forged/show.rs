@@ -45,8 +45,8 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
 /// Returns the line below the table: loads, sources and limits.
 pub(in super::super) fn note(plan: &ForgedPlan) -> String {
     format!(
-        "{} newcomers a second, each from an address of its own, and {} connections from before the \
-         flood; sources forged out of {}; limits: gateway {} in all, nftables {} Initials a second in all",
+        "{} newcomers per second, each from its own address, and {} connections from before the flood; \
+         forged sources from {}; limits: gateway {} in total, nftables {} Initials per second in total",
         plan.newcomers_per_s,
         plan.established,
         plan.forged,

@@ -101,7 +101,8 @@ impl ArmContext<'_> {
         Ok(take)
     }
 
-    /// Time that sequential clients need for their requests without an attack, in seconds.
+    /// Returns the time that sequential clients need for their requests without an attack, in
+    /// seconds.
     pub(super) fn calm(&self) -> Done<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();
@@ -315,8 +316,9 @@ impl Machine {
         })
     }
 
-    /// CPU time of other processes since `before`, in per cent of the machine. All children must
-    /// have been waited for: otherwise the time of a running child counts as that of others.
+    /// Returns the CPU time of other processes since `before`, in per cent of the machine. All
+    /// children must have been waited for, because the time of a running child counts as that of
+    /// other processes.
     fn foreign_percent_since(&self, before: &Machine) -> f64 {
         let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
         let all = (self.at - before.at) * self.cpus.max(1) as f64;

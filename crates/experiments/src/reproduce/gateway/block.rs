@@ -29,9 +29,10 @@ use crate::failure::{Done, Failure};
 use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
-/// Additional clients of the lab: the one for this measurement.
+/// Number of additional clients in the lab: the one for this measurement.
 pub(super) const EXTRA: usize = 1;
-/// Repetitions of a decision's measurement, and decisions in each.
+/// Number of measurements of a decision. The next constant is the number of decisions in each
+/// measurement.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
 /// Minimum share of the attempts that must be rejected. With less, something else was measured.
@@ -39,7 +40,8 @@ const SHARE: f64 = 0.9;
 /// Maximum lifetime of a connection over the quota, far longer than they live.
 const CLOSED: Duration = Duration::from_secs(1);
 
-/// Nanoseconds of a decision against a source over its quota, for each arm with a quota.
+/// Measures the nanoseconds of a decision against a source over its quota, for each arm with a
+/// quota.
 pub(super) fn decisions() -> Done<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
@@ -71,12 +73,12 @@ pub(super) fn decisions() -> Done<Vec<Decision>> {
         let (gateway, _held) = full(arm, source)?;
         let target: SocketAddr = ([192, 0, 2, 1], PORT).into();
         let frame = udp_frame([2; 6], [4; 6], source, target, &initial())
-            .ok_or_else(|| Failure::new("no frame for the test run"))?;
+            .ok_or_else(|| Failure::new("the packet for the test run cannot be created"))?;
         let mut nanoseconds = Vec::new();
         for _ in 0..ROUNDS {
             let run = gateway.test_run_repeat(&frame, None, REPEAT)?;
             if run.action != equic_gateway::Action::Drop {
-                return Err(Failure::new("the gateway lets a source over its quota in"));
+                return Err(Failure::new("the gateway admits a source that is over its quota"));
             }
             nanoseconds.push(run.duration.as_secs_f64() * 1e9);
         }
@@ -85,7 +87,7 @@ pub(super) fn decisions() -> Done<Vec<Decision>> {
     Ok(decisions)
 }
 
-/// Measures the CPU time of a decision. Each must be a refusal.
+/// Measures the CPU time of a decision, repeatedly. Each decision must be a refusal.
 fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
     let mut round = || {
         let begun = thread_cpu()?;
@@ -95,13 +97,15 @@ fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
         Ok((refused == REPEAT as usize).then_some(nanoseconds))
     };
     let rounds = (0..ROUNDS).map(|_| round()).collect::<Done<Option<Vec<f64>>>>()?;
-    rounds.ok_or_else(|| Failure::new("the server's quota lets a source over its quota in"))
+    rounds.ok_or_else(|| Failure::new("the server admits a source that is over its quota"))
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_cpu() -> Done<Duration> {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
-    Ok(time.map_err(|error| Failure::because("there is no clock for CPU time", error))?.into())
+    Ok(time
+        .map_err(|error| Failure::because("the clock for CPU time is not available", error))?
+        .into())
 }
 
 /// Creates a gateway in which a source is at its limit.
@@ -156,7 +160,7 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Blo
     // minimum share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
-        return Err(Failure::new(format!("only {attempts} of {sent} attempts were turned away")));
+        return Err(Failure::new(format!("only {attempts} of {sent} attempts were rejected")));
     }
     let each = |nanoseconds: f64| nanoseconds / attempts as f64;
     let program = after.program.zip(before.program);
@@ -209,7 +213,7 @@ impl Holder {
     ) -> Done<Holder> {
         let pin: Fingerprint = pin
             .parse()
-            .map_err(|error| Failure::because("the server's fingerprint is not one", error))?;
+            .map_err(|error| Failure::because("the server's fingerprint is invalid", error))?;
         let config = ClientConfig {
             trust: Trust::Fingerprint(pin),
             keep_alive: Some(Duration::from_millis(plan.idle_timeout_ms / 4)),
@@ -279,7 +283,7 @@ async fn hold(
         }
     }
     let _ = ready.send(Ok(()));
-    // This runtime keeps the connections alive, so it must not be blocked.
+    // This runtime also drives the connections, so it must not be blocked.
     loop {
         match inbox.try_recv() {
             Ok((time, reply)) => {
@@ -296,7 +300,7 @@ async fn hold(
     }
 }
 
-/// Opens a connection and waits for a response, so that the server counts it.
+/// Opens a connection and waits for a response. Afterwards, the server counts the connection.
 async fn answered(client: &Client, url: &str) -> Done<equic_http3::Connection> {
     let (target, path) = Target::parse(url)?;
     let connection = client.open(&target).await?;

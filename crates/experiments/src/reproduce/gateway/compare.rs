@@ -10,7 +10,7 @@ use super::result::{Experiment, Run};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub median: f64,
-    /// `None` for fewer than 6 runs, whose intervals would cover less than 95 %.
+    /// `None` for fewer than 6 runs, because an interval of fewer runs would cover less than 95 %.
     pub interval: Option<Interval>,
     /// Number of values in the estimate.
     pub count: usize,
@@ -37,7 +37,7 @@ pub(super) struct Measured {
     pub of: Metric,
 }
 
-/// Sum over all system calls.
+/// Returns the sum over all system calls.
 fn syscalls(run: &Run) -> equic_lab::measure::Calls {
     equic_lab::measure::all_calls(&run.syscalls)
 }
@@ -108,7 +108,7 @@ pub(super) const MEASURED: [Measured; 19] = [
         of: |r| Some(r.attackers.ok as f64),
     },
     Measured {
-        name: "CPU time to turn an attempt away",
+        name: "CPU time to reject an attempt",
         unit: "µs",
         of: |r| Some(r.block?.nanoseconds() / 1000.0),
     },
@@ -139,7 +139,7 @@ pub(super) const MEASURED: [Measured; 19] = [
 /// A claim of the paper: the change from user space to kernel.
 pub(super) struct Claim {
     pub name: &'static str,
-    /// As written in the paper.
+    /// The claim, as written in the paper.
     pub paper: &'static str,
     /// The paper's relative change, such as -0.65 for 65 % less, or `None` if it gives no number.
     pub change: Option<f64>,
@@ -183,13 +183,13 @@ pub(super) const CLAIMS: [Claim; 14] = [
         of: Of::Recovery,
     },
     Claim {
-        name: "CPU time of a block, all of it (figure 4)",
+        name: "CPU time of a block, total (figure 4)",
         paper: "-26.4 %, to 8 µs",
         change: Some(-0.264),
         of: Of::Runs(|r| Some(r.block?.nanoseconds())),
     },
     Claim {
-        name: "CPU time of the decision alone",
+        name: "CPU time of only the decision",
         paper: "not given",
         change: None,
         of: Of::Decisions,
@@ -251,7 +251,7 @@ pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
 ];
 
 impl Experiment {
-    /// The runs of an arm, by round.
+    /// Returns the runs of an arm, by round.
     pub(super) fn of(&self, arm: Arm) -> Vec<&Run> {
         let mut runs: Vec<&Run> = self.runs.iter().filter(|run| run.arm == arm).collect();
         runs.sort_by_key(|run| run.round);
@@ -264,20 +264,20 @@ impl Experiment {
         estimate(&values)
     }
 
-    /// Median time to recover, or `None` if most runs did not recover.
+    /// Returns the median time to recover, or `None` if most runs did not recover.
     pub(super) fn recovery(&self, arm: Arm) -> Option<f64> {
         let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
         median_with_never(&times)
     }
 
-    /// Nanoseconds of the decision only.
+    /// Returns the nanoseconds of the decision only.
     pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
         estimate(&found.nanoseconds)
     }
 
-    /// Change of a claim's figure from one arm to the other: the median of the changes in each
-    /// round.
+    /// Returns the change of a claim's figure from one arm to the other: the median of the changes
+    /// in each round.
     pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
             let (old, new) = (self.of(from), self.of(to));
@@ -306,15 +306,16 @@ pub(super) use equic_report::stats::median::FEWEST;
 pub(super) enum ClaimVerdict {
     /// It was measured in fewer than [`FEWEST`] rounds.
     TooFew,
-    /// The same direction, and the paper's value is within the interval.
+    /// The change has the same direction as in the paper, and the paper's value is within the
+    /// interval.
     Holds,
-    /// The same direction, but a larger change.
+    /// The change has the same direction as in the paper, but is larger.
     More,
-    /// The same direction, but a smaller change.
+    /// The change has the same direction as in the paper, but is smaller.
     Less,
-    /// The interval includes zero.
+    /// The interval of the change includes zero.
     Open,
-    /// The opposite direction.
+    /// The change has the opposite direction.
     Contradicted,
 }
 
@@ -351,7 +352,7 @@ impl ClaimVerdict {
     pub(super) fn words(self) -> &'static str {
         match self {
             ClaimVerdict::TooFew => "is not shown: there are too few rounds",
-            ClaimVerdict::Holds => "holds, in size too",
+            ClaimVerdict::Holds => "holds, also in size",
             ClaimVerdict::More => "holds, and by more than in the paper",
             ClaimVerdict::Less => "holds, but by less than in the paper",
             ClaimVerdict::Open => "is not shown: the interval includes no change",

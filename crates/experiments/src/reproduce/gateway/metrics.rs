@@ -18,8 +18,8 @@ pub(super) fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(
     timeline::rate(events, start, whole, width).unwrap_or_default()
 }
 
-/// The paper's harmonic mean of the rates in windows. A window without events makes it 0, which is
-/// its limit. Returns `None` without windows.
+/// Returns the paper's harmonic mean of the rates in windows. A window without events makes it 0,
+/// which is its limit. Returns `None` without windows.
 pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     if rates.contains(&0.0) {
         return Some(0.0);
@@ -54,8 +54,8 @@ pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Optio
     Some(Recovery { before, seconds: steady })
 }
 
-/// Median of values of which some never occurred (`None`): these count as larger than all others.
-/// Returns `None` if the median is such a value, or without values.
+/// Returns the median of values. `None` stands for an event that never occurred, and counts as
+/// larger than all others. Returns `None` if the median is such a value, or without values.
 pub(super) fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -83,14 +83,14 @@ mod tests {
         assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
         assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
         assert_eq!(windows(&events, 0.0, 0.4, 0.5), []);
-        // With any start, and an empty result without time.
+        // The windows may begin at any time. Without time, there are no windows.
         assert_eq!(windows(&events, 0.5, 1.5, 0.5), [(0.75, 2.0), (1.25, 4.0)]);
         assert_eq!(windows(&events, 1.5, 1.0, 0.5), []);
     }
 
     #[test]
     fn the_harmonic_mean_of_known_rates() {
-        // 60 km at 20 km/h and 60 km at 60 km/h: 30 km/h.
+        // 60 km at 20 km/h and 60 km at 60 km/h have a mean speed of 30 km/h.
         assert_eq!(harmonic_mean(&[20.0, 60.0]), Some(30.0));
         assert_eq!(harmonic_mean(&[4.0, 4.0, 4.0]), Some(4.0));
         assert_eq!(harmonic_mean(&[5.0, 0.0]), Some(0.0));

@@ -52,8 +52,9 @@ const SCHEMA: &str = "equic.reproduce.gateway/1";
 /// Trials of each attack in the search. One trial if there are few runs anyway.
 const TRIALS: u32 = 2;
 
-/// Does the gateway paper's experiment again, and compares. First it looks for an attack that costs a
-/// server without a quota half of its throughput; with ten runs an arm it takes about an hour.
+/// Repeats the experiment of the gateway paper, and compares the results. First it searches for an
+/// attack that costs a server without a quota half of its throughput. With ten runs per arm, it
+/// takes about an hour.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Folder for result.json, the plots and the raw samples
@@ -65,8 +66,8 @@ pub struct Args {
     /// Number of requests of each client [default: 1000, more on a fast machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     requests: Option<u32>,
-    /// Most that the attack is scaled to in search of one that costs half of the throughput: requests of an
-    /// attacker, as a multiple of the others'
+    /// Maximum strength of the attack in the search for one that costs half of the throughput:
+    /// requests of an attacker, as a multiple of the other clients' requests
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
     /// Seed of the order of runs [default: random]
@@ -95,7 +96,7 @@ pub(super) fn run(args: &Args) -> Done {
 fn carry_out(args: &Args) -> Done {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
-            "the experiment needs root, to make network namespaces and to load BPF programs",
+            "the experiment needs root to create network namespaces and to load BPF programs",
         )
         .mend("run `sudo equic-lab reproduce gateway`"));
     }

@@ -1,11 +1,12 @@
 //! Plan of the experiment: the arms, their sizes and times, and the command lines of the parts.
 //!
 //! The paper's experiment took more than two minutes, because its machine answered some tens of
-//! requests per second. If the sequential clients would finish before the attack begins, all times
-//! are scaled by one factor ([`ExperimentPlan::scale`]), so that they overlap as in the paper's
-//! figure 3. If this would make the experiment only a few seconds long, every client makes more
-//! requests ([`ExperimentPlan::pace`]). A search before the runs decides the strength of the attack
-//! and the width of the windows of the means (`search`).
+//! requests per second. On a faster machine, the sequential clients would finish before the attack
+//! begins. All times are therefore scaled by one factor ([`ExperimentPlan::scale`]), so that
+//! clients and attack overlap as in the paper's figure 3. If this would make the experiment only a
+//! few seconds long, every client makes more requests ([`ExperimentPlan::pace`]). A search before
+//! the runs decides the strength of the attack and the width of the windows of the means
+//! (`search`).
 
 use equic_harness::allowed_cpus;
 use equic_lab::plan::IFNAME;
@@ -29,14 +30,15 @@ pub(super) const QUOTA: u32 = 5;
 const REQUESTS: u32 = 1000;
 /// Requests of each client with `--quick`.
 const QUICK_REQUESTS: u32 = 200;
-/// Minimum time in seconds that the sequential clients need without an attack. It gives enough
-/// windows with enough requests each, and keeps timeouts in proportion.
+/// Minimum time in seconds that the sequential clients need without an attack. It must be long
+/// enough for many windows with many requests each, and for timeouts in proportion.
 const BUSY: f64 = 30.0;
-/// The same seconds with `--quick`.
+/// Minimum time in seconds that the sequential clients need without an attack, with `--quick`.
 const QUICK_BUSY: f64 = 3.5;
 /// Size of a response body in the paper: 256 KB.
 const BYTES: u64 = 256 * 1024;
-/// Times of the paper, in seconds. This is the start of the attack.
+/// Start of the attack in the paper, in seconds. The following constants are times of the paper,
+/// too.
 const START: f64 = 30.0;
 /// Time in which the attackers begin all their requests (figure 3: throughput has recovered at 22
 /// on an axis with 5 s per unit).
@@ -73,7 +75,7 @@ impl Arm {
     pub(super) const ALL: [Arm; 5] =
         [Arm::None, Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
 
-    /// Heading of the arm's column, in two lines.
+    /// Returns the heading of the arm's column, in two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::None => "no\nquota",
@@ -84,7 +86,7 @@ impl Arm {
         }
     }
 
-    /// Name in legends of plots and in sentences.
+    /// Returns the name in legends of plots and in sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
             Arm::None => "no quota",
@@ -95,7 +97,7 @@ impl Arm {
         }
     }
 
-    /// The gateway's policy, if it has one.
+    /// Returns the gateway's policy, if it has one.
     pub(super) fn policy(self) -> Option<&'static str> {
         match self {
             Arm::None | Arm::UserLate | Arm::UserEarly => None,
@@ -123,7 +125,7 @@ pub(super) struct ExperimentPlan {
     #[serde(default)]
     pub search: Vec<Step>,
     /// Minimum time in seconds that the sequential clients need without an attack. If they need
-    /// less, they make more requests. `None`: the number of requests was given.
+    /// less, they make more requests. `None` if the number of requests was given.
     pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
@@ -239,17 +241,17 @@ impl ExperimentPlan {
         }
     }
 
-    /// Number of requests of a parallel client.
+    /// Returns the number of requests of a parallel client.
     pub(super) fn requests_per_attacker(&self) -> u32 {
         self.requests_per_client.saturating_mul(self.attack)
     }
 
-    /// Width of the windows for mean rates, in seconds.
+    /// Returns the width of the windows for mean rates, in seconds.
     pub(super) fn mean_window_s(&self) -> f64 {
         self.mean_window_s.unwrap_or(self.window_s)
     }
 
-    /// Requests of each client in the measurement of the pace.
+    /// Returns the number of requests of each client in the measurement of the pace.
     pub(super) fn probe_requests(&self) -> u32 {
         (self.requests_per_client / 5).clamp(10, 200)
     }
@@ -259,7 +261,8 @@ impl ExperimentPlan {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }
 
-    /// Arguments of `equic serve` for an arm. `gateway` is the name of the gateway to join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
+    /// join.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let idle = format!("{}ms", self.idle_timeout_ms);
@@ -280,14 +283,14 @@ impl ExperimentPlan {
         args.extend(match arm {
             Arm::None => Vec::new(),
             Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
-            // To ignore packets is the cheapest reaction of a server, and what the gateway does.
+            // Ignoring packets costs a server the least, and is also what the gateway does.
             Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
             Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
         });
         args
     }
 
-    /// Arguments of `equic gateway run`, with the name of the lab.
+    /// Returns the arguments of `equic gateway run`, with the name of the lab.
     pub(super) fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
         let (port, quota) = (PORT.to_string(), self.quota.to_string());
         words(&[
@@ -307,15 +310,16 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Arguments of `equic-lab net load well` for a sequential client that makes `requests`.
+    /// Returns the arguments of `equic-lab net load well` for a sequential client that makes
+    /// `requests`.
     pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(self.measured(requests));
         args
     }
 
-    /// Arguments of `equic-lab net load parallel` for a client that begins requests at its rate,
-    /// whatever their results.
+    /// Returns the arguments of `equic-lab net load parallel` for a client that begins requests at
+    /// its rate, whatever their results.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
@@ -340,7 +344,7 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Arguments of `equic-lab net flood initial`, for measuring the cost of a block.
+    /// Returns the arguments of `equic-lab net flood initial`, for measuring the cost of a block.
     pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
@@ -380,7 +384,7 @@ fn words(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A plan with a given number of requests.
+    /// Returns a plan with a given number of requests.
     fn given() -> ExperimentPlan {
         ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }
@@ -396,7 +400,7 @@ mod tests {
         // Sequential clients are active when the attack begins and when it ends.
         assert!(fast.start_s + fast.attack_s < fast.calm_s);
         assert!(near(fast.rate_per_parallel_client * fast.attack_s, 200.0));
-        // Not below the minimum.
+        // The scaled time would be below the minimum.
         assert_eq!(given().pace(1.0).idle_timeout_ms, 2000);
     }
 
@@ -418,7 +422,7 @@ mod tests {
         assert!((strong.rate_per_parallel_client - 8.0 * rate).abs() < 1e-9);
         assert_eq!((strong.attack_s, strong.requests_per_attacker()), (attack_s, 1600));
         assert_eq!(strong.requests_per_client, 200);
-        // All requests that can be in progress in a timeout of 6 s.
+        // The slots suffice for all requests that can be in progress in a timeout of 6 s.
         assert_eq!(strong.slots_per_parallel_client, 720);
         assert_eq!(strong.attacked(1_000).slots_per_parallel_client, 3000);
     }

@@ -32,7 +32,7 @@ fn subtitle(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
     let runs = if plan.runs_per_arm == 1 { "run" } else { "runs" };
     format!(
-        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} an arm",
+        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} per arm",
         plan.sequential_clients, plan.parallel_clients, plan.quota, plan.runs_per_arm
     )
 }
@@ -57,11 +57,11 @@ fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     points
 }
 
-/// Figure 3. The paper counts all clients' connections, and so does `everybody`.
+/// Draws figure 3. The paper counts all clients' connections, and so does `everybody`.
 fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError> {
     let plan = &experiment.plan;
     let title = if everybody {
-        "Requests answered to all clients, the attackers included"
+        "Requests answered to all clients, including the attackers"
     } else {
         "Requests answered to sequential clients"
     };
@@ -102,7 +102,8 @@ fn bar(estimate: Option<Estimate>, factor: f64) -> Bar {
     })
 }
 
-/// Every figure has all arms, so that each arm has the same colour everywhere.
+/// Draws bars of all arms. Every figure has all arms, so that each arm has the same colour
+/// everywhere.
 fn bars(
     experiment: &Experiment,
     (title, axis): (&str, Axis),
@@ -117,7 +118,7 @@ fn bars(
     plot.draw()
 }
 
-/// Figure 4, left.
+/// Draws figure 4, left.
 fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
         ("whole experiment, harmonic mean (as the paper)", |r| r.legitimate.whole.harmonic_per_s),
@@ -128,22 +129,22 @@ fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
     bars(experiment, head, &groups, 1.0)
 }
 
-/// Figure 4, right: the total cost.
+/// Draws figure 4, right, with the total cost.
 fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
-        ("in all", |r| Some(r.block?.nanoseconds())),
+        ("total", |r| Some(r.block?.nanoseconds())),
         ("server process", |r| Some(r.block?.server_ns)),
         ("XDP program", |r| r.block?.kernel_ns),
     ];
-    let head = ("CPU time to turn one attempt away", Axis::new("CPU time", "s"));
+    let head = ("CPU time to reject one attempt", Axis::new("CPU time", "s"));
     bars(experiment, head, &groups, 1e-9)
 }
 
-/// Figure 4, right: only the decision.
+/// Draws figure 4, right, with the cost of only the decision.
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
     let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(
-        "CPU time of the decision alone",
+        "CPU time of only the decision",
         Axis::new("CPU time", "s"),
         Arm::ALL.map(Arm::title),
     )
@@ -189,17 +190,17 @@ fn durations(experiment: &Experiment) -> Result<Svg, PlotError> {
     })
 }
 
-/// Figure 6, left.
+/// Draws figure 6, left.
 fn cpu(experiment: &Experiment) -> Result<Svg, PlotError> {
     let head = ("CPU of the server since the attack began", Axis::new("of one CPU", "%"));
     distribution(experiment, head, "intervals of 100 ms", |run| run.server.cpu_percent.clone())
 }
 
-/// Figure 6, right.
+/// Draws figure 6, right.
 fn memory(experiment: &Experiment) -> Result<Svg, PlotError> {
     let head =
         ("Memory of the server since the attack began", Axis::new("proportional set size", "B"));
-    distribution(experiment, head, "looked at every 100 ms", |run| {
+    distribution(experiment, head, "samples every 100 ms", |run| {
         run.server.pss_mb.iter().map(|megabytes| megabytes * 1e6).collect()
     })
 }

@@ -41,7 +41,7 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
-            bar.set_message("looking how fast this machine is");
+            bar.set_message("measuring the speed of this machine");
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
@@ -58,14 +58,14 @@ impl Progress {
     /// Begins a trial with `attack` times the paper's attack.
     pub(super) fn trial(&self, attack: u32) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("looking what an attack {attack} times the paper's costs"));
+            bar.set_message(format!("trying an attack {attack} times as strong as the paper's"));
         }
     }
 
     /// Shows the result of a trial.
     pub(super) fn tried(&self, step: &Step) -> Done {
         self.tell(format!(
-            "an attack {} times the paper's costs a server without a quota {} of its throughput",
+            "an attack {} times as strong as the paper's costs a server without a quota {} of its throughput",
             step.attack,
             number::percent(step.loss()),
         ))
@@ -106,7 +106,7 @@ impl Progress {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;
         let line = format!(
-            "{:>2}/{} {}: {} for sequential clients under attack, {} of foreign load",
+            "{:>2}/{} {}: {} for sequential clients under attack, {} of other load",
             self.done.get(),
             self.runs,
             run.arm.title(),

@@ -79,7 +79,7 @@ pub(super) struct Outcomes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Legitimate {
     pub outcomes: Outcomes,
-    /// For the whole experiment, until the first of them has finished.
+    /// For the whole experiment, until the first sequential client has finished.
     pub whole: Served,
     /// During the attack.
     pub attacked: Served,
@@ -150,7 +150,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// CPU time of the server and the XDP program per attempt, in nanoseconds.
+    /// Returns the CPU time of the server and the XDP program per attempt, in nanoseconds.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }

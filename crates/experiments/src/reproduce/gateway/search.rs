@@ -27,11 +27,11 @@ const FEWEST_WINDOWS: f64 = 4.0;
 /// A trial of the arm without a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// Requests per second answered to sequential clients: before the attack (median of windows),
-    /// and the mean under attack.
+    /// Requests per second answered to sequential clients before the attack, as median of windows.
+    /// The next field is the mean rate under attack.
     pub before_per_s: f64,
     pub attacked_per_s: f64,
-    /// Longest time without a response to any of them, in seconds.
+    /// Longest time in which no sequential client got a response, in seconds.
     pub silence_s: f64,
 }
 
@@ -54,14 +54,14 @@ impl Trial {
         }
     }
 
-    /// Share of the throughput lost by the attack. Negative if the throughput rose.
+    /// Returns the share of the throughput lost by the attack. Negative if the throughput rose.
     pub(super) fn loss(&self) -> f64 {
         if self.before_per_s > 0.0 { 1.0 - self.attacked_per_s / self.before_per_s } else { 0.0 }
     }
 }
 
 impl Step {
-    /// Smallest loss in a trial.
+    /// Returns the smallest loss in a trial.
     pub(super) fn loss(&self) -> f64 {
         self.trials.iter().map(Trial::loss).fold(f64::INFINITY, f64::min)
     }
@@ -71,7 +71,8 @@ impl Step {
     }
 }
 
-/// Longest time between two responses to sequential clients, from the first to the last of a run.
+/// Returns the longest time between two responses to sequential clients, from the first to the last
+/// of a run.
 fn silence(take: &Take) -> f64 {
     let answered = take.sequential.iter().flatten().filter(|sample| sample.outcome == Outcome::Ok);
     let mut times: Vec<f64> =
@@ -100,10 +101,10 @@ fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Ve
     }
 }
 
-/// Width of the windows of mean rates, in seconds.
+/// Returns the width of the windows of mean rates, in seconds.
 fn mean_window(plan: &ExperimentPlan, trials: &[Trial]) -> f64 {
     let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
-    // In this order: the paper's width is the minimum, even if fewer windows fit then.
+    // The order matters: the paper's width is the minimum, even if fewer windows fit then.
     (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
 }
 
@@ -143,7 +144,8 @@ mod tests {
 
     #[test]
     fn the_attack_doubles_until_half_is_lost_in_every_trial() {
-        // Shares left: 80 and 60; then 40, but 55 in the second trial; then 45 and 50.
+        // Shares of the throughput that are left in the two trials of each step: 80 and 60 %, then
+        // 40 and 55 %, then 45 and 50 %.
         let left = [(1, [80.0, 60.0]), (2, [40.0, 55.0]), (4, [45.0, 50.0]), (8, [1.0, 1.0])];
         let play = |attack| {
             let (_, left) = left.iter().find(|(of, _)| *of == attack).unwrap();

@@ -68,13 +68,13 @@ fn searched(plan: &ExperimentPlan) -> Option<String> {
     let found = if last.loss() >= LOSS {
         "the first that costs at least half in every trial"
     } else {
-        "the most that was to be tried, although it costs less than half: what follows says little \
-         about throughput"
+        "the strongest that was allowed, although it costs less than half, so the results below say \
+         little about throughput"
     };
     Some(format!(
-        "The attack is {} times the paper's, {found}. Throughput that a server without a quota lost in the \
-         search, in the better of its {} trials ({}). Mean rates are of windows of {}: twice the longest \
-         time without an answer in these trials.",
+        "The attack is {} times as strong as the paper's: {found}. In the search, a server without a quota lost \
+         this share of its throughput, in the better of {} trials ({}). Mean rates are those of windows of {}, \
+         which is twice the longest time without an answer in these trials.",
         plan.attack,
         last.trials.len(),
         tried.join(", "),
@@ -109,7 +109,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         rows.push((named(row.name, row.unit), cells.to_vec()));
     }
     let decisions = Arm::ALL.map(|arm| cell(experiment.decision(arm)));
-    rows.push(("the decision alone, ns".to_owned(), decisions.to_vec()));
+    rows.push(("only the decision, ns".to_owned(), decisions.to_vec()));
     let recoveries = Arm::ALL.map(|arm| {
         let never = if experiment.of(arm).is_empty() { MISSING } else { "not in time" };
         experiment.recovery(arm).map_or_else(|| never.to_owned(), figure)
@@ -146,12 +146,13 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     [against, all]
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
-        "{} runs an arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, \
-         {} parallel ones with {}, of {} KiB, each over a connection of its own; quota {} connections.",
+        "{} runs per arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, \
+         {} parallel clients with {} requests each; {} KiB per request, each over its own connection; quota {} \
+         connections.",
         plan.runs_per_arm,
         plan.seed,
         plan.sequential_clients,
@@ -164,9 +165,10 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     notes.extend(searched(plan));
     notes.push(if plan.scale < 1.0 {
         format!(
-            "Without an attack the sequential clients need {} for that here; so all times of the paper are \
-             multiplied by {:.3}: the attack begins after {} instead of 30 s and its {} requests a client \
-             begin over {}; connections time out after {}; rates are taken in windows of {} instead of 5 s.",
+            "On this machine, without an attack, the sequential clients need {} for their requests, so all times of \
+             the paper are multiplied by {:.3}: the attack begins after {} instead of 30 s, and its {} requests \
+             per client begin over {}; connections time out after {}; rates are measured in windows of {} \
+             instead of 5 s.",
             number::seconds(plan.calm_s),
             plan.scale,
             number::seconds(plan.start_s),
@@ -176,10 +178,10 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
             number::seconds(plan.window_s),
         )
     } else {
-        "This machine is as slow as the paper's or slower: its times are not scaled.".to_owned()
+        "This machine is not faster than the paper's, so times are not scaled.".to_owned()
     });
     notes.push(if plan.server_cpu == plan.other_cpu {
-        "There is only one CPU here: clients take it from the server.".to_owned()
+        "This machine has only one CPU, which the clients share with the server.".to_owned()
     } else {
         format!(
             "The server has CPU {}, everything else CPU {}, with the parallel clients at nice 19.",
@@ -188,23 +190,23 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     });
     if experiment.runs.iter().any(|run| run.gateway.as_ref().is_some_and(|g| !g.native)) {
         notes.push(
-            "The gateway was attached in generic mode: packets cost more than in a driver.".into(),
+            "The gateway was attached in generic mode, in which packets cost more than in native mode.".into(),
         );
     }
     let missing: Vec<&str> =
         experiment.runs.iter().filter_map(|run| run.block_missing.as_deref()).collect();
     if let Some(first) = missing.first() {
         notes.push(format!(
-            "In {} runs the cost of a block could not be measured; in the first of them, {first}.",
+            "In {} runs the cost of a block could not be measured. The reason in the first of them: {first}.",
             missing.len()
         ));
     }
     let foreign: Sample = experiment.runs.iter().map(|run| run.foreign_percent).collect();
     let (median, most) = (foreign.median().unwrap_or(0.0), foreign.max().unwrap_or(0.0));
     let disturbed =
-        if most > DISTURBED { ": the figures would be better on a quiet machine" } else { "" };
+        if most > DISTURBED { ". The results would be better on an idle machine" } else { "" };
     notes.push(format!(
-        "Other programs took {median:.1} % of the machine (median over runs; at most {most:.1} %){disturbed}."
+        "Other programs used {median:.1} % of the machine (median over runs; at most {most:.1} %){disturbed}."
     ));
     notes
 }

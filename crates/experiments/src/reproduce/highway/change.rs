@@ -11,9 +11,10 @@ use equic_report::stats::{Interval, Sample};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     pub median: f64,
-    /// `None` for fewer than 6 rounds, whose intervals would cover less than 95 %.
+    /// `None` for fewer than 6 rounds, because an interval of fewer rounds would cover less than 95
+    /// %.
     pub interval: Option<Interval>,
-    /// True if it depends on a client's clock that does not agree with what the runner saw.
+    /// True if the change depends on a client's clock that does not agree with what the runner saw.
     pub clock_doubted: bool,
 }
 
@@ -45,12 +46,12 @@ impl Change {
         marked(text, self.clock_doubted)
     }
 
-    /// True if the increase is significant and at least one per cent.
+    /// Returns true if the increase is significant and at least one per cent.
     pub(super) fn is_gain(&self) -> bool {
         self.interval.is_some_and(|ends| ends.low > 1.0) && self.median >= 1.01
     }
 
-    /// True if the decrease is significant and at least one per cent.
+    /// Returns true if the decrease is significant and at least one per cent.
     pub(super) fn is_loss(&self) -> bool {
         self.interval.is_some_and(|ends| ends.high < 1.0) && self.median <= 0.99
     }

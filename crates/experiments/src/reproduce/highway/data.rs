@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub bytes: u64,
     /// Seed of the order of the cells.
     pub seed: u64,
-    /// Names of the implementations. Empty: all that are built.
+    /// Names of the implementations. If empty, all built implementations take part.
     pub implementations: Vec<String>,
     /// Additional arguments of each run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +51,8 @@ impl Highway {
 }
 
 impl Measured {
-    /// Names of the measured implementations, in the order of the list of implementations.
+    /// Returns the names of the measured implementations, in the order of the list of
+    /// implementations.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -62,12 +63,12 @@ impl Measured {
         names
     }
 
-    /// The settings, in the order in which they were given.
+    /// Returns the values of the setting, in the order in which they were given.
     pub(super) fn values(&self) -> Vec<&'static str> {
         self.part.values().to_vec()
     }
 
-    /// Figures of an implementation with a setting, or `None` if it was not measured.
+    /// Returns the figures of an implementation with a setting, or `None` if it was not measured.
     pub(super) fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {

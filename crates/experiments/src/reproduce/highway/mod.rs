@@ -33,8 +33,8 @@ const SCHEMA: &str = "equic.reproduce.highway/1";
 /// File with the parameters in the folder of the runs.
 const SETTINGS: &str = "settings.json";
 
-/// Does the experiment of "QUIC on the Highway" again, and compares. It takes about half an hour;
-/// `make bench-deps` builds what it measures
+/// Repeats the experiment of "QUIC on the Highway", and compares the results. It takes about half
+/// an hour. `make bench-deps` builds the implementations
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for result.json and the plots
@@ -85,11 +85,11 @@ pub(super) fn run(args: &Args) -> Done {
         return tell(args, &super::read(stored, SCHEMA)?);
     }
     if !nix::unistd::geteuid().is_root() {
-        let what = "the experiment needs root, to make network namespaces";
+        let what = "the experiment needs root to create network namespaces";
         return Err(Failure::new(what).mend("run `sudo equic-lab reproduce highway`"));
     }
     if let Some((name, known)) = part::unknown(&args.implementations) {
-        let what = format!("{name:?} takes no part: there are {}", known.join(", "));
+        let what = format!("unknown implementation {name:?}; known ones: {}", known.join(", "));
         return Err(Failure::new(what));
     }
     super::make_folder(&args.out)?;
@@ -117,13 +117,14 @@ fn settings(args: &Args, raw: &Path) -> Done<Settings> {
     };
     if args.resume {
         let text = std::fs::read_to_string(&file).map_err(|error| {
-            failed("read", &error).mend("there is nothing to go on with: leave out --resume")
+            failed("read", &error).mend("there are no runs to resume; omit --resume")
         })?;
         return serde_json::from_str(&text).map_err(|error| failed("read", &error));
     }
     if file.exists() {
-        let what = format!("{} has the runs of an experiment", raw.display());
-        return Err(Failure::new(what).mend("go on with them by --resume, or name another --raw"));
+        let what = format!("{} already has runs of an experiment", raw.display());
+        return Err(Failure::new(what)
+            .mend("continue them with --resume, or choose another folder with --raw"));
     }
     let (runs, bytes) = if args.quick { (3, 200_000_000) } else { (10, 500_000_000) };
     let tunables = std::env::var(copies::TUNABLES);

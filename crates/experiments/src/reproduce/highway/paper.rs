@@ -8,11 +8,11 @@ use super::part::Part;
 pub(super) struct Claim {
     pub part: Part,
     pub name: &'static str,
-    /// Mbit/s with the first setting of the part.
+    /// Goodput in Mbit/s with the first value of the part's setting.
     pub from: f64,
-    /// The other setting.
+    /// The other value of the setting.
     pub value: &'static str,
-    /// Mbit/s with the other setting.
+    /// Goodput in Mbit/s with the other value.
     pub to: f64,
 }
 
@@ -20,7 +20,7 @@ const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, t
     Claim { part, name, from, value, to }
 }
 
-/// All compared changes.
+/// All changes that are compared with ours.
 pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
     claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),

@@ -13,8 +13,8 @@ use super::data::{Measured, Settings};
 use crate::failure::{Done, Failure};
 use crate::output;
 
-/// Advice after an interruption.
-const AGAIN: &str = "the same with --resume goes on with it";
+/// Advice on how to continue after an interruption.
+const AGAIN: &str = "continue with the same command and --resume";
 /// The measured QUIC implementations.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// QUIC implementations whose AES instructions can be disabled. For quinn, a variant with another
@@ -44,7 +44,7 @@ pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
 impl Part {
     pub(super) const ALL: [Part; 4] = [Part::Buffers, Part::Offload, Part::Gso, Part::Aes];
 
-    /// Name of the part's folder and plot.
+    /// Returns the name of the part's folder and plot.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Part::Buffers => "buffers",
@@ -54,7 +54,7 @@ impl Part {
         }
     }
 
-    /// Title of the part.
+    /// Returns the title of the part.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Part::Buffers => "Receive buffers",
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Name of the varied setting.
+    /// Returns the name of the varied setting.
     pub(super) const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
@@ -74,8 +74,8 @@ impl Part {
         }
     }
 
-    /// Values of the setting. The first is the reference for the others. An SO_RCVBUF of 106 kB is
-    /// Linux' default, because the kernel doubles the requested value and its
+    /// Returns the values of the setting. The first is the reference for the others. An SO_RCVBUF
+    /// of 106 kB is Linux' default, because the kernel doubles the requested value and its
     /// `net.core.rmem_default` is 212,992.
     pub(super) const fn values(self) -> &'static [&'static str] {
         match self {
@@ -86,7 +86,7 @@ impl Part {
         }
     }
 
-    /// Names of the selected implementations that the part measures.
+    /// Returns the names of the selected implementations that the part measures.
     fn names(self, chosen: &[String]) -> Vec<&'static str> {
         let all: &[&str] = match self {
             Part::Aes => &SWITCHABLE,
@@ -97,7 +97,7 @@ impl Part {
         all.iter().chain(tcp).copied().filter(is_chosen).collect()
     }
 
-    /// Arguments of `equic`, or `None` if no participating implementation was selected.
+    /// Returns the arguments of `equic`, or `None` if no participating implementation was selected.
     fn arguments(self, settings: &Settings) -> Option<Vec<String>> {
         let names = self.names(&settings.implementations);
         if names.is_empty() {
@@ -128,8 +128,9 @@ impl Part {
         let line = format!("equic-lab {}", arguments.join(" "));
         output::notice(format_args!("{}: {line}", self.title()));
         let folder = raw.join(self.name());
-        let equic = std::env::current_exe()
-            .map_err(|error| Failure::because("cannot find the file of this program", error))?;
+        let equic = std::env::current_exe().map_err(|error| {
+            Failure::because("cannot find the executable of this program", error)
+        })?;
         let mut command = Command::new(equic);
         if folder.join(plan::FILE).exists() {
             command.args(["bench", "run", "--resume"]).arg(&folder);
@@ -154,8 +155,7 @@ fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name()))
-        .mend(AGAIN))
+    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())).mend(AGAIN))
 }
 
 #[cfg(test)]

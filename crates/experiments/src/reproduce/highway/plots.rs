@@ -12,7 +12,7 @@ use super::part::Part;
 use super::verdict::TCP;
 use crate::failure::Done;
 
-/// Draws all of them into a folder, as SVG and PNG; gives their names.
+/// Draws all plots into a folder, as SVG and PNG. Returns their names.
 pub(super) fn write(highway: &Highway, out: &Path) -> Done<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for measured in &highway.parts {
@@ -42,7 +42,7 @@ fn goodput() -> Axis {
 }
 
 fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
-    let x = Axis::new("SO_RCVBUF asked for (106 kB: what Linux gives unasked)", "B").log();
+    let x = Axis::new("requested SO_RCVBUF (106 kB is the default of Linux)", "B").log();
     let mut plot =
         LinePlot::new("Goodput by receive buffer", x, goodput()).subtitle(subtitle(highway));
     for name in measured.names() {
@@ -58,7 +58,8 @@ fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// True if the figure depends on a client's clock that does not agree with what the runner saw.
+/// Returns true if the figure depends on a client's clock that does not agree with what the runner
+/// saw.
 fn is_doubted(measured: &Measured, name: &str, value: &str) -> bool {
     measured.row(name, value).is_some_and(Row::clock_is_doubted)
 }
@@ -85,7 +86,8 @@ fn switched(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Bars of all implementations with offloads on, the fastest first, then those whose clock is doubted, TCP at the end.
+/// Draws bars of all implementations with offloads on: the fastest first, then those with a doubted
+/// clock, and TCP last.
 fn spread(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     let median = |name: &str| Some(measured.row(name, "on")?.value?.median);
     let mut names = measured.names();

@@ -34,7 +34,7 @@ fn table(measured: &Measured) -> Table {
         _ => "off, not on",
     }));
     if part == Part::Buffers {
-        columns.push(Column::number("dropped in the least"));
+        columns.push(Column::number("dropped with the smallest"));
     }
     if part == Part::Aes {
         columns.push(Column::text("cipher, on and off"));
@@ -78,7 +78,7 @@ fn table(measured: &Measured) -> Table {
     table
 }
 
-/// The settings that the second-to-last column of a part compares.
+/// Returns the settings that the second-to-last column of a part compares.
 const fn compared(part: Part) -> [&'static str; 2] {
     match part {
         Part::Buffers => BUFFERS,
@@ -93,8 +93,8 @@ fn heading(part: Part, value: &str) -> String {
     }
 }
 
-/// Number of failed rounds. Rounds in which other load disturbed every attempt do not count,
-/// because they say nothing about the implementation.
+/// Returns the number of failed rounds. Rounds in which other load disturbed every attempt do not
+/// count, because they say nothing about the implementation.
 fn failed(row: &Row) -> usize {
     row.failed() - disturbed(row)
 }
@@ -104,7 +104,7 @@ fn disturbed(row: &Row) -> usize {
     noisy.map(|fault| fault.rounds.len()).sum()
 }
 
-/// The median, or why there is none.
+/// Formats the median, or the reason for a missing median.
 fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {
@@ -113,12 +113,13 @@ fn cell(row: &Row) -> String {
             format!("{median} ({failed} failed)")
         }
         (Some(value), _) => marked(SCALE.show(value.median), row.clock_is_doubted()),
-        (None, Some(_)) => "does not".to_owned(),
+        (None, Some(_)) => "unsupported".to_owned(),
         (None, None) => "failed".to_owned(),
     }
 }
 
-/// Datagrams per transfer that were dropped because the client's buffer was full.
+/// Formats the number of datagrams per transfer that were dropped because the client's buffer was
+/// full.
 fn drops(row: Option<&Row>) -> String {
     let drops = row.and_then(|row| row.medians.client_udp_drops);
     drops.map_or_else(|| MISSING.to_owned(), |drops| number::count(drops.round() as u64))
@@ -144,7 +145,7 @@ fn spread() -> Table {
     table
 }
 
-/// Notes that a reader of the figures needs.
+/// Returns notes that a reader of the figures needs.
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);
@@ -154,17 +155,17 @@ fn notes(highway: &Highway) -> Vec<String> {
     let rounds: usize = rows().map(|row| row.rounds).sum();
     let mut notes = vec![
         format!(
-            "{} rounds of each part after one that does not count, all cells of a part in random order in \
-             each; each implementation with itself, {} on one stream, two network namespaces \
-             (veth, a bridge), server and client on a CPU each.",
+            "{} rounds of each part after a warm-up round, with all cells of a part in random order in each \
+             round; each implementation with itself, {} on one stream, two network namespaces \
+             (veth, a bridge), server and client on one CPU each.",
             settings.runs,
             number::bytes(settings.bytes)
         ),
         format!(
             "Medians; changes are medians of the quotients of each round, with 95 % intervals (order statistics). \
-             Of {rounds} transfers {failed} failed and {disturbed} have no figure, because all three attempts \
-             were disturbed: other programs or the hypervisor took CPU time. {again} attempts were made \
-             again for that."
+             Of {rounds} transfers, {failed} failed and {disturbed} have no result because all three attempts \
+             were disturbed: other programs or the hypervisor used CPU time. {again} attempts were repeated \
+             for that reason."
         ),
         format!("Programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
     ];

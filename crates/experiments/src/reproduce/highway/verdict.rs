@@ -67,17 +67,18 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
     ))
 }
 
-/// `shown`: at least one change has an interval.
+/// Returns the verdict from whether the finding holds in all cases or in none. `shown` is true if
+/// at least one change has an interval.
 fn held(all: bool, none: bool, shown: bool) -> &'static str {
     match (all, none) {
-        _ if !shown => "not known, because a 95 % interval takes 6 rounds",
+        _ if !shown => "unknown, because a 95 % interval needs 6 rounds",
         (true, _) => "held",
         (_, true) => "did not hold",
         _ => "held for some",
     }
 }
 
-/// Says whether TCP loses significantly more than each of the others.
+/// Returns a sentence about whether TCP loses significantly more than each of the others.
 fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
@@ -106,7 +107,7 @@ fn spread(measured: &Measured) -> Option<String> {
     let medians = measured.names().into_iter().filter(|name| *name != TCP).filter_map(|name| {
         let row = measured.row(name, "on")?;
         let median = row.value?.median;
-        // The range is not made of figures that depend on a doubted clock.
+        // Figures that depend on a doubted clock are not part of the range.
         if row.clock_is_doubted() {
             doubted.push(format!("{name} {}", number::bit_rate(median)));
             return None;
@@ -118,11 +119,11 @@ fn spread(measured: &Measured) -> Option<String> {
     let ((slow, least), (fast, most)) = (*medians.first()?, *medians.last()?);
     let doubted = match doubted.join(", ") {
         names if names.is_empty() => names,
-        names => format!(" Without those whose clock is doubted: {names}."),
+        names => format!(" This excludes those with a doubtful clock: {names}."),
     };
     (slow != fast).then(|| {
         format!(
-            "Implementations are far apart: with themselves from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
+            "Implementations differ a lot: with themselves, from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
             number::bit_rate(least),
             number::bit_rate(most),
             most / least
@@ -149,9 +150,9 @@ mod tests {
         let none = ask(&[("a", same), ("b", less)]);
         assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
         assert_eq!(buffers(&[]), None);
-        // Significantly more, but by less than one per cent.
+        // This gain is significant, but less than one per cent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
-        // Too few rounds for an interval: no gain is shown, however large it is.
+        // With too few rounds there is no interval, so no gain is shown, however large it is.
         let few = Change { interval: None, ..more };
         assert!(ask(&[("a", few)]).contains("not known"));
         assert_eq!(few.words(), "+30 % (no interval)");
@@ -172,6 +173,6 @@ mod tests {
         assert_eq!(more_than("X", &[tcp]), None);
         let few = Change { interval: None, ..tcp.1 };
         let unknown = ask(&[("tcp", few), ("a", change(0.7, 0.8, 0.9))]);
-        assert!(unknown.contains("X: not known"), "{unknown}");
+        assert!(unknown.contains("X: unknown"), "{unknown}");
     }
 }

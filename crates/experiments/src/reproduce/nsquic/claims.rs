@@ -5,8 +5,8 @@ use super::data::{Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer, Finding, Held};
 
-/// Arms by their names in the grids: today's QUIC and TCPs, Google's QUIC, and ns-3's TCP of that
-/// time.
+/// Name of an arm in the grids: today's QUIC. The following constants are the names of today's
+/// TCPs, of Google's QUIC, and of ns-3's TCP of that time.
 pub(super) const QUIC: &str = "QUIC CUBIC";
 pub(super) const CUBIC: &str = "TCP CUBIC";
 pub(super) const TODAY: [&str; 6] =
@@ -65,14 +65,14 @@ fn faster(all: &NsQuic) -> Finding {
         (points > 0).then(|| Answer {
             held: Held::by(ahead as f64 / points as f64),
             figures: format!(
-                "faster than all {} variants at {ahead} of {points} points of the grid, than {} at {alone}",
+                "faster than all {} variants at {ahead} of {points} points of the grid, faster than {} at {alone}",
                 others.len(),
                 others[0]
             ),
         })
     };
     Finding {
-        claim: "In the simple topology QUIC is faster than every variant of TCP",
+        claim: "In the simple topology, QUIC is faster than every variant of TCP",
         figure: "always",
         today: answer(QUIC, &TODAY),
         then: answer(GOOGLE, &NS3),
@@ -80,7 +80,8 @@ fn faster(all: &NsQuic) -> Finding {
     }
 }
 
-/// Geometric mean of the speed-up of an arm over another, over all points that `wanted` accepts.
+/// Returns the geometric mean of the speed-up of an arm over another, over all points that `wanted`
+/// accepts.
 fn times(
     measured: &Measured,
     arm: &str,
@@ -140,7 +141,7 @@ fn by_size(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "The difference grows with what is transferred",
+        claim: "The difference grows with the size of the transfer",
         figure: "grows",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -167,7 +168,7 @@ fn errors(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "With 1 % of errors QUIC takes a tenth of TCP's time",
+        claim: "With 1 % of errors, QUIC needs a tenth of TCP's time",
         figure: "10 times",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, "ns-3 NewReno"),
@@ -193,7 +194,7 @@ fn dumbbell(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "The dumbbell shows the same as the simple topology",
+        claim: "The dumbbell gives the same results as the simple topology",
         figure: "similar",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -215,7 +216,7 @@ fn nodes(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "QUIC is faster whatever the number of nodes, from 4 to 100",
+        claim: "QUIC is faster for every number of nodes, from 4 to 100",
         figure: "always",
         today: answer(QUIC, CUBIC),
         then: answer(GOOGLE, THEN),
@@ -265,7 +266,7 @@ fn share(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "Beside TCP, QUIC has several times its rate at 100 KB",
+        claim: "Next to TCP, QUIC has several times its rate at 100 KB",
         figure: "3.6 times",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, ns-3 CUBIC"),
@@ -289,7 +290,7 @@ fn validation(all: &NsQuic) -> Finding {
         })
     };
     Finding {
-        claim: "As measured for \"Taking a Long Look at QUIC\", QUIC has far more than half of a link that it shares with TCP",
+        claim: "As measured for \"Taking a Long Look at QUIC\", QUIC gets far more than half of a link that it shares with TCP",
         figure: "2.71 and 1.62 Mb/s there",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, TCP CUBIC"),
@@ -311,14 +312,14 @@ fn zero_rtt(all: &NsQuic) -> Finding {
         (!by_size.is_empty()).then(|| Answer {
             held: Held::by(faster as f64 / by_size.len() as f64),
             figures: format!(
-                "time with a handshake divided by that of 0-RTT, 50 ms: {}",
+                "time with a handshake divided by the time with 0-RTT, 50 ms: {}",
                 listed(&by_size, "at")
             ),
         })
     };
     Finding {
-        claim: "0-RTT, which the thesis lacked, would make QUIC faster still",
-        figure: "not played",
+        claim: "0-RTT, which the thesis did not have, makes QUIC even faster",
+        figure: "not simulated",
         today: answer(),
         then: None,
         against: Against::Ns3,
@@ -365,8 +366,8 @@ mod tests {
         assert!(finding.sentence().contains("QUIC's: 9.00 at 1 MB"), "{}", finding.sentence());
     }
 
-    /// The paper used Linux' TCP, not ns-3's, so its setting runs with today's TCP in both
-    /// comparisons.
+    /// Checks the wording for the paper's setting. The paper used Linux' TCP, not ns-3's, so its
+    /// setting runs with today's TCP in both comparisons.
     #[test]
     fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
         let shared = |arm: &str, share: f64| {

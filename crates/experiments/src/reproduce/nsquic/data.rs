@@ -21,14 +21,14 @@ pub(super) struct NsQuic {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// Number of runs, and of those in the whole grid.
+    /// Number of runs that were made. The next field is the number of runs in the whole grid.
     pub runs: usize,
     pub of: usize,
     pub axes: Vec<Axis>,
     pub rows: Vec<Row>,
 }
 
-/// An axis of a grid: its values, and how many the whole grid has.
+/// An axis of a grid: its values, and the number of values in the whole grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Axis {
     pub name: String,
@@ -55,7 +55,7 @@ pub(super) struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub name: String,
-    /// Number of connections over all seeds, and of completed ones.
+    /// Number of connections over all seeds. The next field is the number of completed connections.
     pub connections: usize,
     pub completed: usize,
     /// Completion time in seconds, of the completed connections.
@@ -85,7 +85,7 @@ impl Mean {
         Some(Mean { mean: digits(mean), low: digits(low), high: digits(high) })
     }
 
-    /// True if it is smaller than the other, and the intervals do not overlap.
+    /// Returns true if this mean is smaller than the other, and their intervals do not overlap.
     pub(super) fn is_below(&self, other: &Mean) -> bool {
         self.high < other.low
     }
@@ -107,10 +107,9 @@ impl NsQuic {
     /// the number of seeds differs.
     pub(super) fn fitting(self, scale: &Scale) -> Done<NsQuic> {
         if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
-            let why = "the result to keep is of another size, or of another number of seeds";
-            return Err(
-                Failure::new(why).mend("give --quick, --medium and --seeds as it was made with")
-            );
+            let why = "the result to keep has another size or another number of seeds";
+            return Err(Failure::new(why)
+                .mend("use the same --quick, --medium and --seeds as for that result"));
         }
         Ok(self)
     }
@@ -126,7 +125,7 @@ impl NsQuic {
 }
 
 impl Measured {
-    /// Values of an axis. Empty if there is no such axis.
+    /// Returns the values of an axis. Empty if there is no such axis.
     pub(super) fn values(&self, axis: &str) -> &[String] {
         let found = self.axes.iter().find(|one| one.name == axis);
         found.map_or(&[], |axis| &axis.values)
@@ -139,7 +138,7 @@ impl Measured {
             .find(|row| row.is("arm", arm) && point.iter().all(|(axis, value)| row.is(axis, value)))
     }
 
-    /// Pairs of rows of two arms at the same point.
+    /// Returns the pairs of rows of two arms at the same point.
     pub(super) fn pairs<'a>(
         &'a self,
         one: &'a str,
@@ -157,19 +156,19 @@ impl Measured {
 }
 
 impl Row {
-    /// True if an axis has this value.
+    /// Returns true if an axis has this value.
     pub(super) fn is(&self, axis: &str, value: &str) -> bool {
         self.point.get(axis).is_some_and(|own| own == value)
     }
 
-    /// Completion time in seconds of the only flow, if every connection completed.
+    /// Returns the completion time in seconds of the only flow, if every connection completed.
     pub(super) fn completion(&self) -> Option<Mean> {
         let flow = self.flows.first().filter(|flow| flow.completed == flow.connections)?;
         flow.completion
     }
 
-    /// Speed-up over the other row: its completion time divided by this one's. `None` if some
-    /// connections did not complete.
+    /// Returns the speed-up over the other row: its completion time divided by this one's. `None`
+    /// if some connections did not complete.
     pub(super) fn times_faster_than(&self, other: &Row) -> Option<f64> {
         Some(other.completion()?.mean / self.completion()?.mean)
     }
@@ -204,7 +203,7 @@ pub(super) fn read(path: &Path) -> Done<Vec<Row>> {
         let record = record.map_err(|error| failed(&error))?;
         let number = |place: usize| {
             let text = record.get(place).unwrap_or_default();
-            text.parse::<f64>().map_err(|_| failed(&format!("{text:?} is no number")))
+            text.parse::<f64>().map_err(|_| failed(&format!("{text:?} is not a number")))
         };
         let labels: Vec<String> = record.iter().take(axes).map(str::to_owned).collect();
         if labels != cell.0 && !cell.1.is_empty() {

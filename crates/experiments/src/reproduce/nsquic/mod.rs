@@ -32,8 +32,9 @@ use scale::{Scale, Size};
 /// The schema of the result.
 const SCHEMA: &str = "equic.reproduce.nsquic/1";
 
-/// Does the experiments of the nsQUIC thesis again, in virtual time, and compares. All of it takes a night on two CPUs; the
-/// same command goes on where it was interrupted
+/// Repeats the experiments of the nsQUIC thesis in virtual time, and compares the results. All of
+/// them take a night on two CPUs. After an interruption, the same command continues where it
+/// stopped
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for result.json and the plots
@@ -91,7 +92,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, large_seeds: args.large_seeds, parts };
-    // Read it before spending hours, because it may not fit.
+    // The stored result is read before hours of runs, because it may not fit.
     let kept = match &args.keep {
         Some(stored) => Some(super::read::<NsQuic>(stored, SCHEMA)?.data.fitting(&scale)?),
         None => None,
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> Done {
     for part in Part::ALL {
         // The signal may have arrived while no sweep could receive it.
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+            return Err(Failure::new("interrupted").mend("the same command continues from there"));
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }

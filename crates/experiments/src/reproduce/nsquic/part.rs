@@ -47,7 +47,7 @@ impl Part {
         Part::DumbbellLarge,
     ];
 
-    /// Name of its grid and of its folder.
+    /// Returns the name of the grid and of its folder.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Part::Errors => "errors",
@@ -63,7 +63,7 @@ impl Part {
         }
     }
 
-    /// Title of the part.
+    /// Returns the title of the part.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Part::Errors => "Errors at one point of the grid",
@@ -79,7 +79,7 @@ impl Part {
         }
     }
 
-    /// The whole grid, as in its file in experiments/nsquic.
+    /// Returns the whole grid, as in its file in experiments/nsquic.
     pub(super) const fn grid(self) -> &'static str {
         macro_rules! file {
             ($name:literal) => {
@@ -100,8 +100,8 @@ impl Part {
         }
     }
 
-    /// Runs it, or what is left of it, in its folder below `raw`. Returns `None` if this scale
-    /// omits it.
+    /// Runs the part, or what is left of it, in its folder below `raw`. Returns `None` if this
+    /// scale omits the part.
     pub(super) fn carry_out(
         self,
         scale: &Scale,
@@ -121,7 +121,8 @@ impl Part {
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
-        // Its own process group: Ctrl-C ends this process, which then ends the sweep.
+        // The sweep has its own process group. Ctrl-C therefore ends only this process, which then
+        // ends the sweep.
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         wait(command, self, stop)?;
         let rows = data::read(&folder.join("rows.csv"))?;
@@ -134,7 +135,7 @@ impl Part {
 pub(super) struct Grid {
     /// The file.
     pub text: String,
-    /// Number of runs of this grid, and of the whole one.
+    /// Number of runs of this grid. The next field is the number of runs of the whole grid.
     pub runs: usize,
     pub of: usize,
     /// Names of the axes with the values of this grid, and the number of values in the whole one.
@@ -154,10 +155,10 @@ fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
     };
     let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
-        return Err(Failure::new("interrupted").mend("the same command goes on from there"));
+        return Err(Failure::new("interrupted").mend("the same command continues from there"));
     }
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not come to its end ({status})", part.name())))
+    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())))
 }

@@ -51,7 +51,7 @@ const BASE: [(&str, &str); 4] = [
     ("network.link.loss", "0 %"),
 ];
 
-/// The part that a plot belongs to.
+/// Returns the part that a plot belongs to.
 pub(super) fn part(plot: &str) -> Option<Part> {
     let along = ALONG.iter().find(|along| along.name == plot).map(|along| along.part);
     along.or_else(|| Part::ALL.into_iter().find(|part| plot.starts_with(part.name())))
@@ -138,7 +138,7 @@ fn completion(measured: &Measured, along: &Along) -> Result<Svg, PlotError> {
 fn nodes(measured: &Measured) -> Result<Svg, PlotError> {
     let x = Axis::new("nodes", "").log();
     let mut plot = LinePlot::new("Completion by the number of nodes", x, seconds().log())
-        .subtitle("dumbbell, 10 Mb/s, 50 ms; all send 1 MB by one protocol at the same time");
+        .subtitle("dumbbell, 10 Mb/s, 50 ms; all send 1 MB with one protocol at the same time");
     for series in lines(measured, "nodes", &[], |row| Some(row.completion()?.mean)) {
         plot = plot.series(series);
     }
@@ -149,7 +149,7 @@ fn nodes_jain(measured: &Measured) -> Result<Svg, PlotError> {
     let x = Axis::new("nodes", "").log();
     let mut plot =
         LinePlot::new("Fairness by the number of nodes", x, Axis::new("Jain's index", ""))
-            .subtitle("dumbbell, 10 Mb/s, 50 ms; all send 1 MB by one protocol at the same time");
+            .subtitle("dumbbell, 10 Mb/s, 50 ms; all send 1 MB with one protocol at the same time");
     for series in lines(measured, "nodes", &[], |row| Some(row.jain?.mean)) {
         plot = plot.series(series);
     }
@@ -190,26 +190,26 @@ fn errors(measured: &Measured) -> Result<Svg, PlotError> {
 fn within(measured: &Measured) -> Result<Svg, PlotError> {
     let fixed = [("network.link.loss", "0 %")];
     let y = Axis::new("Jain's index", "").range(0.0, 1.0);
-    let plot = ("Fairness of two connections alike", "dumbbell, 10 Mb/s, 50 ms", y);
+    let plot = ("Fairness of two equal connections", "dumbbell, 10 Mb/s, 50 ms", y);
     bars(plot, measured, "flow.size", &fixed, |row| row.jain)
 }
 
 fn shares(measured: &Measured) -> Result<Svg, PlotError> {
     let fixed = [("network.link.rate", "10 Mb/s"), ("network.link.loss", "0 %")];
     let y = Axis::new("goodput of QUIC / of TCP", "");
-    let plot = ("QUIC beside TCP", "dumbbell, 10 Mb/s, 50 ms; the thesis: 3.6 at 100 KB", y);
+    let plot = ("QUIC next to TCP", "dumbbell, 10 Mb/s, 50 ms; the thesis: 3.6 at 100 KB", y);
     bars(plot, measured, "flow.size", &fixed, |row| row.share)
 }
 
 fn imc17(measured: &Measured) -> Result<Svg, PlotError> {
     let y = Axis::new("goodput of QUIC / of TCP", "");
     let words = "5 Mb/s, round trip of 36 ms, a minute; measured in 2017 with 30 KB: 1.67";
-    let plot = ("QUIC beside TCP by the queue of the link", words, y);
+    let plot = ("QUIC next to TCP by the queue of the link", words, y);
     bars(plot, measured, "network.link.queue", &[], |row| row.share)
 }
 
 fn zero_rtt(measured: &Measured) -> Result<Svg, PlotError> {
     let fixed = [("flow.size", "10 KB"), ("network.link.loss", "0 %")];
-    let plot = ("10 KB by delay: what handshakes cost", "10 Mb/s", seconds());
+    let plot = ("10 KB by delay: the cost of handshakes", "10 Mb/s", seconds());
     bars(plot, measured, "network.link.delay", &fixed, Row::completion)
 }

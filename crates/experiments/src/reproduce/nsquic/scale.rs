@@ -32,7 +32,8 @@ pub(super) struct Scale {
 /// Values of an axis to keep.
 type Kept = (&'static str, &'static [&'static str]);
 
-/// The axes of the two large grids, for a run of a few seconds.
+/// Axes of the two large grids, for a run of a few seconds. The next constant is for a run of some
+/// minutes.
 const QUICK: [Kept; 5] = [
     ("arm", &["QUIC CUBIC", "Google QUIC", "TCP CUBIC", "TCP BBR", "ns-3 NewReno"]),
     ("flow.size", &["100 KB", "1 MB"]),
@@ -46,7 +47,8 @@ const MEDIUM: [Kept; 4] = [
     ("network.link.delay", &["10 ms", "50 ms", "200 ms"]),
     ("network.link.loss", &["0 %", "0.1 %", "1 %", "10 %"]),
 ];
-/// For a run of some minutes: without the size that takes most of the time.
+/// Axes of the dumbbell grid for a run of some minutes, without the size that takes most of the
+/// time.
 const MEDIUM_DUMBBELL: [Kept; 4] =
     [("flow.size", &["10 KB", "100 KB", "1 MB"]), MEDIUM[1], MEDIUM[2], MEDIUM[3]];
 

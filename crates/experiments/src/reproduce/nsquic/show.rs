@@ -11,22 +11,22 @@ use super::data::{Mean, Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer};
 
-/// Tables for a terminal, for each part that has one.
+/// Returns the tables for a terminal. A part without a table is omitted.
 pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     let mut tables = vec![extent(all)];
     tables.extend(all.parts.iter().filter_map(table));
     tables
 }
 
-/// Table of the runs of each grid that were made, and of all runs in the grid.
+/// Returns a table of the runs of each grid that were made, and of all runs in the grid.
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),
         Column::number("runs"),
         Column::number("of"),
-        Column::text("what was left out of the whole grid"),
+        Column::text("left out of the full grid"),
     ];
-    let mut table = Table::new(columns).title("What was played");
+    let mut table = Table::new(columns).title("Simulated runs");
     for part in Part::ALL {
         let Some(measured) = all.part(part) else {
             table.row([part.name(), "0", MISSING, "all of it"]);
@@ -70,7 +70,7 @@ fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
     if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
 }
 
-/// Names of all arms of a grid with results, in its order.
+/// Returns the names of all arms of a grid with results, in its order.
 pub(super) fn arms(measured: &Measured) -> Vec<&str> {
     measured.values("arm").iter().map(String::as_str).collect()
 }
@@ -151,13 +151,13 @@ fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     })
 }
 
-/// Table of the thesis' figures and ours.
+/// Returns a table of the thesis' figures and ours.
 fn beside(all: &NsQuic) -> Table {
     let columns = [
         Column::text("the thesis"),
         Column::text("its figure"),
         Column::text("today's QUIC, today's TCP"),
-        Column::text("Google's QUIC, ns-3's TCP of the time"),
+        Column::text("Google's QUIC, ns-3's TCP of that time"),
         Column::text("judgement"),
     ];
     let mut table = Table::new(columns);
@@ -173,7 +173,7 @@ fn beside(all: &NsQuic) -> Table {
             answer(&finding.today),
             match (finding.against, &finding.then) {
                 (Against::Today, Some(_)) => {
-                    format!("against today's TCP it {}", answer(&finding.then))
+                    format!("against today's TCP, it {}", answer(&finding.then))
                 }
                 _ => answer(&finding.then),
             },
@@ -191,10 +191,14 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     let _ = writeln!(text, "Made {} by `{}`.\n", report.created.as_str(), command(report));
     let _ = writeln!(
         text,
-        "Times are virtual, so that the machine has no part in them: the same command gives the same figures \
-         anywhere. Means over seeds with 95 % intervals.\n"
+        "Times are virtual and do not depend on the machine: the same command gives the same results on every \
+         machine. Values are means over seeds with 95 % intervals.\n"
     );
-    let _ = writeln!(text, "### The thesis' figures beside these\n\n{}", beside(all).markdown());
+    let _ = writeln!(
+        text,
+        "### The results of the thesis and these results\n\n{}",
+        beside(all).markdown()
+    );
     let mut judged: Vec<(&str, Vec<&str>)> = Vec::new();
     for finding in findings(all) {
         match judged.iter_mut().find(|(judgement, _)| *judgement == finding.judgement()) {
@@ -207,11 +211,11 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n\"Today\": {QUIC} against {}. \"Of the time\": {GOOGLE} against {}.\n",
+        "\n\"Today\" is {QUIC} against {}. \"Of that time\" is {GOOGLE} against {}.\n",
         TODAY.join(", "),
         NS3.join(" and ")
     );
-    let _ = writeln!(text, "### What was played\n\n{}", extent(all).markdown());
+    let _ = writeln!(text, "### Simulated runs\n\n{}", extent(all).markdown());
     for measured in &all.parts {
         let own: Vec<&&str> =
             plots.iter().filter(|plot| super::plots::part(plot) == Some(measured.part)).collect();

@@ -23,8 +23,8 @@ pub(super) struct Finding {
     pub claim: &'static str,
     /// The thesis' figure.
     pub figure: &'static str,
-    /// Answers for today's QUIC against today's TCP, and for Google's QUIC against ns-3's TCP of
-    /// that time. `None`: not measured.
+    /// Answer for today's QUIC against today's TCP, or `None` if it was not measured. The next
+    /// field is the answer for Google's QUIC against ns-3's TCP of that time.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
     /// The TCP that Google's QUIC is compared with in `then`.
@@ -61,7 +61,7 @@ impl Held {
 }
 
 impl Finding {
-    /// Words for this verdict in the README.
+    /// Returns the words for this judgement in the README.
     pub(super) fn judgement(&self) -> &'static str {
         let (today, then) = (self.today.as_ref(), self.then.as_ref());
         match (today.map(|one| one.held), then.map(|one| one.held)) {
@@ -77,7 +77,7 @@ impl Finding {
             },
             (Some(Held::No), _) => "does not hold",
             (None, Some(held)) => held.word(),
-            (None, None) => "not played",
+            (None, None) => "not simulated",
         }
     }
 

@@ -11,7 +11,7 @@ use crate::failure::Done;
 /// Plugins whose loading is measured.
 const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
 
-/// Measures all of them, in about two minutes. `quick` is for tests.
+/// Measures all costs in about two minutes. `quick` makes a shorter measurement, for tests.
 pub(super) fn measure(quick: bool) -> Done<Costs> {
     let (bytes, rounds) = if quick { (300_000, 2) } else { (20_000_000, 40) };
     let schedulers = schedulers(rounds, bytes)?;

@@ -1,4 +1,4 @@
-//! Stored data of the experiments: every run.
+//! Stored data of the experiments: the figures of every run.
 
 use equic_plugin_kit::paper::{Marking, Timer};
 use equic_report::stats::Sample;
@@ -35,9 +35,9 @@ pub(super) struct Plugins {
 pub(super) struct Costs {
     /// Size of each transfer in bytes.
     pub bytes: u64,
-    /// Path schedulers. The first is the native one.
+    /// Path schedulers. The first is the native scheduler.
     pub schedulers: Vec<CostArm>,
-    /// Extensions. The first is none.
+    /// Extensions. The first is the arm without an extension.
     pub extensions: Vec<CostArm>,
     pub loading: Vec<LoadTimes>,
 }
@@ -51,23 +51,24 @@ pub(super) struct CostArm {
 }
 
 impl CostArm {
-    /// Ratio of the bytes per second of CPU time to those of another arm in the same rounds. `None`
-    /// without rounds.
+    /// Returns the ratio of the bytes per second of CPU time to those of another arm in the same
+    /// rounds. `None` without rounds.
     pub(super) fn throughput(&self, usual: &CostArm) -> Option<Ratio> {
         let rounds = self.seconds.iter().copied().zip(usual.seconds.iter().copied());
         Ratio::of_pairs(rounds)
     }
 }
 
-/// Time until a plugin runs on a connection.
+/// Time in which a plugin starts to run on a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct LoadTimes {
     pub plugin: String,
     /// Size of its signed bundle in bytes.
     pub bundle: usize,
-    /// Time from the bundle's bytes to a running plugin, for each round.
+    /// Time from the bundle's bytes to a running plugin, in microseconds for each round.
     pub first_us: Vec<f64>,
-    /// The same for another connection, when the plugin is already compiled, for each round.
+    /// Time until the plugin runs on another connection, when it is already compiled, in
+    /// microseconds for each round.
     pub again_us: Vec<f64>,
 }
 
@@ -78,7 +79,7 @@ pub(super) struct RealTime {
     pub figure4: Downloads,
     pub figure5: AckPaths,
     pub figure6: Caps,
-    /// Lateness that 99 % of the packets of each figure did not exceed.
+    /// Lateness in milliseconds that 99 % of the packets of each figure did not exceed.
     pub late_ms: [f64; 4],
 }
 
@@ -150,7 +151,7 @@ pub(super) enum MarkingName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AckPaths {
     pub bytes: u64,
-    /// Rates to the client and to the server by path, in bits per second.
+    /// Rates to the client by path, in bits per second. The next field has the rates to the server.
     pub down: [u64; 2],
     pub up: [u64; 2],
     /// True if the server asks for fewer acknowledgements (ACK_FREQUENCY).
@@ -262,7 +263,7 @@ impl DownloadArm {
 }
 
 impl Requests {
-    /// Median completion with a timer, in milliseconds.
+    /// Returns the median completion with a timer, in milliseconds.
     pub(super) fn median(&self, timer: TimerName) -> Option<f64> {
         let arm = self.arms.iter().find(|arm| arm.timer == timer)?;
         median(&arm.completion_ms)
@@ -274,7 +275,7 @@ impl Downloads {
         self.arms.iter().find(|arm| arm.marking == marking)
     }
 
-    /// Median completion with a router, in seconds.
+    /// Returns the median completion with a router, in seconds.
     pub(super) fn median(&self, marking: MarkingName) -> Option<f64> {
         median(&self.arm(marking)?.completion_s)
     }
@@ -285,7 +286,7 @@ impl TimerName {
         match self {
             TimerName::Picoquic => "RTO of picoquic in 2018",
             TimerName::PicoquicProbe => "that RTO with a tail loss probe",
-            TimerName::Formula => "RTO by the paper's formula",
+            TimerName::Formula => "RTO with the paper's formula",
             TimerName::ProbeTimeout => "PTO of RFC 9002, no plugin",
             TimerName::TailLossProbe => "PTO with plugin tail-loss-probe",
         }

@@ -2,9 +2,9 @@
 //! plugins of this project, in virtual time. They compare today's QUIC with that of the paper's
 //! time.
 //!
-//! * `part`: the repeated figures and tables; `costs` and `live`: measurements of CPU time and in
+//! * `part`: the repeated figures and tables. `costs` and `live`: measurements of CPU time and in
 //!   real time. `data`: the stored data.
-//! * `verdict`: verdicts on the paper's claims. `show`: tables and Markdown; `plots`.
+//! * `verdict`: verdicts on the paper's claims. `show`: tables and Markdown. `plots`: the figures.
 
 mod costs;
 mod data;
@@ -32,8 +32,8 @@ use part::Part;
 /// The schema of the result.
 const SCHEMA: &str = "equic.reproduce.plugins/1";
 
-/// Does experiments of "The Case for Protocol Plugins" again, in virtual time: a server pushes plugins to a client. It needs
-/// clang
+/// Repeats experiments of "The Case for Protocol Plugins" in virtual time: a server pushes plugins
+/// to a client. Needs clang
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder for result.json and the plots
@@ -60,7 +60,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// True if a part must run. Without a selection, all parts run except the one in real time.
+    /// Returns true if a part must run. Without a selection, all parts run except the one in real
+    /// time.
     fn has(&self, part: Part) -> bool {
         match part {
             Part::RealTime => self.real_time || self.parts.contains(&part),
@@ -82,12 +83,12 @@ pub(super) fn run(args: &Args) -> Done {
         None => Plugins { quick: args.quick, ..Plugins::default() },
     };
     if data.quick != args.quick {
-        let why = "the result to keep is of the other size";
-        return Err(Failure::new(why).mend("give --quick as it was made with, or leave it out"));
+        let why = "the result to keep has the other size";
+        return Err(Failure::new(why).mend("use --quick only if it was used for that result"));
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {
-        // Fail now, not after all other parts.
+        // Fails now if namespaces cannot be created, instead of after all other parts.
         Lab::builder("plugins").build()?.close()?;
     }
     until_interrupted(|| parts.iter().try_for_each(|part| part.carry_out(&mut data)))?;

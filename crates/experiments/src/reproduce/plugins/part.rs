@@ -114,11 +114,11 @@ impl Part {
                 }
             }
             Part::Costs => {
-                output::notice("Table 1 and PQUIC's figures: what plugins cost");
+                output::notice("Table 1 and PQUIC's figures: the cost of plugins");
                 data.costs = Some(costs::measure(quick)?);
             }
             Part::RealTime => {
-                output::notice("Figures 3 to 6 in real time: a point of each");
+                output::notice("Figures 3 to 6 in real time: one point of each");
                 data.real_time = Some(live::play(quick)?);
             }
         }
@@ -127,7 +127,7 @@ impl Part {
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::because("the experiment cannot be played", error)
+    Failure::because("the experiment failed", error)
 }
 
 fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Done<Requests> {
@@ -181,8 +181,8 @@ fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
     Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
 }
 
-/// The paper's caps on a path of 80 Mb/s, without results. If `quick`, a twentieth of the rates in
-/// a third of the time.
+/// Returns the paper's caps on a path of 80 Mb/s, without results. If `quick`, the rates are a
+/// twentieth and the time is a third.
 pub(super) fn planned_caps(quick: bool) -> Caps {
     let (rate, unit, step) =
         if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };

@@ -9,7 +9,7 @@ use crate::failure::Done;
 
 /// Draws all figures into a folder, as SVG. Returns their names.
 pub(super) fn write(all: &Plugins, out: &Path) -> Done<Vec<&'static str>> {
-    // A name for each path, and for each congestion control.
+    // Names of the plots of each path. The next constant has those of each congestion control.
     const REQUESTS: [&str; 4] =
         ["figure3-wdt10", "figure3-wdt25", "figure3-jitter-wdt10", "figure3-jitter-wdt25"];
     const DOWNLOADS: [&str; 2] = ["figure4-newreno", "figure4-cubic"];
@@ -42,7 +42,7 @@ fn ack_paths(one: &AckPaths) -> Result<Svg, PlotError> {
         way(one.down),
         way(one.up),
         if one.ack_frequency {
-            "fewer acknowledgements asked for"
+            "fewer acknowledgements requested"
         } else {
             "every second packet acknowledged"
         }
@@ -51,7 +51,7 @@ fn ack_paths(one: &AckPaths) -> Result<Svg, PlotError> {
     EcdfPlot::new("A download over asymmetric paths", Axis::new("time", "s"))
         .subtitle(words)
         .sample("acknowledgements on the same path", sample(&one.same.completion_s))
-        .sample("all on the first, plugin ack-path", sample(&one.first.completion_s))
+        .sample("all on the first path, plugin ack-path", sample(&one.first.completion_s))
         .draw()
 }
 
@@ -75,7 +75,7 @@ fn caps(one: &Caps) -> Result<Svg, PlotError> {
 }
 
 fn requests(one: &Requests) -> Result<Svg, PlotError> {
-    let axis = Axis::new("time until the answer is there", "s").range(0.0, 0.1);
+    let axis = Axis::new("time until the answer arrives", "s").range(0.0, 0.1);
     let words = format!(
         "round trip {} ms, jitter {} ms each way, acknowledgements at most {} ms late",
         one.rtt_ms, one.jitter_ms, one.ack_delay_ms

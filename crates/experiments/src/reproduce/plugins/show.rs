@@ -36,7 +36,7 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
         tables.push(("costs", arms("Table 1: a lowest-latency scheduler", &one.schedulers)));
         tables.push((
             "costs",
-            arms("What extensions cost that PQUIC has as plugins", &one.extensions),
+            arms("The cost of extensions that are plugins in PQUIC", &one.extensions),
         ));
         tables.push(("costs", loading(one)));
     }
@@ -46,8 +46,8 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     tables
 }
 
-/// The paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from PQUIC's
-/// paper for the others.
+/// Returns the paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from
+/// PQUIC's paper for the others.
 fn of_paper(name: &str) -> &'static str {
     match name {
         _ if name == SchedulerArm::Nothing.name() => "-6.1 %",
@@ -63,7 +63,7 @@ fn of_paper(name: &str) -> &'static str {
 fn arms(title: &str, arms: &[CostArm]) -> Table {
     let columns = [
         Column::text(""),
-        Column::number("bytes carried in a second of CPU time, against the first row"),
+        Column::number("bytes carried per second of CPU time, compared with the first row"),
         Column::number("goodput in the paper"),
     ];
     let mut table = Table::new(columns).title(title);
@@ -80,8 +80,8 @@ fn loading(costs: &Costs) -> Table {
     let columns = [
         Column::text("plugin"),
         Column::number("bundle").unit("B"),
-        Column::number("until it runs, from its bundle").unit("ms"),
-        Column::number("once it is compiled").unit("ms"),
+        Column::number("start from its bundle").unit("ms"),
+        Column::number("start when compiled").unit("ms"),
         Column::number("in PQUIC").unit("ms"),
     ];
     let mut table = Table::new(columns).title("Loading of a plugin");
@@ -98,7 +98,7 @@ fn loading(costs: &Costs) -> Table {
     table
 }
 
-/// Table of each point in real time and in virtual time.
+/// Returns a table of each point in real time and in virtual time.
 fn real_time(all: &Plugins, points: &RealTime) -> Table {
     let columns = [
         Column::text("figure"),
@@ -106,7 +106,7 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
         Column::number("in virtual time"),
         Column::number("in real time"),
     ];
-    let mut table = Table::new(columns).title("Points in real time beside virtual time");
+    let mut table = Table::new(columns).title("Points in real time and in virtual time");
     let mut row = |figure: &str, point: String, virtual_time: Option<String>, real: String| {
         let virtual_time = virtual_time.unwrap_or(MISSING.to_owned());
         table.row([figure.to_owned(), point, virtual_time, real]);
@@ -136,7 +136,7 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
         row("5", words.to_owned(), other, seconds(&of(one).completion_s));
     };
     download("acknowledgements on the same path", |paths| &paths.same);
-    download("on the first, plugin ack-path", |paths| &paths.first);
+    download("on the first path, plugin ack-path", |paths| &paths.first);
     let held = all.figure6.as_ref().map(Caps::held).unwrap_or_default();
     for (at, (cap, rate)) in points.figure6.held().into_iter().enumerate() {
         let megabytes = |rate: f64| format!("{:.2} MB/s", rate / 1e6);
@@ -167,7 +167,7 @@ fn requests(all: &Plugins) -> Table {
         Column::number(format!("WDT {} ms{jitter}", path.ack_delay_ms)).unit("ms")
     }));
     let mut table =
-        Table::new(columns).title("Figure 3: time until the answer to a lost request is there");
+        Table::new(columns).title("Figure 3: time until the answer to a lost request arrives");
     let timers: Vec<TimerName> =
         all.figure3.iter().flat_map(|path| path.arms.iter().map(|arm| arm.timer)).collect();
     let of_first = all.figure3.first().map_or(0, |path| path.arms.len());
@@ -216,8 +216,9 @@ fn ack_paths(all: &Plugins) -> Table {
     let mut table = Table::new(columns).title("Figure 5: downloads over asymmetric paths");
     for one in &all.figure5 {
         let often =
-            if one.ack_frequency { "fewer, as asked for" } else { "of every second packet" };
-        let arms = [("on the same path", &one.same), ("on the first, plugin ack-path", &one.first)];
+            if one.ack_frequency { "fewer, as requested" } else { "of every second packet" };
+        let arms =
+            [("on the same path", &one.same), ("on the first path, plugin ack-path", &one.first)];
         for (words, arm) in arms {
             let sent = |path: usize| {
                 let sent: Vec<f64> = arm.sent.iter().map(|both| both[path] as f64 / 1e3).collect();
@@ -250,7 +251,7 @@ fn sizes(all: &Plugins) -> Table {
         Column::number("the paper").unit("KB"),
         Column::text("plugin here"),
         Column::number("object").unit("KB"),
-        Column::number("instructions alone").unit("KB"),
+        Column::number("instructions only").unit("KB"),
         Column::number("pushed, with its manifest").unit("KB"),
         Column::number("lines of C"),
     ];
@@ -270,7 +271,7 @@ fn sizes(all: &Plugins) -> Table {
     table
 }
 
-/// Returns everything as Markdown, for the experiment's README.
+/// Returns the result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();
@@ -278,14 +279,14 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let _ = writeln!(text, "Made {} by `{}`.\n", report.created.as_str(), command(report));
     let _ = writeln!(
         text,
-        "Times are virtual, so that the machine has no part in them, but where it says otherwise. Cells are medians of all runs, \
-         with the least and the largest.{}\n",
+        "Times are virtual and do not depend on the machine, except where stated. Cells are medians of all runs, \
+         with the smallest and the largest value.{}\n",
         if all.quick { " This is the small experiment." } else { "" }
     );
     if all.costs.is_some() {
         let _ = writeln!(
             text,
-            "What plugins cost was measured on {}, with 95 % intervals over rounds.\n",
+            "The cost of plugins was measured on {}, with 95 % intervals over rounds.\n",
             report.machine
         );
     }
@@ -293,7 +294,7 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
         let most = late_ms.iter().copied().fold(0.0, f64::max);
         let _ = writeln!(
             text,
-            "Points in real time are of the same machine; 99 % of the packets of each figure were at most {most:.2} ms late.\n"
+            "Points in real time were measured on the same machine. In each figure, 99 % of the packets were at most {most:.2} ms late.\n"
         );
     }
     let columns = ["the paper's claim", "its figure", "here", "judgement"].map(Column::text);
@@ -306,7 +307,8 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
             finding.judgement.to_owned(),
         ]);
     }
-    let _ = writeln!(text, "### The paper's figures beside these\n\n{}", beside.markdown());
+    let _ =
+        writeln!(text, "### The results of the paper and these results\n\n{}", beside.markdown());
     for (name, table) in tables(all) {
         let _ = writeln!(text, "{}", table.markdown());
         for plot in plots.iter().filter(|plot| plot.starts_with(name)) {

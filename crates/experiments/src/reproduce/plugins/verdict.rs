@@ -77,13 +77,13 @@ const AIMS: [Aim; 4] = [
     },
     Aim {
         arm: ONE_PATH,
-        claim: "PQUIC: several paths cost a third; here by the transport itself, with one of them in use",
+        claim: "PQUIC: several paths cost a third; here they are part of the transport, and one of them is in use",
         paper: "-31 % of the goodput",
         most: 0.05,
     },
     Aim {
         arm: TWO_PATHS,
-        claim: "PQUIC: several paths cost a third; here by the transport itself, with two in use",
+        claim: "PQUIC: several paths cost a third; here they are part of the transport, and two are in use",
         paper: "-31 % of the goodput",
         most: 0.05,
     },
@@ -105,8 +105,8 @@ fn costs(all: &Costs) -> Vec<Finding> {
         findings.push(Finding {
             claim: aim.claim.to_owned(),
             paper: aim.paper,
-            ours: format!("{} of the bytes that a second of CPU time carries", change(&ratio)),
-            judgement: if 1.0 - ratio.value <= aim.most { "aim met" } else { "aim missed" },
+            ours: format!("{} of the bytes carried per second of CPU time", change(&ratio)),
+            judgement: if 1.0 - ratio.value <= aim.most { "target met" } else { "target missed" },
         });
     }
     let medians = |times: fn(&LoadTimes) -> &[f64]| -> Vec<f64> {
@@ -115,14 +115,15 @@ fn costs(all: &Costs) -> Vec<Finding> {
     let (first, again) = (medians(|one| &one.first_us), medians(|one| &one.again_us));
     if !again.is_empty() {
         findings.push(Finding {
-            claim: "PQUIC: loading a plugin takes milliseconds, and less from a cache".to_owned(),
+            claim: "PQUIC: loading a plugin takes milliseconds, and less time from a cache"
+                .to_owned(),
             paper: "6 to 13 ms",
             ours: format!(
-                "{} from its bundle, {} once it is compiled (medians)",
+                "{} from its bundle, {} when compiled (medians)",
                 range_to(&first, 2, "ms"),
                 range_to(&again, 3, "ms")
             ),
-            judgement: if ends(&again)[1] < 1.0 { "aim met" } else { "aim missed" },
+            judgement: if ends(&again)[1] < 1.0 { "target met" } else { "target missed" },
         });
     }
     findings
@@ -154,7 +155,7 @@ fn ends(values: &[f64]) -> [f64; 2] {
     [fold(f64::min), fold(f64::max)]
 }
 
-/// Medians of two timers, on each path.
+/// Returns the medians of two timers, on each path.
 fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] {
     [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
 }
@@ -173,10 +174,10 @@ fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
 fn tail_loss_probe(all: &[Requests]) -> Option<Finding> {
     let [rto, probe] = medians(all, TimerName::Picoquic, TimerName::PicoquicProbe);
     (!rto.is_empty()).then(|| Finding {
-        claim: "Figure 3: with a tail loss probe a lost request is answered sooner than with the RTO of the time".to_owned(),
+        claim: "Figure 3: with a tail loss probe, a lost request is answered sooner than with the RTO of that time".to_owned(),
         paper: "30 ms against 50 ms to react",
         ours: format!(
-            "answered after {} against {}, a round trip of 10 ms included",
+            "answered after {} against {}, including a round trip of 10 ms",
             range(&probe, "ms"),
             range(&rto, "ms")
         ),
@@ -188,7 +189,7 @@ fn against_today(all: &[Requests]) -> Option<Finding> {
     let [today, probe] = medians(all, TimerName::ProbeTimeout, TimerName::TailLossProbe);
     (!today.is_empty()).then(|| Finding {
         claim: "Figure 3 with the probe timeout that QUIC has today: the plugin gains".to_owned(),
-        paper: "not there yet",
+        paper: "did not exist yet",
         ours: format!("{} with the plugin, {} without", range(&probe, "ms"), range(&today, "ms")),
         judgement: judge(&today, &probe),
     })
@@ -202,7 +203,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
     }
     let sooner = dropped.iter().zip(&marked).filter(|(drop, mark)| **mark + 0.5 <= **drop).count();
     let judgement = match sooner {
-        0 => "the time did not get shorter",
+        0 => "the time did not decrease",
         count if count == dropped.len() => "held",
         _ => "held with one congestion control",
     };
@@ -221,7 +222,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
                     format!(", {mark:.0} ms in the queue on average against {drop:.0} ms"),
-                // Unknown in real time.
+                // The queueing delay is unknown in real time.
                 _ => String::new(),
             }
         ))
@@ -250,12 +251,12 @@ fn ack_paths(one: &AckPaths) -> Finding {
         }
         .to_owned(),
         paper: if one.ack_frequency {
-            "not there yet"
+            "did not exist yet"
         } else {
             "6 to 10 s without it, significantly less with it"
         },
         ours: format!(
-            "{} with the plugin, {} without; the client sent {:.0} and {:.0} KB on the narrow way back",
+            "{} with the plugin, {} without; the client sent {:.0} and {:.0} KB on the narrow return path",
             range(first, "s"),
             range(same, "s"),
             bytes(&one.first.sent, 1),
@@ -366,8 +367,8 @@ mod tests {
                 Costs { bytes: 1, schedulers: Vec::new(), extensions, loading: vec![loading] };
             costs(&all).iter().map(|one| one.judgement).collect::<Vec<&str>>()
         };
-        assert_eq!(judge(1.01, 20.0), ["aim met", "aim met"]);
-        assert_eq!(judge(1.05, 1_200.0), ["aim missed", "aim missed"]);
+        assert_eq!(judge(1.01, 20.0), ["target met", "target met"]);
+        assert_eq!(judge(1.05, 1_200.0), ["target missed", "target missed"]);
     }
 
     #[test]
@@ -386,7 +387,7 @@ mod tests {
             findings(&all)[0].judgement
         };
         assert_eq!(judge(11.5, 10.5), "held");
-        assert_eq!(judge(11.5, 11.2), "the time did not get shorter");
+        assert_eq!(judge(11.5, 11.2), "the time did not decrease");
         assert!(findings(&Plugins::default()).is_empty());
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn play(quick: bool) -> Done<RealTime> {
     })
 }
 
-/// Lateness that 99 % of the packets did not exceed, in milliseconds.
+/// Returns the lateness that 99 % of the packets did not exceed, in milliseconds.
 fn late(one: &Lateness) -> f64 {
     rounded(one.quantile(0.99).unwrap_or_default().as_secs_f64() * 1e3)
 }
@@ -59,12 +59,12 @@ fn alike(direction: Direction) -> Both {
     Both { to_server: direction.clone(), to_client: direction }
 }
 
-/// Bytes that a link of this rate (bits per second) carries in a time.
+/// Returns the bytes that a link of this rate (bits per second) carries in a time.
 fn bytes_in(rate: u64, time: Duration) -> u64 {
     (rate as f64 * time.as_secs_f64() / 8.0) as u64
 }
 
-/// Without jitter, and with the shorter delay of acknowledgements.
+/// Measures requests without jitter, and with the shorter delay of acknowledgements.
 async fn requests(runs: usize) -> Done<(Requests, f64)> {
     // The rate does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
@@ -92,7 +92,8 @@ async fn requests(runs: usize) -> Done<(Requests, f64)> {
     Ok((requests, late(&lateness)))
 }
 
-/// With NewReno, over the first of the paths. RED uses the instantaneous queue length.
+/// Measures downloads with NewReno, with the first round-trip time. RED uses the instantaneous
+/// queue length.
 async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     let rtt = Duration::from_millis(DOWNLOAD_RTT);
     let product = bytes_in(RATE, rtt);
@@ -133,7 +134,8 @@ async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
     Ok((Downloads { controller, bytes, rate: RATE, rtt_ms, arms }, most))
 }
 
-/// Windows larger than the capacity of two paths including their queues.
+/// Returns a configuration with windows larger than the capacity of two paths including their
+/// queues.
 fn wide(ack_frequency: bool) -> TransportConfig {
     let streams = StreamConfig {
         max_stream_window: WINDOW,
@@ -145,7 +147,8 @@ fn wide(ack_frequency: bool) -> TransportConfig {
     TransportConfig { streams, ack_frequency, ..TransportConfig::default() }
 }
 
-/// With acknowledgements of every second packet, over the first of the paths.
+/// Measures downloads over two asymmetric paths, with the first round-trip time. Every second
+/// packet is acknowledged.
 async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
     let [down, up] = ASYMMETRIC;
     let rtt = Duration::from_millis(ASYMMETRIC_RTT);
@@ -177,7 +180,8 @@ async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
     Ok((AckPaths { bytes, down, up, ack_frequency: false, rtt_ms, same, first }, most))
 }
 
-/// The client pushes each cap to the server while data flows. It replaces the cap before.
+/// Measures a download over two paths. The client pushes each cap to the server while data flows. A
+/// cap replaces the one before.
 async fn caps(quick: bool) -> Done<(Caps, f64)> {
     let plan = planned_caps(quick);
     let rtt = Duration::from_millis(plan.rtt_ms);

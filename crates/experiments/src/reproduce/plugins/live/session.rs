@@ -35,11 +35,11 @@ impl End {
         let all_over = |all: &Vec<Update>| !all.is_empty() && all.iter().all(over);
         match timeout(PATIENCE, self.standings.wait_for(all_over)).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(Failure::new("it is not known what becomes of a plugin")),
+            _ => Err(Failure::new("the state of a plugin is still not final")),
         }
     }
 
-    /// True if the most recently injected plugin runs.
+    /// Returns true if the most recently injected plugin runs.
     fn runs(&self) -> bool {
         self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
     }
@@ -80,7 +80,7 @@ impl Session {
     pub(super) fn offer(&self, push: Arc<Push>) -> Done {
         let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
         let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let none = || Failure::new("the connection is without the exchange of plugins");
+        let none = || Failure::new("the connection does not exchange plugins");
         let (hook, handle) = kept.ok_or_else(none)?;
         handle.offer(push, last);
         Ok(self.client.tell_hook(hook, &[])?)
@@ -98,11 +98,11 @@ impl Session {
             let answer = receive.read_to_end(REQUEST[1]).await?;
             Done::Ok((answer.len(), begun.elapsed()))
         };
-        let late = |_| Failure::new("the answer to the request does not come");
+        let late = |_| Failure::new("no answer to the request arrived in time");
         let (length, took) = timeout(PATIENCE, asked).await.map_err(late)??;
         answering.await??;
         if length != REQUEST[1] {
-            return Err(Failure::new(format!("an answer of {length} bytes")));
+            return Err(Failure::new(format!("the answer has {length} bytes, not {}", REQUEST[1])));
         }
         Ok(took)
     }
@@ -115,12 +115,12 @@ impl Session {
             let mut stream = self.client.accept_uni().await?;
             count(&mut stream).await
         };
-        let late = |_| Failure::new(format!("{bytes} bytes are not there after {limit:?}"));
+        let late = |_| Failure::new(format!("{bytes} bytes did not arrive within {limit:?}"));
         let read = timeout(limit, read).await.map_err(late)??;
         let took = begun.elapsed();
         sending.await??;
         if read != bytes {
-            return Err(Failure::new(format!("{read} of {bytes} bytes")));
+            return Err(Failure::new(format!("only {read} of {bytes} bytes arrived")));
         }
         Ok(took)
     }
@@ -136,7 +136,7 @@ impl Session {
         }));
     }
 
-    /// Bytes that an end has sent on each of two paths so far.
+    /// Returns the bytes that an end has sent on each of two paths so far.
     pub(super) fn sent(end: &Connection) -> [u64; 2] {
         let paths = end.paths();
         [0, 1].map(|id| {

@@ -39,7 +39,7 @@ pub(super) struct LiveNetwork {
     /// Address of the client on its second link, or `None` if there is one link.
     second: Option<IpAddr>,
     identity: Identity,
-    /// The last field, so that it is dropped last.
+    /// The lab is the last field, so that it is dropped last.
     lab: Lab,
 }
 
@@ -102,7 +102,7 @@ impl LiveNetwork {
             Done::Ok(connecting.await?)
         };
         let accepting = async {
-            let gone = || Failure::new("the server's endpoint is gone");
+            let gone = || Failure::new("the server's endpoint is closed");
             let incoming = self.server.accept().await.ok_or_else(gone)?;
             Done::Ok(incoming.await?)
         };
@@ -134,7 +134,7 @@ fn network(links: &[Both]) -> Done<Named> {
     let mut named = match links {
         [one] => simple(one.to_server.clone()),
         [one, other] => two_path(one.to_server.clone(), other.to_server.clone()),
-        _ => return Err(Failure::new("a network here has one link or two")),
+        _ => return Err(Failure::new("a network here must have one link or two links")),
     };
     for (link, both) in named.bottlenecks.iter().zip(links) {
         *named.topology.direction_mut(link.back()) = both.to_client.clone();
