@@ -35,9 +35,9 @@
  */
 #include "act.h"
 
-/* Resets what the previous packet left behind. It is called only for packets to a service, because
- * most packets of a busy host are not. Connection IDs need no reset: has_dcid and has_scid are
- * checked before each use. */
+/* Resets the fields that the previous packet left behind. It is called only for packets to a
+ * service, because most packets of a busy host have another destination. Connection IDs need no
+ * reset, because has_dcid and has_scid are checked before each use. */
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
@@ -46,7 +46,7 @@ INLINE void clean(struct packet *p)
 	*(__u64 *)&p->quic.first_byte = 0;
 }
 
-/* A later fragment gets the verdict of its first fragment. */
+/* Judges a later fragment, which gets the verdict of its first fragment. */
 static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service;
@@ -71,7 +71,7 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, &source);
-	/* Creates no entry, so that fragments after a denied packet cannot evict other sources. */
+	/* The lookup creates no entry, so that fragments of a denied source cannot evict other sources. */
 	state = bpf_map_lookup_elem(&sources, &source);
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);
