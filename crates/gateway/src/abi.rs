@@ -18,7 +18,7 @@
 /// The type is `repr(C)`, every bit pattern of its size is a valid value, and it has no padding
 /// that a hash of its bytes would see.
 pub unsafe trait Pod: Copy + 'static {
-    /// Returns the value whose bytes are all zero.
+    /// Returns the value with all bytes zero.
     fn zeroed() -> Self {
         // SAFETY: every bit pattern is a valid value, all zeros included.
         unsafe { std::mem::zeroed() }
@@ -48,9 +48,9 @@ impl equic_seen {
         let recent = self.recent & (2 * half - 1);
         let mut halves = self.halves;
         if halves % 2 != recent / half {
-            // The two words may have been read a few packets apart. Then `halves` is one behind (a
-            // half was just filled) or one ahead (a half is about to be filled). It cannot be ahead
-            // in the first half.
+            // The two words may have been read a few packets apart. Then `halves` may be one too
+            // low (a half was just filled) or one too high (a half is about to be filled). In the
+            // first half, `halves` cannot be too high.
             let behind = halves == 0 || recent % half < half / 2;
             halves = if behind { halves.wrapping_add(1) } else { halves.wrapping_sub(1) };
         }
@@ -98,8 +98,8 @@ impl equic_source_state {
 mod tests {
     use super::{EQUIC_SEEN_BITS, EQUIC_SEEN_HALF, equic_seen, equic_source_state};
 
-    /// Does what `see` in stats.h does. The second result is the state between its two writes, when
-    /// `halves` has not been counted yet.
+    /// Does the same as `see` in stats.h. The second result is the state between its two writes,
+    /// when `recent` is written and `halves` is not.
     fn see(seen: equic_seen, bytes: u64) -> [equic_seen; 2] {
         let half = u64::from(EQUIC_SEEN_HALF);
         let fills = seen.recent % half == half - 1;

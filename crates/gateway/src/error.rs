@@ -7,7 +7,7 @@ use crate::config::ConfigError;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Reason that an operation on a gateway failed.
+/// The reason that an operation on a gateway failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
         doing: String,
         /// The capabilities that the operation needs.
         needs: &'static str,
-        /// Those that this process lacks, if it could find out.
+        /// The capabilities that this process lacks. Empty if it could not find out.
         lacking: Vec<&'static str>,
     },
     /// This network namespace has no interface of that name.
@@ -34,9 +34,9 @@ pub enum Error {
     InterfaceBusy {
         /// The interface's name.
         interface: String,
-        /// The id of that program, if the kernel reports it.
+        /// ID of that program, if the kernel reports it.
         program_id: Option<u32>,
-        /// Its name, if the kernel reports it.
+        /// Name of that program, if the kernel reports it.
         program_name: Option<String>,
     },
     /// This gateway is attached to the interface already.
@@ -92,9 +92,9 @@ pub enum Error {
         "{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway"
     )]
     AbiVersion {
-        /// The object file, or the running program.
+        /// The object file or the running program that has the other version.
         what: String,
-        /// The version found there.
+        /// The version of the file or program.
         found: u32,
         /// The version of this library.
         expected: u32,
@@ -102,7 +102,7 @@ pub enum Error {
     /// The kernel's verifier rejected the program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
-        /// The last informative line of the log.
+        /// The last line of the log that says something about the error.
         line: String,
         /// The whole log.
         log: String,
@@ -119,7 +119,7 @@ pub enum Error {
         /// The gateways in other network namespaces.
         elsewhere: Vec<String>,
     },
-    /// Gateways are running, but none matches.
+    /// Gateways are running, but none matches the selector.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
         /// The selector as given: an interface, a name or a program's id.
@@ -127,7 +127,7 @@ pub enum Error {
         /// The running gateways.
         running: Vec<String>,
     },
-    /// Several gateways match, and the caller chose none.
+    /// Several gateways match, and the caller did not choose one of them.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
         /// The running gateways.
@@ -139,19 +139,19 @@ pub enum Error {
          configuration that holds"
     )]
     NotUndone {
-        /// The error that stopped the change.
+        /// The error that stopped the change half way.
         error: Box<Error>,
-        /// The error of the attempt to undo it.
+        /// The error that stopped the undoing.
         undo: Box<Error>,
     },
-    /// No process listens at that path.
+    /// No process listens at the path.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
     )]
     NoGatewaySocket {
         /// The path.
         path: std::path::PathBuf,
-        /// The system's error of the connection attempt.
+        /// The system's error when connecting.
         source: io::Error,
     },
     /// A gateway listens at the path, but refused this server.
@@ -161,10 +161,10 @@ pub enum Error {
         path: std::path::PathBuf,
         /// Reason that the gateway gave.
         reason: String,
-        /// True if another attempt may succeed later.
+        /// True if another attempt may succeed later, because the gateway is busy.
         busy: bool,
     },
-    /// The path of the gateway's socket is occupied by something else.
+    /// Something else than a gateway's socket is at the path, so the gateway cannot listen there.
     #[error("cannot listen at `{}`: {why}", .path.display())]
     SocketTaken {
         /// The path.
@@ -172,7 +172,7 @@ pub enum Error {
         /// Description of what is at the path.
         why: String,
     },
-    /// This machine has no user or group of that name.
+    /// This machine has no user or group with this name.
     #[error("there is no {what} `{name}` on this machine: give a name from `getent {database}`, or a number", database = if *.what == "user" { "passwd" } else { "group" })]
     NoSuchUser {
         /// `user` or `group`.
@@ -180,7 +180,7 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// Nothing can be pinned in the directory, or something other than a gateway is pinned there.
+    /// The directory cannot be used for pinning, or something else than a gateway is pinned there.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
@@ -188,20 +188,21 @@ pub enum Error {
         /// Description of what is wrong, and what to do.
         why: String,
     },
-    /// The gateway pinned in the directory runs with a setting that cannot change while it runs.
+    /// The gateway that is pinned in the directory has another value of a setting that cannot
+    /// change while a gateway runs.
     #[error(
         "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
     )]
     PinMismatch {
         /// The directory.
         path: std::path::PathBuf,
-        /// The setting, its old value and its new value.
+        /// Names the setting, its old value and its new value.
         why: String,
     },
     /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The gateway has no service of that name or number.
+    /// The gateway has no service with this name or number.
     #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
         /// The name or number as given.
@@ -219,29 +220,30 @@ pub enum Error {
         /// Number of slots for servers.
         slots: u32,
     },
-    /// The deny/allow list of that family is full.
+    /// The deny and allow lists of the address family are full.
     #[error(
         "the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`"
     )]
     ListFull {
         /// The address family: 4 or 6.
         family: u8,
-        /// The capacity of the list.
+        /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The entries exceed the capacity of the deny/allow list of that family. Nothing was changed.
+    /// There are more entries than the deny and allow lists of the address family can hold. Nothing
+    /// was changed.
     #[error(
         "{needed} IPv{family} entries do not fit into the deny/allow list of {entries}: start the gateway with `acl_entries` of {needed} or more"
     )]
     ListTooLong {
         /// The address family: 4 or 6.
         family: u8,
-        /// Number of entries that the list would have.
+        /// Number of entries that the lists would have.
         needed: u32,
-        /// The capacity of the list.
+        /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The gateway was loaded with room for fewer single listening addresses.
+    /// The gateway was loaded with room for fewer single addresses to listen at.
     #[error(
         "the gateway has room for {entries} single addresses to listen at: restart it for more"
     )]
@@ -254,10 +256,10 @@ pub enum Error {
         "process {pid} captures packets of this gateway already: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
-        /// The id of that process, as its own pid namespace numbers it.
+        /// ID of that process, in its own pid namespace.
         pid: u32,
     },
-    /// The frame cannot be given to the program.
+    /// The program cannot be run on this frame.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
         /// The frame's length in bytes.
@@ -325,7 +327,7 @@ impl Error {
     }
 }
 
-/// Returns advice for errors of the system that do not depend on the operation.
+/// Returns advice for errors of the system whose remedy is the same for every operation.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -345,7 +347,7 @@ pub(crate) fn no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Returns the first error of the system in a chain of errors, if the chain has one.
+/// Returns the first system error in a chain of errors, if there is one.
 pub(crate) fn system_error(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
     let mut next = Some(error);
     while let Some(one) = next {
@@ -377,7 +379,7 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-/// Returns advice on how to attach the gateway to an interface that has this program.
+/// Returns advice on how to attach the gateway to an interface that already has this program.
 fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {
@@ -394,7 +396,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
     format!("stop its owner first{stop}; `equic gateway run --wait` attaches when it has gone")
 }
 
-/// Returns the names closest to `wanted`, best first, at most three.
+/// Returns the names that are most similar to `wanted`, best first, at most three.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut near: Vec<(f64, &str)> = names
         .into_iter()

@@ -1,5 +1,5 @@
-//! Names of a gateway's pins in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a
-//! directory of its own. `pinned.rs` explains them.
+//! The pins of a gateway in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a
+//! separate directory. `pinned.rs` explains them.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::maps::maps_of;
 use crate::sys::ids::{self, XdpLink};
 use crate::sys::pin;
 
-/// Longest time to wait while another process takes the gateway over.
+/// Maximum time to wait while another process takes the gateway over.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = "program";
 pub(crate) const LINKS: &str = "links";
@@ -33,7 +33,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pins {
-    /// Returns the directory, whether it exists or not.
+    /// Returns the pins in a directory, whether the directory exists or not.
     pub(crate) fn at(dir: &Path) -> Pins {
         Pins { dir: dir.to_owned() }
     }
@@ -91,7 +91,8 @@ impl Pins {
         }
     }
 
-    /// Returns the paths in one of its directories. Empty if the directory does not exist.
+    /// Returns the paths in one of the subdirectories. Returns none if the subdirectory does not
+    /// exist.
     pub(crate) fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
         let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
         match std::fs::read_dir(dir) {
@@ -103,8 +104,8 @@ impl Pins {
         }
     }
 
-    /// Opens the pins. Fails if the directory has anything that is not a gateway's, and does not
-    /// touch it.
+    /// Opens the pins. Fails, without changing anything, if the directory contains something that
+    /// does not belong to a gateway.
     pub(crate) fn look(&self) -> Result<Pinned> {
         for path in self.names("")? {
             let known =
@@ -147,13 +148,13 @@ impl Pins {
         self.dir.join(LINKS).join(ifindex.to_string())
     }
 
-    /// Returns the paths of the program and of these links that do not exist. After an unmount of
-    /// the file system, that is all of them.
+    /// Returns the paths of the program and of these links at which nothing is pinned. After the
+    /// file system was unmounted, these are all paths.
     pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
         let links = links.iter().map(|ifindex| self.link_path(*ifindex));
         let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);
-        // A path counts as missing only if it certainly does not exist. EACCES, for example, proves
-        // nothing.
+        // A path counts as missing only if it certainly does not exist. An error such as EACCES
+        // does not show that.
         all.filter(|path| matches!(path.try_exists(), Ok(false))).collect()
     }
 
@@ -164,11 +165,11 @@ impl Pins {
 
     /// Removes the pin of a link.
     pub(crate) fn drop_link(&self, ifindex: u32) {
-        // A pin that remains refers to a detached link. The next takeover removes it.
+        // If the pin remains, it refers to a detached link, and the next takeover removes it.
         let _ = std::fs::remove_file(self.link_path(ifindex));
     }
 
-    /// Pins the program and its maps, replacing older pins.
+    /// Pins the program and its maps. They replace older pins.
     pub(crate) fn name(&self, program: BorrowedFd<'_>) -> Result<()> {
         let failed = |error: io::Error| self.io(&error);
         let info = ids::program_info(program).map_err(failed)?;
@@ -214,7 +215,8 @@ impl Pins {
     }
 }
 
-/// Removes the pin of one link, or all pins with `None`, after the caller has detached the links.
+/// Removes the pin of one link, or with `None` all pins. The caller must already have detached the
+/// links.
 pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
     let pins = Pins::at(dir);
     match ifindex {

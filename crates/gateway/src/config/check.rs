@@ -14,7 +14,7 @@ use crate::abi;
 use crate::quantity::format_duration;
 use crate::reason::Reason;
 
-/// A step from the document to a value.
+/// One step on the path from the document to a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
     Key(&'static str),
@@ -27,7 +27,7 @@ pub(super) struct Complaint {
     pub(super) path: Vec<Step>,
     pub(super) key: String,
     pub(super) message: String,
-    /// A required value is missing.
+    /// True if the problem is that a required value is missing.
     pub(super) missing: bool,
 }
 
@@ -37,7 +37,7 @@ impl Complaint {
     }
 }
 
-/// An invalid value: its key, and what is wrong.
+/// An invalid value: its key, and a description of what is wrong.
 type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
@@ -49,7 +49,7 @@ pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
     Err(ConfigError::problems(None, problems))
 }
 
-/// Returns everything that is invalid.
+/// Returns all problems of the configuration.
 pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let mut all = Vec::new();
     for (key, message) in check_gateway(&config.gateway) {
@@ -173,7 +173,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
-        // Alternative names can be longer than names.
+        // The alternative name of an interface can be longer than its name.
         if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
@@ -184,7 +184,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     all
 }
 
-/// Drops that the program does not charge to the packet's source.
+/// Reasons of drops that the program never charges to the packet's source.
 const NEVER_COUNTED: [Reason; 10] = [
     Reason::BadToken,
     Reason::Batch,
@@ -277,7 +277,7 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("retry_hold", message));
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
-        // While Retry is on, an opening is charged twice.
+        // While Retry is on, each opening costs two units.
         let message = "with a burst of 1 every client would be one too many: write 2 or more, for \
                        example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));

@@ -1,4 +1,4 @@
-//! Tables of autonomous systems and countries, in the forms of their publishers.
+//! Tests with tables of autonomous systems and countries, in the formats of their publishers.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn every_format_is_read() {
     assert_eq!(nets(&of(&[64500], &[]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[], &["xx"]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[13335], &["AU"]), IPTOASN), ["1.0.0.0/24", "1.0.4.0/22"]);
-    // Adjacent prefixes are merged.
+    // Adjacent prefixes must be merged.
     assert_eq!(nets(&of(&[64500], &[]), BLOCKS), ["192.0.2.0/24"]);
     assert_eq!(
         nets(&of(&[], &["DE"]), DELEGATED),
@@ -74,7 +74,7 @@ fn every_format_is_read() {
     );
     let dbip = "1.0.0.0,1.0.0.255,AU\n2001:db8::,2001:db8::ffff,DE\n";
     assert_eq!(nets(&of(&[], &["DE"]), dbip), ["2001:db8::/112"]);
-    // IPv4 addresses are on the list of IPv4, in whatever form they are written.
+    // IPv4-mapped addresses must be merged with the IPv4 addresses that they mean.
     let mapped = "::ffff:1.0.0.0,::ffff:1.0.0.255,AU\n1.0.1.0,1.0.1.255,AU\n";
     assert_eq!(nets(&of(&[], &["AU"]), mapped), ["1.0.0.0/23"]);
     let dbip = "\"1.0.0.0\",\"1.0.0.255\",\"64500\",\"Somebody, Inc.\"\n";
@@ -145,7 +145,7 @@ fn hostile_files_take_bounded_memory() {
         panic!("problems");
     };
     assert!(problems.len() + more <= BAD);
-    // Ranges that make 254 prefixes each.
+    // Each of these ranges consists of 254 prefixes.
     let row = "::1\tffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe\t64500\n";
     let many = row.repeat(MOST / 254 + 2);
     assert!(refused(&one, &many).contains("prefixes are meant so far"));
@@ -184,7 +184,7 @@ fn a_configuration_names_them() {
     }
 }
 
-/// As in [`parse_prefix`]: an IPv4-mapped range must not become 0.0.0.0/0.
+/// As with [`parse_prefix`], an IPv4-mapped range must not become 0.0.0.0/0.
 #[test]
 fn range_of_all_mapped_addresses_is_refused() {
     let row = |first: &str, last: &str| format!("{first}\t{last}\t64500\tXX\tA\n");

@@ -1,4 +1,4 @@
-//! The server's side: joins a gateway, and joins the next one when it ends.
+//! The server's side of the socket: joins a gateway, and joins the next one when the gateway ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,27 +24,29 @@ use crate::sys::map::map_info;
 use crate::sys::region::Shared;
 use crate::sys::unix;
 
-/// Longest time that a gateway may take to answer.
+/// Maximum time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest time that a gateway may take to answer a query about a source. A connection's task waits
-/// for it.
+/// Maximum time that a gateway may take to answer a query about a source. A connection's task waits
+/// for this answer.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(250);
-/// Time for which a busy gateway is asked again when joining for the first time.
+/// Time for which a server repeats its request to a busy gateway when it joins for the first time.
 const INSIST: Duration = Duration::from_secs(2);
-/// First and longest interval between attempts to reach a gateway that is gone.
+/// First interval between attempts to reach a gateway that has ended. The interval grows up to
+/// `WEARY`.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
 /// Answer of a gateway that admitted this server.
 enum JoinAnswer {
-    /// A new ledger, with the index of the service that has the server's address.
+    /// The gateway made a new ledger. Also has the index of the service that has the server's
+    /// address.
     Joined(Box<GatewayBinding>, Option<u32>),
-    /// The existing ledger stays in use. This is the new connection, with the key ring if it was
-    /// sent.
+    /// The existing ledger stays in use. Has the new connection, and access to the key ring if the
+    /// gateway sent it.
     Kept(OwnedFd, RingAccess),
 }
 
-/// Socket at which a server joins, and its name there.
+/// The socket at which a server joins, and the data of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinTarget {
     /// The path of the socket.
@@ -52,11 +54,12 @@ pub(crate) struct JoinTarget {
     /// Name of the ledger in `status`.
     pub(crate) name: String,
     pub(crate) keys: TokenKeys,
-    /// The address that it listens at, if it wants to know which service has it.
+    /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Joins for the first time. Also returns the index of the service that has the server's address.
+/// Joins a gateway for the first time. Also returns the index of the service that has the server's
+/// address.
 pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
@@ -104,7 +107,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
-        // The gateway closed the connection before it read the request, but sent an answer.
+        // The gateway closed the connection before it read the request. It may have sent an answer
+        // before that.
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
             unix::receive(&link, &mut buffer).map_err(failed)?
         }
@@ -138,7 +142,7 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     }
 }
 
-/// Returns access to the key ring, if its descriptor was sent.
+/// Returns access to the key ring, if the gateway sent its descriptor.
 fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     match (with.pop(), with.is_empty()) {
         (None, _) => Ok(RingAccess::None),
@@ -148,8 +152,8 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     }
 }
 
-/// Asks the gateway at a path how many connections a source holds with servers other than the one
-/// with this ledger.
+/// Asks the gateway at a path how many connections a source holds with other servers. The ledger in
+/// the query is not counted.
 pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     let failed =
         |error| Error::system(format!("asking the gateway at `{}`", path.display()), error);
@@ -164,8 +168,8 @@ pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     }
 }
 
-/// Creates a binding from the descriptors that the gateway sent. The gateway is trusted to tell the
-/// truth, but nothing that it sends can make this process access memory outside of a mapping.
+/// Creates a binding from the descriptors that the gateway sent. This trusts the gateway to send
+/// true values, but no descriptor can make this process access memory outside of a mapping.
 fn binding(
     path: &Path,
     answer: &Answer,
@@ -217,7 +221,8 @@ fn binding(
     Ok(binding)
 }
 
-/// A thread that watches the connection to the gateway, and connects again when it ends.
+/// A thread that watches the connection to the gateway, and connects again when the connection
+/// ends.
 #[derive(Debug)]
 pub(crate) struct SocketKeeper {
     watch: Arc<Watch>,
@@ -248,7 +253,7 @@ impl SocketKeeper {
                         (binding.gateway_name(), binding.is_pinned())
                     };
                     match error {
-                        // A pinned gateway continues without a process, and still counts open
+                        // A pinned gateway continues without a process and still counts the open
                         // connections.
                         _ if pinned => {}
                         Error::NoGatewaySocket { .. } => {
@@ -276,7 +281,7 @@ fn link_of(core: &LedgerState) -> Option<Arc<OwnedFd>> {
     }
 }
 
-/// Joins the gateway that is there now, with all open connections.
+/// Joins the gateway that now listens at the path, with all open connections.
 fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<()> {
     let ledger = match &core.binding().kind {
         BindingKind::Socket(socket) => socket.ledger,
@@ -299,8 +304,8 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
     Ok(())
 }
 
-/// Returns the event for a gateway that continued and kept its counts while its process was
-/// unreachable.
+/// Returns the event for a gateway that continued and kept its counts while its process could not
+/// be reached.
 fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
     let binding = core.binding();
     JoinEvent::Joined {
@@ -314,7 +319,7 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        // Wakes the thread. The gateway also sees the connection end, which is intended.
+        // This wakes the thread. The gateway also sees that the connection ends, which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }
