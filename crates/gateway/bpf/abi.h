@@ -164,8 +164,8 @@ enum equic_service_flags {
 	EQUIC_SERVICE_DRY_RUN = 1u << 1,
 	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
-	/* The port also opens connections as a client, so it legitimately receives Retry and Version
-	 * Negotiation packets. */
+	/* The port also opens connections as a client, so it legitimately receives Retry and
+	 * Version Negotiation packets. */
 	EQUIC_SERVICE_ALSO_CLIENT = 1u << 4,
 	/* The gateway answers unknown versions with Version Negotiation: docs/policy.md s.9. */
 	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u << 5,
@@ -300,8 +300,8 @@ struct equic_source_state {
 	__u64 new_tat; /* theoretical arrival times of the source's buckets */
 	__u64 packets_tat;
 	__u64 bytes_tat;
-	/* Number of packets and their UDP payload bytes, by the action of their reason. In a dry run,
-	 * packets whose reason is a drop count as dropped. */
+	/* Number of packets and their UDP payload bytes, by the action of their reason. In a dry
+	 * run, packets whose reason is a drop count as dropped. */
 	struct equic_seen passed; /* and answered */
 	struct equic_seen dropped;
 	__u64 first_ns;
@@ -309,8 +309,8 @@ struct equic_source_state {
 	__u64 let_in_ns; /* latest time at which an attempt of the source can have been admitted */
 	__u32 last_reason;
 	__u32 refused; /* packets with a reason in load.counted_reasons; wraps */
-	/* Attempts in progress (docs/policy.md s.7): number of the current period (16 bits), attempts
-	 * admitted in the previous period (24 bits), and in the current one (24 bits). */
+	/* Attempts in progress (docs/policy.md s.7): number of the current period (16 bits),
+	 * attempts admitted in the previous period (24 bits), and in the current one (24 bits). */
 	__u64 attempts;
 	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last read */
 	__u32 let_in;	   /* 1: let_in_ns is an attempt's time, not that of the entry's creation */
@@ -409,8 +409,8 @@ struct equic_ledger_slot {
 
 /* `meta` is one cache line, and usually the only one that a search reads. */
 struct equic_ledger_bucket {
-	/* tag << 32 | connections. 0: the slot is free. A tag with 0 connections: the server is about to
-	 * use the slot. */
+	/* tag << 32 | connections. 0: the slot is free. A tag with 0 connections: the server is
+	 * about to use the slot. */
 	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
@@ -435,7 +435,8 @@ struct equic_ledger_header {
 };
 
 enum equic_load_flags {
-	/* With `explain`: the program treats packets as if they came in on the loopback interface. */
+	/* With `explain`: the program treats packets as if they came in on the loopback interface.
+	 */
 	EQUIC_LOAD_LOOPBACK = 1u << 0,
 	/* BPF programs may read kernel memory, because the kernel is not locked down. */
 	EQUIC_LOAD_READS_KERNEL = 1u << 1,
@@ -493,20 +494,21 @@ struct equic_control {
 	char name[32];
 	char pin[128]; /* directory in bpffs with the pins of links, program and maps; empty: not
 			  pinned */
-	/* Until this time, a connection ID may belong to a connection that is older than the key ring, if
-	 * the ring has no key for the ID's rotation (docs/policy.md s.10). */
+	/* Until this time, a connection ID may belong to a connection that is older than the key
+	 * ring, if the ring has no key for the ID's rotation (docs/policy.md s.10). */
 	__u64 older_ids_until_ns;
-	/* Bit i: quota group i has a dead server, so bit i is set in at least one element of `dead`. */
+	/* Bit i: quota group i has a dead server, so bit i is set in at least one element of
+	 * `dead`. */
 	__u64 gone;
-	/* Bit i: a server of quota group i was removed from its slot, but it may still be alive. While the
-	 * bit is set, user space does not set bit i of `gone`. */
+	/* Bit i: a server of quota group i was removed from its slot, but it may still be alive.
+	 * While the bit is set, user space does not set bit i of `gone`. */
 	__u64 unsure;
-	/* Cookie (SO_NETNS_COOKIE) of the network namespace in which a process loaded or last took over
-	 * the gateway. 0: unknown. Only user space uses it. */
+	/* Cookie (SO_NETNS_COOKIE) of the network namespace in which a process loaded or last took
+	 * over the gateway. 0: unknown. Only user space uses it. */
 	__u64 network;
 	struct equic_member members[EQUIC_MAX_OWNERS];
-	/* By slot. Bit i: the slot belonged to a server of quota group i, and every server that ever had
-	 * the slot is known to be dead (docs/policy.md s.14). */
+	/* By slot. Bit i: the slot belonged to a server of quota group i, and every server that
+	 * ever had the slot is known to be dead (docs/policy.md s.14). */
 	__u64 dead[EQUIC_MAX_OWNERS];
 	/* `local_addrs` and `local_macs` are valid until this time. */
 	__u64 local_until_ns;
@@ -717,8 +719,8 @@ struct equic_explain {
 	__u32 version;
 	struct equic_source source;
 	__u32 under_way; /* attempts of the source in progress, if they were looked up */
-	/* Inputs for the next packet: enum equic_interface_flags, and the length of each datagram in a
-	 * batch. */
+	/* Inputs for the next packet: enum equic_interface_flags, and the length of each datagram
+	 * in a batch. */
 	__u16 interface;
 	__u16 segment;
 	struct equic_cid dcid;

@@ -20,8 +20,8 @@
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
-	/* This source may have had an entry that was evicted, and an attempt in progress. So the entry
-	 * begins as if an attempt had been admitted now. */
+	/* This source may have had an entry that was evicted, and an attempt in progress. So the
+	 * entry begins as if an attempt had been admitted now. */
 	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
 	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
@@ -97,14 +97,14 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	allowed_ns = service->handshake_ns;
 	/* Reservations are stored in the source's entry. */
 	places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
-	/* The lookup is skipped if the source cannot have an attempt in progress. That is the common path
-	 * of a flood over the quota. */
+	/* The lookup is skipped if the source cannot have an attempt in progress. That is the
+	 * common path of a flood over the quota. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, service))
 		return EQUIC_REASON_UNDERWAY;
-	/* A client must not choose such a short ID, but a server may. The packet may be the second flight
-	 * of an attempt that the table has lost. */
+	/* A client must not choose such a short ID, but a server may. The packet may be the second
+	 * flight of an attempt that the table has lost. */
 	if (p->quic.dcid.len < QUIC_MIN_DCID &&
 	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
@@ -205,8 +205,8 @@ static __noinline bool asks_now(struct packet *p)
 	__u64 until = *(volatile __u64 *)&state->until_ns, next;
 	bool asks = p->now < until;
 
-	/* While Retry is on, each opening costs twice as much. So Retry goes off at half the rate that
-	 * turned it on. This hysteresis avoids oscillation. */
+	/* While Retry is on, each opening costs twice as much. So Retry goes off at half the rate
+	 * that turned it on. This hysteresis avoids oscillation. */
 	if (within(&service->retry_above, &state->tat, asks ? 2 : 1, p))
 		return asks;
 	next = p->now + service->retry_hold_ns;
@@ -240,8 +240,8 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	}
 	if (of_attempt(p, service))
 		return REASON_NONE;
-	/* A client that has received a Retry ignores any other (RFC 9000 s.17.2.5.2), so a second Retry
-	 * would be useless. A token in another format may come from a NEW_TOKEN frame. */
+	/* A client that has received a Retry ignores any other (RFC 9000 s.17.2.5.2), so a second
+	 * Retry would be useless. A token in another format may come from a NEW_TOKEN frame. */
 	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
@@ -344,14 +344,15 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
-		/* The lookup creates no entry, so that a flood of such packets cannot evict other sources. */
+		/* The lookup creates no entry, so that a flood of such packets cannot evict other
+		 * sources. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* The program sees only a part of a fragmented datagram with a long header, and no QUIC client
-	 * sends one. Later fragments can arrive before the first one. So the fragment policy `drop` must
-	 * drop the first one, too. */
+	/* The program sees only a part of a fragmented datagram with a long header, and no QUIC
+	 * client sends one. Later fragments can arrive before the first one. So the fragment policy
+	 * `drop` must drop the first one, too. */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
 		return EQUIC_REASON_FIRST_FRAGMENT;

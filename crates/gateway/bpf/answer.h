@@ -157,7 +157,8 @@ INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
 /* Returns the sum of the UDP pseudo-header, which is the same in both directions. */
 INLINE __u32 pseudo_summed(const struct packet *p, __u32 udp_len)
 {
-	/* The ::ffff before an IPv4 address adds zero to a checksum, so both families need the same code.
+	/* The ::ffff before an IPv4 address adds zero to a checksum, so both families need the same
+	 * code.
 	 */
 	return bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
 			     bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
@@ -260,8 +261,8 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 		return true;
 	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
 		return false;
-	/* One in 65,536 complete checksums happens to have this value. In that case the answer is lost,
-	 * and the client gets one when it retransmits. */
+	/* One in 65,536 complete checksums happens to have this value. In that case the answer is
+	 * lost, and the client gets one when it retransmits. */
 	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
 		return true;
 	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -294,8 +295,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
-	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1` is not
-	 * 0 here. */
+	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
+	 * is not 0 here. */
 	len = a->len - 1;
 	OPAQUE(len);
 	len = (len & (ANSWER_LONGEST - 1)) + 1;

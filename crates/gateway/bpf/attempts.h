@@ -23,7 +23,8 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 	words[2] = p->dst[0];
 	words[3] = p->dst[1];
 	key->scid = p->quic.scid;
-	/* Ports, service and family are written in one store, because they are later loaded as one word.
+	/* Ports, service and family are written in one store, because they are later loaded as one
+	 * word.
 	 */
 	words[7] =
 		p->sport | (__u64)p->dport << 16 | (__u64)p->service << 32 | (__u64)p->family << 48;

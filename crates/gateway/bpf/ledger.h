@@ -82,14 +82,14 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	/* The server writes the heartbeat, and could write anything. A heartbeat far in the future is as
-	 * invalid as an old one. */
+	/* The server writes the heartbeat, and could write anything. A heartbeat far in the future
+	 * is as invalid as an old one. */
 	if ((want->now > beat ? want->now - beat : beat - want->now) >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	/* Read before the count. So a handshake that completes in between counts twice for a moment, but
-	 * is never missed. */
+	/* Read before the count. So a handshake that completes in between counts twice for a
+	 * moment, but is never missed. */
 	if (opened)
 		*opened += bucket_opened(ledger, want);
 	count = bucket_count(ledger, want->first, want);
@@ -153,8 +153,8 @@ INLINE __u64 hash_of(const __u64 addr[2], __u32 scope)
 {
 	__u64 h = load.seed ^ scope * GROUP_FACTOR;
 
-	/* An IPv4 address needs one mixing round, and an IPv6 address needs two. Each round waits for the
-	 * one before, so one round fewer saves its whole latency. */
+	/* An IPv4 address needs one mixing round, and an IPv6 address needs two. Each round waits
+	 * for the one before, so one round fewer saves its whole latency. */
 	if (addr[0])
 		h = mix(h ^ addr[0]);
 	return mix(h ^ addr[1]);

@@ -177,8 +177,9 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	payload = bpf_ntohs(ip->payload_len);
 	if (!holds(ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
-	/* This is a jumbogram (RFC 2675), or a packet that looks like one. Linux uses the frame's length
-	 * for both. TCP segments that the GRO of this host joined (BIG TCP) also look like this. */
+	/* This is a jumbogram (RFC 2675), or a packet that looks like one. Linux uses the frame's
+	 * length for both. TCP segments that the GRO of this host joined (BIG TCP) also look like
+	 * this. */
 	jumbo = !payload && ip->nexthdr == IPPROTO_HOPOPTS;
 	if (jumbo)
 		payload = bpf_xdp_get_buff_len(ctx) - off - sizeof(*ip);
@@ -216,7 +217,8 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 
 	if (left < UDP_PORTS_LEN)
 		return p->first_fragment ? PARSED_DEEP : PARSED_OTHER;
-	/* Long extension headers can push the UDP header out of the linear part of a jumbo frame. */
+	/* Long extension headers can push the UDP header out of the linear part of a jumbo frame.
+	 */
 	if (linear) {
 		word = *(__u64 *)linear;
 	} else {
@@ -251,8 +253,8 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 
 	if (!eth)
 		return 0;
-	/* This avoids reading the member itself: the structure is packed, so the compiler would load it
-	 * byte by byte. */
+	/* This avoids reading the member itself: the structure is packed, so the compiler would
+	 * load it byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
@@ -293,8 +295,8 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 		type = type_of_version(ctx);
 	else
 		type = parse_ethernet(ctx, p, &off);
-	/* The packet has more tags than the program parses. Linux removes any number of them: those with
-	 * VLAN 0 always, and others if there is a VLAN interface for them. */
+	/* The packet has more tags than the program parses. Linux removes any number of them: those
+	 * with VLAN 0 always, and others if there is a VLAN interface for them. */
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
 		return PARSED_DEEP;
 	p->l2_len = off;

@@ -234,7 +234,8 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 	    (token->words[6] ^ id[0]) | (token->words[7] ^ id[1]) |
 	    (token->words[8] ^ ((__u32)id[2] | (__u64)dcid->len << 32)))
 		return EQUIC_PROOF_FORGED;
-	/* Compares the whole tag at once, so that the time does not reveal how many bytes were right. */
+	/* Compares the whole tag at once, so that the time does not reveal how many bytes were
+	 * right. */
 	if (equic_proof_tag(&s, token) != token->words[9])
 		return EQUIC_PROOF_FORGED;
 	time = third >> 48 | (__u64)(__u32)token->words[3] << 16;
@@ -346,7 +347,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (server) {
 		__u32 shift = 8 * (format->server_id & 15);
 
-		/* The server ID follows the first byte: seven bytes in the first word, the eighth in the second.
+		/* The server ID follows the first byte: seven bytes in the first word, the eighth
+		 * in the second.
 		 */
 		*server = low >> 8 | high << 56;
 		if (shift < 64)

@@ -52,14 +52,14 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 {
 	__u64 *words = (__u64 *)cid;
 
-	/* The compiler knows that len is small and would remove the mask, which verifiers before Linux 6.8
-	 * need. */
+	/* The compiler knows that len is small and would remove the mask, which verifiers before
+	 * Linux 6.8 need. */
 	OPAQUE(len);
 	len &= 31;
 	words[0] = from[0] & cid_masks[len][0];
 	words[1] = from[1] & cid_masks[len][1];
-	/* The bytes and the length are written in one store. Both are later loaded as one word, which
-	 * would stall after two stores. */
+	/* The bytes and the length are written in one store. Both are later loaded as one word,
+	 * which would stall after two stores. */
 	words[2] = (from[2] & cid_masks[len][2]) | (__u64)len << 32;
 }
 
@@ -94,7 +94,8 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
-		/* Verifiers before Linux 6.8 do not infer a range from n != 0. They do see that n + 1 is not 0.
+		/* Verifiers before Linux 6.8 do not infer a range from n != 0. They do see that n +
+		 * 1 is not 0.
 		 */
 		n--;
 		OPAQUE(n);

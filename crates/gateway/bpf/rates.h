@@ -26,8 +26,8 @@ INLINE enum charged try_charge(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now
 	__u64 ahead = old > now ? old - now : 0;
 
 	if (ahead > burst_ns) {
-		/* The stored time comes from a slower rate that has since been replaced. It must not block the
-		 * source for longer than the current rate would. */
+		/* The stored time comes from a slower rate that has since been replaced. It must
+		 * not block the source for longer than the current rate would. */
 		__sync_val_compare_and_swap(tat, old, now + burst_ns);
 		ahead = burst_ns;
 		if (cost)
