@@ -114,12 +114,12 @@ pub(crate) fn descriptors(message: &str) -> Option<&'static str> {
         None
     } else if message.contains("(os error 24)") {
         Some(
-            "this process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+            "this process has reached its limit of open files: raise the limit (`ulimit -n`, or `LimitNOFILE=` in a \
              systemd unit)",
         )
     } else if message.contains("(os error 23)") {
         Some(
-            "the machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+            "the machine has reached its limit of open files: end processes that leak them, or raise the sysctl \
              `fs.file-max`",
         )
     } else {
@@ -137,10 +137,10 @@ impl fmt::Display for Failure {
                 write!(f, "{message}\n  {mend}")
             }
             Failure::Usage(message) => {
-                write!(f, "{message}\n  `--help` behind any command lists what it takes")
+                write!(f, "{message}\n  `--help` after any command lists its arguments and options")
             }
             Failure::Unsupported(testcase) => {
-                write!(f, "the test case {testcase:?} is not done")
+                write!(f, "the test case {testcase:?} is not supported")
             }
             Failure::ClosedPipe => Ok(()),
         }

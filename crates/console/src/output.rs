@@ -97,7 +97,7 @@ pub fn document(json: &str) -> Done {
 }
 
 fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
-    Failure::because(format_args!("{schema} has no JSON form"), error)
+    Failure::because(format_args!("cannot write {schema} as JSON"), error)
 }
 
 /// Writes a message to standard error, prefixed with the program's name. Write errors are ignored.

@@ -49,15 +49,16 @@
 	X(ALLOWED, "allowed", 0, "the source is on the allow list")                                \
 	X(ESTABLISHED, "established", 0, "short header: a packet of an established connection")    \
 	X(HANDSHAKE, "handshake", 0, "Handshake or 0-RTT packet, which cannot open a connection")  \
-	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already let in")               \
+	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already admitted")             \
 	X(NEW, "new", 0, "Initial that opens a connection, within every limit")                    \
 	X(NEW_VERSION, "new_version", 0,                                                           \
-	  "long header of a version this program does not know, within the service's limits")      \
+	  "long header of a version that is unknown to the program, within the service's limits")  \
 	X(FRAGMENT, "fragment", 0, "later IP fragment of a datagram to the service")               \
 	X(DENIED, "denied", 1, "the source is on the deny list")                                   \
 	X(QUOTA_STRICT, "quota_strict", 1,                                                         \
 	  "policy strict: the source holds more connections than its limit")                       \
-	X(QUOTA, "quota", 1, "opens a connection, and the source holds as many as its limit")      \
+	X(QUOTA, "quota", 1,                                                                       \
+	  "opens a connection, but the source already has as many as its limit")                   \
 	X(RATE_NEW_SOURCE, "rate_new_source", 1,                                                   \
 	  "too many new connections a second from the source")                                     \
 	X(RATE_NEW_SERVICE, "rate_new_service", 1,                                                 \
@@ -83,36 +84,38 @@
 	X(FIXED_BIT, "fixed_bit", 1,                                                               \
 	  "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)")                       \
 	X(UNKNOWN_VERSION, "unknown_version", 1,                                                   \
-	  "a version that the service does not take, and that is not answered")                    \
+	  "a version that the service does not accept and the gateway does not answer")            \
 	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
 	X(QUOTA_UNDERWAY, "quota_underway", 1,                                                     \
-	  "policy underway: opens a connection, and handshakes under way take the places left")    \
+	  "policy underway: opens a connection, but open ones and handshakes reach the limit")     \
 	X(BAD_SOURCE, "bad_source", 1,                                                             \
-	  "the source address is nobody's: mapped, multicast, unspecified, or loopback on a "      \
-	  "network")                                                                               \
+	  "no host can have the source address: IPv4-mapped, multicast, unspecified, or "          \
+	  "loopback on a network")                                                                 \
 	X(PROVED, "proved", 0,                                                                     \
-	  "Initial that opens a connection, with a token that proves its address")                 \
+	  "Initial that opens a connection, with a token that validates its address")              \
 	X(RETRY_SENT, "retry_sent", 2,                                                             \
-	  "Initial without a token that holds, answered with a Retry packet (RFC 9000 s.8.1.2)")   \
+	  "Initial without a valid token, answered with a Retry packet (RFC 9000 s.8.1.2)")        \
 	X(BAD_TOKEN, "bad_token", 1,                                                               \
-	  "Initial with a token of the gateway's that does not hold: forged, another's, or old")   \
-	X(UNPROVED, "unproved", 1, "Initial without a token that holds, which cannot be answered") \
-	X(RATE_ANSWERS, "rate_answers", 1, "too many answers of a kind a second for the service")  \
+	  "Initial with an invalid token of the gateway: forged, of another client, or too old")   \
+	X(UNPROVED, "unproved", 1,                                                                 \
+	  "Initial without a valid token, which the gateway cannot answer")                        \
+	X(RATE_ANSWERS, "rate_answers", 1,                                                         \
+	  "too many answers of one kind a second for the service")                                 \
 	X(VERSION_NEGOTIATION_SENT, "version_negotiation_sent", 2,                                 \
-	  "a version that the service does not take, answered with the ones that it takes "        \
-	  "(RFC 9000 s.6.1)")                                                                      \
+	  "a version that the service does not accept, answered with the versions that it "        \
+	  "accepts (RFC 9000 s.6.1)")                                                              \
 	X(FORGED_ID, "forged_id", 1,                                                               \
-	  "packet to a connection ID that no server of the service has made, or 0-RTT of a "       \
-	  "client that is opening no connection")                                                  \
+	  "packet to a connection ID that no server of the service issued, or 0-RTT of a "         \
+	  "client that is not opening a connection")                                               \
 	X(RATE_PACKETS_SERVICE, "rate_packets_service", 1,                                         \
 	  "too many packets a second to the service, from all sources together")                   \
 	X(RATE_UNPROVEN, "rate_unproven", 1,                                                       \
-	  "too many packets a second, from all sources together that have no connection and "      \
-	  "open none")                                                                             \
+	  "too many packets a second that open no connection, from all sources together "          \
+	  "that have none")                                                                        \
 	X(RATE_NEW_PREFIX, "rate_new_prefix", 1,                                                   \
-	  "too many new connections a second from a prefix that the source is in")                 \
+	  "too many new connections a second from a prefix that contains the source")              \
 	X(RESET_SENT, "reset_sent", 2,                                                             \
 	  "packet of a connection whose server is dead, answered with a stateless reset "          \
 	  "(RFC 9000 s.10.3)")                                                                     \
@@ -121,7 +124,8 @@
 	  "policy drop (RFC 9000 s.14)")                                                           \
 	X(COALESCED, "coalesced", 1,                                                               \
 	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")        \
-	X(BATCH, "batch", 1, "more datagrams in one packet (GRO, GSO) than can be told apart")
+	X(BATCH, "batch", 1,                                                                       \
+	  "datagrams in one packet (GRO, GSO) that are too many or too different for one verdict")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,

@@ -22,7 +22,7 @@ pub enum Error {
         lacking: Vec<&'static str>,
     },
     /// This network namespace has no interface of that name.
-    #[error("no network interface `{name}` here{}: `ip link` lists them", did_you_mean(.similar))]
+    #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
         /// The name as given.
         name: String,
@@ -40,7 +40,7 @@ pub enum Error {
         program_name: Option<String>,
     },
     /// This gateway is attached to the interface already.
-    #[error("this gateway is attached to `{interface}` already")]
+    #[error("this gateway is already attached to `{interface}`")]
     AlreadyAttached {
         /// The interface's name.
         interface: String,
@@ -89,7 +89,7 @@ pub enum Error {
     },
     /// The program and this library were built from different versions of `abi.h`.
     #[error(
-        "{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway"
+        "{what} uses version {found} of the gateway's interface, but this library uses version {expected}: use the command and the library of the gateway's release"
     )]
     AbiVersion {
         /// The object file or the running program that has the other version.
@@ -135,8 +135,8 @@ pub enum Error {
     },
     /// A change failed half way, and undoing its first part failed, too.
     #[error(
-        "{error}; what had changed by then could not be put back ({undo}): restart the gateway, or reload a \
-         configuration that holds"
+        "{error}; the earlier changes could not be undone ({undo}): restart the gateway, or reload a valid \
+         configuration"
     )]
     NotUndone {
         /// The error that stopped the change half way.
@@ -155,7 +155,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A gateway listens at the path, but refused this server.
-    #[error("the gateway at `{}` turns this server away: {reason}", .path.display())]
+    #[error("the gateway at `{}` refuses this server: {reason}", .path.display())]
     SocketRefused {
         /// The path.
         path: std::path::PathBuf,
@@ -191,7 +191,7 @@ pub enum Error {
     /// The gateway that is pinned in the directory has another value of a setting that cannot
     /// change while a gateway runs.
     #[error(
-        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
+        "the gateway pinned at `{0}` cannot continue with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start the gateway again", .path.display()
     )]
     PinMismatch {
         /// The directory.
@@ -214,7 +214,7 @@ pub enum Error {
     },
     /// Every slot for a server's ledger is taken.
     #[error(
-        "all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)"
+        "all {slots} server slots of this gateway are in use: end a server (`equic gateway status` lists them)"
     )]
     NoFreeLedger {
         /// Number of slots for servers.
@@ -222,7 +222,7 @@ pub enum Error {
     },
     /// The deny and allow lists of the address family are full.
     #[error(
-        "the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`"
+        "the deny/allow list for IPv{family} is full ({entries} entries): remove entries, or start the gateway with a larger `acl_entries`"
     )]
     ListFull {
         /// The address family: 4 or 6.
@@ -245,7 +245,7 @@ pub enum Error {
     },
     /// The gateway was loaded with room for fewer single addresses to listen at.
     #[error(
-        "the gateway has room for {entries} single addresses to listen at: restart it for more"
+        "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
     )]
     ListenersFull {
         /// The number of addresses that it has room for.
@@ -253,7 +253,7 @@ pub enum Error {
     },
     /// Another process is capturing packets of this gateway.
     #[error(
-        "process {pid} captures packets of this gateway already: end it first (if it was killed, wait for two seconds)"
+        "process {pid} is already capturing packets of this gateway: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
         /// ID of that process, in its own pid namespace.
@@ -268,7 +268,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A map of the running gateway is missing, or differs from its definition in `abi.h`.
-    #[error("program {program} is not a gateway this library understands: {why}")]
+    #[error("program {program} is not a gateway that this library can use: {why}")]
     ForeignProgram {
         /// The program's id.
         program: u32,
@@ -308,7 +308,7 @@ impl Error {
     fn not_permitted(doing: impl Into<String>) -> Error {
         Error::NotPermitted {
             doing: doing.into(),
-            needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (looking into a gateway of another process: CAP_SYS_ADMIN)",
+            needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADMIN for another process's gateway)",
             lacking: crate::sys::lacking_capabilities(),
         }
     }
@@ -331,11 +331,11 @@ impl Error {
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
-            ". This process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+            ". This process has reached its limit of open files: raise the limit (`ulimit -n`, or `LimitNOFILE=` in a \
              systemd unit)"
         }
         Some(libc::ENFILE) => {
-            ". The machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+            ". The machine has reached its limit of open files: end processes that leak them, or raise the sysctl \
              `fs.file-max`"
         }
         _ => "",
@@ -384,16 +384,18 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {
             return format!(
-                "it is libxdp's dispatcher, which calls others (`xdp-loader status {interface}` lists them) and cannot \
-                 call the gateway. `xdp-loader unload {interface} --all` detaches it and all of them. Put other packet processing behind the gateway, into tc or nftables"
+                "it is libxdp's dispatcher, which calls other programs (`xdp-loader status {interface}` lists them) and cannot \
+                 call the gateway. `xdp-loader unload {interface} --all` detaches it and these programs. Move other packet processing behind the gateway, to tc or nftables"
             );
         }
         Some(crate::PROGRAM_NAME) => {
-            format!(" (`equic gateway detach --gateway {interface}` takes it off)")
+            format!(" (`equic gateway detach --gateway {interface}` detaches it)")
         }
         _ => String::new(),
     };
-    format!("stop its owner first{stop}; `equic gateway run --wait` attaches when it has gone")
+    format!(
+        "stop its owner first{stop}; `equic gateway run --wait` attaches as soon as the program is gone"
+    )
 }
 
 /// Returns the names that are most similar to `wanted`, best first, at most three.
@@ -422,7 +424,7 @@ mod tests {
         assert_eq!(
             said,
             "interface `eth0` already has an XDP program (`somebody_elses`, id 42): stop its owner first; \
-             `equic gateway run --wait` attaches when it has gone"
+             `equic gateway run --wait` attaches as soon as the program is gone"
         );
         let said = busy(crate::PROGRAM_NAME).to_string();
         assert!(said.contains("`equic gateway detach --gateway eth0`"), "{said}");

@@ -67,7 +67,7 @@ fn kind(kind: FileType) -> &'static str {
     } else if kind.is_char_device() || kind.is_block_device() {
         "a device"
     } else {
-        "no regular file"
+        "not a regular file"
     }
 }
 

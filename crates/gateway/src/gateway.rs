@@ -217,7 +217,7 @@ impl Gateway {
                 Some(format!(
                     "`{interface}` is a veth interface, and a service answers clients (retry, version_negotiation \
                      or stateless_reset): attached in generic mode, because in native mode the other end receives \
-                     such answers only if it has an XDP program or GRO (mode = \"native\" attaches so nevertheless)"
+                     such answers only if it has an XDP program or GRO (to use native mode anyway: mode = \"native\")"
                 )),
             ),
             Mode::Generic => (self.generic_link(interface, ifindex)?, false, None),
@@ -250,8 +250,8 @@ impl Gateway {
 
     fn generic_link(&self, interface: &str, ifindex: u32) -> Result<OwnedFd> {
         if u32::from(self.control.maps().load.flags) & abi::EQUIC_LOAD_READS_KERNEL == 0 {
-            let why = "it would be attached in generic mode, and the kernel's lockdown (`confidentiality`) keeps \
-                       the program from telling datagrams apart that come as one packet: use native mode";
+            let why = "the program would run in generic mode, where kernel lockdown (`confidentiality`) keeps it from \
+                       finding the datagrams in a packet that consists of several: use native mode";
             return Err(Error::LinkRefused {
                 interface: interface.to_owned(),
                 why: why.to_owned(),
@@ -458,7 +458,7 @@ fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     maps.services.write(&services_of(config));
     maps.control.write(&control_of(config));
     maps.set_overrides(&overrides_of(&config.services))
-        .map_err(|error| Error::system("writing the limits by prefix", error))?;
+        .map_err(|error| Error::system("writing the overrides", error))?;
     for (listener, service) in config.listeners() {
         maps.listen(&listener, service)
             .map_err(|error| Error::system("writing the listeners", error))?;
@@ -495,8 +495,8 @@ fn check_link(interface: &str) -> Result<()> {
         LinkHeader::Other(kind) => Err(Error::LinkRefused {
             interface: interface.to_owned(),
             why: format!(
-                "its packets (link type {kind}) begin neither with an Ethernet header nor, as those of tun, \
-                 WireGuard and PPP interfaces do, with an IP header: use an interface of another type"
+                "its packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
+                 (like those of tun, WireGuard and PPP interfaces): use an interface of another type"
             ),
         }),
     }

@@ -109,15 +109,15 @@ impl Gateway {
     ) -> Result<TestRun> {
         let bad = |why| Error::BadPacket { length: frame.len(), why };
         if frame.len() < SHORTEST {
-            return Err(bad("an Ethernet frame has 14 bytes or more"));
+            return Err(bad("an Ethernet frame has at least 14 bytes"));
         }
         if frame.len() > LONGEST {
-            return Err(bad("no packet is that long"));
+            return Err(bad("a frame has at most 65,599 bytes"));
         }
         if let Some(original) = self.original() {
             original
                 .bring(self.control().maps(), frame)
-                .map_err(|error| Error::system("asking the gateway that is copied", error))?;
+                .map_err(|error| Error::system("reading the gateway that was copied", error))?;
         }
         let context = libbpf_sys::xdp_md {
             data_end: frame.len() as u32,

@@ -148,7 +148,7 @@ impl Control {
         };
         if !self.owner().alive {
             return Err(failed(
-                "no process looks after it: start `equic gateway run` with the same `pin` first",
+                "no process manages the gateway: start `equic gateway run` with the same `pin` first",
             ));
         }
         atomic!(AtomicU32, notes, keys_how[how as usize]).store(1, Release);
@@ -156,13 +156,13 @@ impl Control {
         let until = Instant::now() + PATIENCE;
         while atomic!(AtomicU64, notes, keys_done).load(Acquire) < number {
             if Instant::now() > until {
-                return Err(failed("its process does not answer"));
+                return Err(failed("the process that manages it does not answer"));
             }
             std::thread::sleep(POLL / 5);
         }
         if atomic!(AtomicU64, notes, keys_failed).load(Acquire) >= number {
             return Err(failed(
-                "it keeps its keys, because it could not hand on new ones: its log says why",
+                "it keeps its keys, because it could not distribute new ones: see the log of its process",
             ));
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Control {
             Some(newest) => KeyRing::following(Clock::Monotonic, newest),
             None => KeyRing::generate(Clock::Monotonic),
         };
-        self.set_key_ring(&ring.map_err(|error| failed("making keys", error))?);
+        self.set_key_ring(&ring.map_err(|error| failed("creating keys", error))?);
         Ok(())
     }
 }
@@ -227,8 +227,8 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
         give(&file, readers).map_err(|error| {
             let (uid, gid) = (readers.uid(), readers.gid());
             failed(io::Error::other(format!(
-                "it belongs to user {uid} and group {gid} with mode {:o}, and a new file cannot be given to \
-                 them ({error}): run the gateway and the server as one user",
+                "it belongs to user {uid} and group {gid} with mode {:o}, and the gateway cannot give a new \
+                 file to them ({error}): run the gateway and the server as the same user",
                 readers.mode() & 0o777
             )))
         })?;
@@ -380,7 +380,7 @@ impl KeyKeeper {
     fn answer(&self, number: u64, done: &Result<()>) {
         let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
         if let Err(error) = done {
-            tracing::warn!(%error, "the keys stay as they are");
+            tracing::warn!(%error, "the keys were not changed");
             atomic!(AtomicU64, notes, keys_failed).store(number, Release);
         }
         atomic!(AtomicU64, notes, keys_done).store(number, Release);
@@ -397,7 +397,7 @@ impl KeyKeeper {
             Ok(Rotation::Advanced(epoch)) => {
                 tracing::debug!(epoch = epoch.number(), "a new key is used");
             }
-            Err(error) => tracing::warn!(%error, "the keys of Retry tokens stay as they are"),
+            Err(error) => tracing::warn!(%error, "the keys of Retry tokens were not changed"),
         }
         if let Ok(step) = &step {
             let announced = matches!(step, Rotation::Announced(_));
@@ -408,7 +408,7 @@ impl KeyKeeper {
 
     fn put_in_force(&self, ring: &KeyRing) {
         if let Some(Err(error)) = self.rotation.as_ref().map(|file| file.note(ring)) {
-            tracing::warn!(%error, "the number of the rotation cannot be written down");
+            tracing::warn!(%error, "the number of the key rotation cannot be written");
         }
         self.control.set_key_ring(ring);
     }
@@ -416,7 +416,7 @@ impl KeyKeeper {
     /// First half of withdrawing all keys. Announces a new key in new copies of the ring, which
     /// only servers with a slot can get.
     fn announce_another(&mut self) -> Result<()> {
-        let failed = |error| failed("making keys", error);
+        let failed = |error| failed("creating keys", error);
         let old = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
         let mut ring = old.clone();
@@ -445,7 +445,7 @@ impl KeyKeeper {
         {
             // The failure is tolerable. Readers of the old file know the new key, and the program
             // drops tokens of the other keys before they reach a server.
-            tracing::warn!(%error, "the file has keys that were withdrawn");
+            tracing::warn!(%error, "the key file still has keys that were withdrawn");
         }
         let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
         atomic!(AtomicU64, self.control.maps().control.pointer(), older_ids_until_ns)

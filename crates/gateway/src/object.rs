@@ -174,7 +174,7 @@ fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
 /// Sets the sizes of maps and the read-only data. The returned descriptor must live until the
 /// object is loaded.
 fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> Result<OwnedFd> {
-    let failed = |error: io::Error| Error::system("making the maps of the gateway", error);
+    let failed = |error: io::Error| Error::system("creating the maps of the gateway", error);
     let refused = |error: libbpf_rs::Error| failed(io::Error::other(error));
     let entries = plan.load.ledger_mask + 2;
     let bucket = size_of::<abi::equic_ledger_bucket>();
@@ -216,8 +216,8 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
         let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];
         if there != here {
             return Err(source.bad(format!(
-                "its map `{name}` (type, key, value, entries: {here:?}) does not fit the one of the \
-                 gateway that runs ({there:?})"
+                "its map `{name}` (type, key, value, entries: {here:?}) differs from the map of the \
+                 running gateway ({there:?})"
             )));
         }
         map.reuse_fd(fd.as_fd()).map_err(|error| failed(io::Error::other(error)))?;
@@ -227,7 +227,7 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
 
 /// Duplicates the descriptors of the loaded object, which is closed afterwards.
 fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
-    let failed = |error: io::Error| Error::system("keeping the loaded program", error);
+    let failed = |error: io::Error| Error::system("duplicating the program's descriptors", error);
     let program = object
         .progs()
         .find(|program| program.name() == OsStr::new(crate::PROGRAM_NAME))

@@ -120,7 +120,7 @@ fn take_over(
         return Err(pins.failed(format!("the program there is `{}`, not a gateway", old.name)));
     }
     let what = format!(
-        "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` takes it off)",
+        "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` detaches it)",
         pins.dir().display()
     );
     let maps = Maps::of_program(&what, &old)?;
@@ -213,8 +213,8 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
     let at_home = home != 0 && home == sys::network_namespace();
     match moved.first() {
         Some((_, link)) if !at_home && (home != 0 || held.is_empty()) => Err(pins.failed(format!(
-            "the gateway there is on interface number {} of another network namespace: run this in that one \
-             (`nsenter --net=...`), or take it off with `equic gateway detach --pin {}`",
+            "the pinned gateway is attached to interface number {} in another network namespace: run this command \
+             there (`nsenter --net=...`), or detach the gateway with `equic gateway detach --pin {}`",
             link.ifindex,
             pins.dir().display()
         ))),
@@ -246,7 +246,8 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     let mut wrong = Vec::new();
     let name = from_c_name(&maps.control.read().name);
     if name != config.gateway.name {
-        wrong.push(format!("it is called `{name}`, not `{}`", config.gateway.name));
+        wrong
+            .push(format!("the running gateway's name is `{name}`, not `{}`", config.gateway.name));
     }
     let ones4 = |load: &abi::equic_load| load.v4_mask.count_ones();
     let ones6 = |load: &abi::equic_load| load.v6_mask.iter().map(|w| w.count_ones()).sum::<u32>();
@@ -260,7 +261,9 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
         ("acl_entries", maps.acl4.max_entries(), plan.acl_entries),
     ];
     for (key, there, here) in fixed.into_iter().filter(|(_, there, here)| there != here) {
-        wrong.push(format!("`{key}` is {there} there and {here} here"));
+        wrong.push(format!(
+            "`{key}` is {there} in the running gateway and {here} in this configuration"
+        ));
     }
     let exact = config.listeners().filter(|(l, _)| l.is_exact()).count() as u32;
     if exact > maps.listeners.max_entries() {
@@ -274,12 +277,12 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     if !kept {
         let (there, here) = (names.join(", "), ours.join(", "));
         wrong.push(format!(
-            "its services are {there}, and {here} here: they keep their order, new ones come last"
+            "the running gateway's services are {there}, and this configuration's are {here}: keep their order, and put new ones last"
         ));
     }
     for ((service, group), name) in services.iter().zip(config.groups()).zip(&names) {
         if kept && service.group != group {
-            wrong.push(format!("service `{name}` is in another `group` there"));
+            wrong.push(format!("service `{name}` has another `group` in the running gateway"));
         }
     }
     if wrong.is_empty() {

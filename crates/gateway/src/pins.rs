@@ -49,7 +49,7 @@ impl Pins {
     pub(crate) fn io(&self, error: &io::Error) -> Error {
         self.failed(match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                format!("{error}; it takes root, or CAP_BPF and the right to write there")
+                format!("{error}: run as root, or with CAP_BPF and write permission there")
             }
             _ => error.to_string(),
         })
@@ -61,14 +61,16 @@ impl Pins {
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
             return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (under `ip netns \
-                 exec` the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
+                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (`ip netns exec` \
+                 hides the one at /sys/fs/bpf: use `nsenter --net=/run/netns/NAME`)",
                 base.display()
             )));
         }
         let within = dir.strip_prefix(base).unwrap_or(dir);
         if within.to_string_lossy().contains('.') {
-            return Err(pins.failed("a BPF file system has no names with a `.`"));
+            return Err(
+                pins.failed("a name in a BPF file system cannot contain a `.`: use another path")
+            );
         }
         let make = || -> io::Result<File> {
             for path in [dir.to_owned(), dir.join(LINKS), dir.join(MAPS)] {
@@ -83,7 +85,9 @@ impl Pins {
                 Ok(lock) => return Ok((pins, lock)),
                 Err((back, nix::Error::EAGAIN)) if Instant::now() < until => file = back,
                 Err((_, nix::Error::EAGAIN)) => {
-                    return Err(pins.failed("another process is taking it over: wait for that one"));
+                    return Err(pins.failed(
+                        "another process is taking the gateway over: wait until it has finished",
+                    ));
                 }
                 Err((_, error)) => return Err(pins.io(&error.into())),
             }
@@ -112,7 +116,7 @@ impl Pins {
                 [PROGRAM, LINKS, MAPS, "program_new"].iter().any(|name| path.ends_with(name));
             if !known {
                 return Err(self.failed(format!(
-                    "there is `{}`, which is not a gateway's: give a directory of its own",
+                    "it contains `{}`, which does not belong to a gateway: use a separate directory",
                     path.display()
                 )));
             }
@@ -121,7 +125,7 @@ impl Pins {
         for path in self.names(LINKS)? {
             let foreign = || {
                 self.failed(format!(
-                    "`{}` is no XDP link: it is not a gateway's, or damaged; remove it by hand",
+                    "`{}` is not an XDP link: it does not belong to a gateway, or it is damaged; remove it by hand",
                     path.display()
                 ))
             };

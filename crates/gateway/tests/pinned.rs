@@ -271,13 +271,28 @@ fn what_cannot_change_is_named() {
         };
         type Case = (fn(&mut Config), &'static str);
         let cases: [Case; 8] = [
-            (|c| c.gateway.sources = 2048, "`sources` is 1024 there and 2048 here"),
-            (|c| c.gateway.handshakes = 64, "`handshakes` is 1024 there and 64 here"),
-            (|c| c.gateway.acl_entries = 7, "`acl_entries` is 16384 there and 7 here"),
+            (
+                |c| c.gateway.sources = 2048,
+                "`sources` is 1024 in the running gateway and 2048 in this configuration",
+            ),
+            (
+                |c| c.gateway.handshakes = 64,
+                "`handshakes` is 1024 in the running gateway and 64 in",
+            ),
+            (
+                |c| c.gateway.acl_entries = 7,
+                "`acl_entries` is 16384 in the running gateway and 7 in",
+            ),
             (|c| c.gateway.ledger_sources = 60_000, "`ledger_sources"),
-            (|c| c.gateway.source_prefix_v6 = 56, "`source_prefix_v6` is 64 there and 56 here"),
-            (|c| c.gateway.name += "x", "it is called"),
-            (|c| c.services[0].name = "web".to_owned(), "its services are quic, and web here"),
+            (
+                |c| c.gateway.source_prefix_v6 = 56,
+                "`source_prefix_v6` is 64 in the running gateway and 56 in",
+            ),
+            (|c| c.gateway.name += "x", "the running gateway's name is"),
+            (
+                |c| c.services[0].name = "web".to_owned(),
+                "services are quic, and this configuration's are web",
+            ),
             (
                 |c| {
                     let mut first = c.services[0].clone();
@@ -285,7 +300,7 @@ fn what_cannot_change_is_named() {
                     first.listen = vec!["1".parse().unwrap()];
                     c.services.insert(0, first);
                 },
-                "they keep their order",
+                "keep their order",
             ),
         ];
         for (apply, says) in cases {
@@ -524,7 +539,7 @@ fn damage_and_strangers_are_told_apart() {
             assert!(error.to_string().contains(what), "{error}");
         };
         std::fs::create_dir_all(fs.dir().join("theirs")).unwrap();
-        says("which is not a gateway's");
+        says("which does not belong to a gateway");
         assert!(fs.dir().join("theirs").exists());
         std::fs::remove_dir(fs.dir().join("theirs")).unwrap();
 
@@ -539,7 +554,7 @@ fn damage_and_strangers_are_told_apart() {
         // A map is pinned at the path of a link.
         let stranger = fs.dir().join("links/77");
         std::fs::rename(fs.dir().join("maps/sources"), &stranger).unwrap();
-        says("is no XDP link");
+        says("is not an XDP link");
         assert_eq!(program_on("veth0"), Some(program));
         std::fs::remove_file(&stranger).unwrap();
         // The takeover is tried in another namespace, where the link's index may belong to another

@@ -528,7 +528,7 @@ fn who_may_not_is_told_so() {
             assert!(said.contains(says), "{said}");
         };
         let (_gateway, host, _) = at_socket("users", &path, users(&["daemon"]));
-        refused("user 65534 may not feed it");
+        refused("user 65534 may not join");
         drop(host);
         assert!(!path.exists(), "the socket goes with its gateway");
         refused("no gateway listens at");
@@ -540,7 +540,7 @@ fn who_may_not_is_told_so() {
         let (_gateway, host, _) = at_socket("service", &path, |config| {
             config.services[0].users = vec!["daemon".to_owned()];
         });
-        refused("may count for none of its services");
+        refused("may not serve any service");
         drop(host);
         let mut config = config("unknown");
         let socket = SocketConfig::at(path.to_str().unwrap());
@@ -569,7 +569,7 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
             let raw = Raw::connect(&path);
             raw.say(bytes, &[]);
             let (status, said, _) = raw.hear().expect("an answer");
-            assert_eq!((status, said.as_str()), (2, "that was no request"));
+            assert_eq!((status, said.as_str()), (2, "the message is not a valid request"));
             assert!(raw.hear().is_none(), "it hung up");
         }
         for (protocol, abi) in [(1, 99), (7, 1)] {
@@ -851,7 +851,7 @@ fn a_socket_in_use_is_left_alone() {
         config.gateway.socket.as_mut().unwrap().path =
             dir.path().join("file").to_str().unwrap().to_owned();
         let error = SocketHost::start(second.control(), &config, true).unwrap_err().to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
         assert_eq!(std::fs::read_to_string(dir.path().join("file")).unwrap(), "precious");
         drop(replaced);
     });

@@ -117,9 +117,11 @@ pub enum LinkError {
 impl std::fmt::Display for LinkError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            LinkError::Percentage => "a percentage goes from 0 to 100",
-            LinkError::Probability => "a probability goes from 0 to 1",
-            LinkError::Rate => "at 0 bits per second nothing arrives",
+            LinkError::Percentage => "a percentage must be from 0 to 100",
+            LinkError::Probability => "a probability must be from 0 to 1",
+            LinkError::Rate => {
+                "the rate must not be 0 bits per second, because nothing would arrive"
+            }
             LinkError::Stall => "the shortest stall is longer than the longest",
         })
     }

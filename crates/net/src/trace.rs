@@ -54,18 +54,23 @@ pub enum TraceError {
 impl std::fmt::Display for TraceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TraceError::TooLong => write!(f, "a trace has at most {MAX_TRACE_TEXT} bytes"),
+            TraceError::TooLong => {
+                write!(f, "a trace must not have more than {MAX_TRACE_TEXT} bytes")
+            }
             TraceError::NotANumber { line } => {
-                write!(f, "line {line}: a line is a whole number of milliseconds and nothing else")
+                write!(
+                    f,
+                    "line {line}: a line must be a whole number of milliseconds and nothing else"
+                )
             }
             TraceError::TooLate { line } => {
-                write!(f, "line {line}: at most {MAX_MILLISECONDS} milliseconds, which are 49 days")
+                write!(f, "line {line}: the time is over {MAX_MILLISECONDS} milliseconds (49 days)")
             }
             TraceError::Backwards { line } => {
-                write!(f, "line {line}: this moment is before that of the line above")
+                write!(f, "line {line}: the time is before that of the previous line")
             }
-            TraceError::Empty => f.write_str("a trace needs a line"),
-            TraceError::NoTime => f.write_str("the last moment must be after 0 milliseconds"),
+            TraceError::Empty => f.write_str("a trace needs at least one line"),
+            TraceError::NoTime => f.write_str("the last time must be after 0 milliseconds"),
         }
     }
 }

@@ -75,7 +75,7 @@ pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
         one.prefix != one.prefix.trunc() || crate::config::check_mapped(one.prefix).is_err()
     });
     match odd {
-        Some(one) => Err(failed(format!("{} is no prefix that is ever banned", one.prefix))),
+        Some(one) => Err(failed(format!("{} cannot be a banned prefix", one.prefix))),
         None => Ok(document.bans),
     }
 }
@@ -121,7 +121,9 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
             Err(error) => return Err(failed(error.into())),
         }
     }
-    let why = format!("there are {MOST_ASIDE} of them already: remove what is not needed");
+    let why = format!(
+        "there are already {MOST_ASIDE} such files (`.unread-1` and so on): remove those that you do not need"
+    );
     Err(failed(io::Error::other(why)))
 }
 

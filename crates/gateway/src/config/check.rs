@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let known = abi::EQUIC_MAX_SERVICES as usize;
     if config.services.is_empty() || config.services.len() > known {
         let message = format!(
-            "{} services; a gateway has 1 to {known}: write a [[service]]",
+            "there are {} services, but a gateway has 1 to {known}: write a [[service]] for each",
             config.services.len()
         );
         let path = vec![Step::Key("service")];
@@ -115,7 +115,7 @@ fn check_services(services: &[ServiceConfig], all: &mut Vec<Complaint>) {
             if let Some(other) = listeners.insert(addr, service.name.as_str()) {
                 complain(
                     "listen",
-                    format!("{} is taken already, by `{other}`", shown_addr(addr)),
+                    format!("service `{other}` already listens at {}", shown_addr(addr)),
                     false,
                 );
             }
@@ -178,7 +178,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
         if gateway.interfaces[..index].contains(name) {
-            note("interfaces", Err(format!("`{name}` is named twice")));
+            note("interfaces", Err(format!("`{name}` is listed twice")));
         }
     }
     all
@@ -224,7 +224,7 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     note("forgive_after", range(ban.forgive_after, seconds(1, 3_650 * DAY), shown));
     note("sources", range(ban.sources, 16..=1 << 24, |v| v.to_string()));
     if ban.reasons.is_empty() {
-        note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
+        note("reasons", Err("without reasons no source is ever banned: remove [ban]".to_owned()));
     }
     for reason in &ban.reasons {
         if NEVER_COUNTED.contains(reason) {
@@ -235,11 +235,16 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
             note("reasons", Err(message));
         }
         if matches!(reason, Reason::RatePacketsService | Reason::RateNewPrefix) {
-            note("reasons", Err(format!("`{reason}` is for what many sources do together")));
+            note(
+                "reasons",
+                Err(format!(
+                    "`{reason}` limits many sources together, so it cannot count against one of them"
+                )),
+            );
         }
         if !reason.drops() || *reason == Reason::Denied {
-            let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };
-            note("reasons", Err(format!("`{reason}` {what}: it cannot count towards one")));
+            let what = if reason.drops() { "is the result of a ban" } else { "is not a refusal" };
+            note("reasons", Err(format!("`{reason}` {what}, so it cannot count towards a ban")));
         }
     }
     all
@@ -255,7 +260,7 @@ fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("name", message));
     }
     if service.listen.is_empty() {
-        let message = "a service listens somewhere: write for example listen = [\"443\"]";
+        let message = "a service needs an address or a port: write for example listen = [\"443\"]";
         all.push(("listen", message.to_owned()));
     }
     all.extend(check_limits(service));
@@ -278,14 +283,14 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
         // While Retry is on, each opening costs two units.
-        let message = "with a burst of 1 every client would be one too many: write 2 or more, for \
+        let message = "with a burst of 1 every client would exceed the rate: write 2 or more, for \
                        example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));
     }
     let bytes = service.bytes_per_source;
     if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
         let message = format!(
-            "a burst of {} bytes would refuse every packet that is larger: write a burst of \
+            "a burst of {} bytes would refuse every larger packet: write a burst of \
              {LARGEST_USUAL_PACKET} or more, for example `10MB/s burst 64KiB`",
             bytes.burst()
         );
@@ -314,7 +319,7 @@ fn check_name(name: &str, dots: bool) -> Result<(), String> {
     }
     if !dots && (name == "gateway" || name.bytes().all(|b| b.is_ascii_digit())) {
         return Err(format!(
-            "`{name}` cannot be a service's name: it means something else in settings"
+            "`{name}` cannot be a service's name, because it has another meaning in settings"
         ));
     }
     Ok(())

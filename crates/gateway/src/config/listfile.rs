@@ -72,8 +72,8 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {
-        let message = "is empty, as a file that is being written is: write a comment into a list \
-                       that has no prefix (`# empty`), and replace list files by renaming";
+        let message = "is empty, so it may still be being written: write a comment (`# empty`) \
+                       into a list without prefixes, and replace list files by renaming";
         return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
     }
     parse_list(&text).map_err(|error| error.in_file(path))
@@ -98,8 +98,7 @@ impl Config {
             let mut problems = Vec::new();
             for prefix in prefixes {
                 if *all.entry(prefix).or_insert(action) != action {
-                    let message =
-                        format!("{prefix} is on both lists, the one to deny and to allow");
+                    let message = format!("{prefix} is on both lists, `deny` and `allow`");
                     problems.push(Problem::of(from, message));
                 }
             }

@@ -98,7 +98,7 @@ impl ListFile {
         }
         if self.is_plain() {
             return Err(
-                "says neither `asn` nor `country`: for a list of prefixes, write only its path"
+                "has neither `asn` nor `country`: for a list of prefixes, write only its path"
                     .to_owned(),
             );
         }
@@ -163,7 +163,7 @@ impl ListFile {
                 }
             }
             if found.len() > MOST {
-                lines.complain(number, format!("more than {MOST} prefixes are meant so far"));
+                lines.complain(number, format!("more than {MOST} prefixes are selected"));
                 break;
             }
         }
@@ -184,14 +184,14 @@ impl ListFile {
 
     fn can_choose(&self, layout: &Layout, known: &Locations) -> Result<(), String> {
         if !self.asn.is_empty() && !layout.says_asn() {
-            return Err("the file does not say AS numbers".to_owned());
+            return Err("the file has no AS numbers".to_owned());
         }
         if !self.country.is_empty() && !layout.says_country() {
-            return Err("the file does not say countries".to_owned());
+            return Err("the file has no countries".to_owned());
         }
         if !self.country.is_empty() && layout.needs_locations() && known.is_empty() {
             return Err(
-                "the file says countries by geoname_id: give `locations` as well, for example \
+                "the file names countries by geoname_id: set `locations`, too, for example \
                         GeoLite2-Country-Locations-en.csv"
                     .to_owned(),
             );
@@ -314,8 +314,8 @@ struct Columns {
 impl Layout {
     /// Detects the layout from the first line. The flag is true if that line is a header.
     fn of(line: &str) -> Result<(Layout, bool), String> {
-        const UNKNOWN: &str = "this is no table of prefixes that is known: CSV with a header, ranges by \
-                               tabs or commas, or a registry's delegations (docs/how-to/lists-and-bans.md)";
+        const UNKNOWN: &str = "unknown format of the prefix table: use CSV with a header, ranges separated by tabs \
+                               or commas, or a registry's delegation file (docs/how-to/lists-and-bans.md)";
         if line.contains('|') {
             return Ok((Layout::Delegated, false));
         }
@@ -404,7 +404,7 @@ impl Columns {
             (None, Some((first, last))) => {
                 Place::Range(address(fields, first)?, address(fields, last)?)
             }
-            (None, None) => return Err("there is no prefix".to_owned()),
+            (None, None) => return Err("the row has no prefix".to_owned()),
         };
         let asn = match self.asn.map(|at| field(fields, at)).transpose()? {
             None | Some("") => None,
@@ -442,7 +442,9 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
         IpAddr::V4(first) if kind == "ipv4" => {
             let count: u32 = value.parse().map_err(|_| bad(value, "a number of addresses"))?;
             let last = count.checked_sub(1).and_then(|count| first.to_bits().checked_add(count));
-            let last = last.ok_or_else(|| bad(value, "a number of addresses from there"))?;
+            let last = last.ok_or_else(|| {
+                bad(value, "a number of addresses that fits after the start address")
+            })?;
             Place::Range(first.into(), IpAddr::V4(last.into()))
         }
         IpAddr::V6(_) if kind == "ipv6" => {
@@ -508,7 +510,7 @@ fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
         match after.strip_prefix(separator) {
             Some(next) => rest = next,
             None if after.is_empty() => return Ok(fields),
-            None => return Err("there is text behind a closing quote".to_owned()),
+            None => return Err("there is text after a closing quote".to_owned()),
         }
     }
 }
@@ -529,7 +531,7 @@ fn field<'a>(fields: &[&'a str], at: usize) -> Result<&'a str, String> {
     fields
         .get(at)
         .copied()
-        .ok_or_else(|| format!("has {} columns, not {} or more", fields.len(), at + 1))
+        .ok_or_else(|| format!("has {} columns, but needs at least {}", fields.len(), at + 1))
 }
 
 fn address(fields: &[&str], at: usize) -> Result<IpAddr, String> {
@@ -584,7 +586,7 @@ fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>,
         (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
             Ok(Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6)))
         }
-        _ => Err(format!("{first} to {last} is no range")),
+        _ => Err(format!("{first} to {last} is not a range")),
     }
 }
 

@@ -93,7 +93,7 @@ fn countries_by_location() {
     assert_eq!(of("US").unwrap(), ["198.51.100.0/24"], "where it is registered");
     assert!(of("FR").unwrap_err().to_string().contains("nothing in it is of FR"));
     let missing = refused(&self::of(&[], &["DE"]), COUNTRIES);
-    assert!(missing.contains("give `locations`"), "{missing}");
+    assert!(missing.contains("set `locations`"), "{missing}");
     let wrong = self::of(&[], &["DE"]).parse(COUNTRIES.as_bytes(), Some(b"id,code\n1,DE\n"));
     assert!(wrong.unwrap_err().to_string().contains("1:1: no header with `geoname_id`"));
 }
@@ -103,16 +103,16 @@ fn what_does_not_hold_is_told_by_line() {
     let one = of(&[64500], &[]);
     for (text, line, said) in [
         ("", 0, "nothing in it is of AS64500"),
-        ("192.0.2.0/24\n", 1, "no table of prefixes that is known"),
-        ("network,country\n192.0.2.0/24,DE\n", 1, "does not say AS numbers"),
-        (DELEGATED, 1, "does not say AS numbers"),
+        ("192.0.2.0/24\n", 1, "unknown format of the prefix table"),
+        ("network,country\n192.0.2.0/24,DE\n", 1, "the file has no AS numbers"),
+        (DELEGATED, 1, "the file has no AS numbers"),
         ("network,asn\n192.0.2.0/24,1\nnonsense,64500\n", 3, "`nonsense`"),
         ("network,asn\n192.0.2.0/24,x\n", 2, "`x` is not an AS number"),
-        ("network,asn\n192.0.2.0/24\n", 2, "has 1 columns, not 2 or more"),
+        ("network,asn\n192.0.2.0/24\n", 2, "has 1 columns, but needs at least 2"),
         ("network,asn\n\"192.0.2.0/24,64500\n", 2, "a quote is not closed"),
-        ("network,asn\n\"192.0.2.0/24\"x,64500\n", 2, "behind a closing quote"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is no range"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is no range"),
+        ("network,asn\n\"192.0.2.0/24\"x,64500\n", 2, "after a closing quote"),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is not a range"),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is not a range"),
         ("network,asn\n192.0.2.0/24,64501\n", 0, "nothing in it is of AS64500"),
     ] {
         let error = refused(&one, text);
@@ -121,8 +121,8 @@ fn what_does_not_hold_is_told_by_line() {
     }
     let country = of(&[], &["DE"]);
     for (row, said) in [
-        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a number of addresses from there"),
-        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a number of addresses from there"),
+        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a number of addresses that fits"),
+        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a number of addresses that fits"),
         ("r|DE|ipv6|2001:db8::|129|", "2001:db8::/129"),
         ("r|DE|ipv4|2001:db8::|32|", "`2001:db8::` is not ipv4"),
     ] {
@@ -148,7 +148,7 @@ fn hostile_files_take_bounded_memory() {
     // Each of these ranges consists of 254 prefixes.
     let row = "::1\tffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe\t64500\n";
     let many = row.repeat(MOST / 254 + 2);
-    assert!(refused(&one, &many).contains("prefixes are meant so far"));
+    assert!(refused(&one, &many).contains("prefixes are selected"));
     let garbage = of(&[64500], &[]).parse(b"network,asn\n\xff\xfe,1\n", None).unwrap_err();
     assert!(garbage.to_string().contains("2:1: is not UTF-8"));
 }
@@ -165,7 +165,7 @@ fn a_configuration_names_them() {
     assert_eq!(serde_json::from_str::<Vec<ListFile>>(&json).unwrap(), config.deny_files);
     for (files, said) in [
         ("[{ asn = [1] }]", "names no file"),
-        ("[{ file = \"a\" }]", "says neither `asn` nor `country`"),
+        ("[{ file = \"a\" }]", "has neither `asn` nor `country`"),
         ("[{ file = \"a\", country = [\"Germany\"] }]", "`Germany` is not the code of a country"),
         ("[{ file = \"a\", asn = [-1] }]", "deny_files.asn"),
         ("[{ file = \"a\", asns = [1] }]", "did you mean `asn`?"),

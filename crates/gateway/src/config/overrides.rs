@@ -109,7 +109,7 @@ pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, Str
                 ));
             }
             if seen.contains(&prefix) {
-                note(format!("{prefix} is there twice"));
+                note(format!("{prefix} is listed twice"));
             }
             seen.push(prefix);
         }

@@ -316,8 +316,8 @@ pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
     if !(81..=96).contains(&v6.prefix_len()) || !v6.contains(&MAPPED) {
         return Ok(());
     }
-    Err("a prefix to list, it has all IPv4-mapped addresses: leave it out, because no packet comes from one; write \
-         0.0.0.0/0 if every IPv4 address is meant"
+    Err("a prefix that can be listed, because it covers all IPv4-mapped addresses: leave it out, because no packet has \
+         such a source, or write 0.0.0.0/0 if you mean every IPv4 address"
         .to_owned())
 }
 

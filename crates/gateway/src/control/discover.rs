@@ -52,7 +52,7 @@ impl OtherRelease {
     /// Returns a line that describes the gateway.
     pub fn describe(&self) -> String {
         format!(
-            "program {} on {}: a gateway of another release (version {} of the interface, here {}); \
+            "program {} on {}: a gateway of another release (interface version {}, and this command uses version {}); \
              use the command of that release",
             self.program_id,
             place(&self.interfaces),

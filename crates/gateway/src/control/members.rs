@@ -101,7 +101,7 @@ impl Control {
         name: &str,
         member: abi::equic_member,
     ) -> Result<(Membership, Arc<Memory>)> {
-        let failed = |error| Error::system("making a ledger", error);
+        let failed = |error| Error::system("creating a ledger", error);
         let buckets = Keying::new(&self.maps.load).buckets();
         let size = size_of::<abi::equic_ledger_bucket>();
         let map = create_mappable_array("equic_ledger", size, buckets + 1).map_err(failed)?;

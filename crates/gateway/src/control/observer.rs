@@ -27,7 +27,7 @@ impl Control {
     /// Returns the kernel's error if a call fails.
     pub fn observe(&self) -> Result<Observer> {
         let ring = Ring::of_map(self.ring())
-            .map_err(|error| Error::system("looking at the events", error))?;
+            .map_err(|error| Error::system("reading the events", error))?;
         Ok(Observer { ring, first: true, control: self.clone() })
     }
 }

@@ -124,7 +124,10 @@ impl Control {
     }
 
     fn write_service(&self, index: usize, new: abi::equic_service) {
-        assert!(index < abi::EQUIC_MAX_SERVICES as usize, "more services than there are");
+        assert!(
+            index < abi::EQUIC_MAX_SERVICES as usize,
+            "the array of services has no such element"
+        );
         // SAFETY: `index` is inside the array, as the assertion has just checked. The program does
         // not read the element, because no listener refers to it.
         unsafe {
@@ -136,7 +139,7 @@ impl Control {
     /// Replaces all overrides. `services` says for which address families each service has
     /// overrides.
     fn put_overrides(&self, wanted: &[abi::equic_override], services: &Services) -> Result<()> {
-        let failed = |error| Error::system("writing the limits by prefix", error);
+        let failed = |error| Error::system("writing the overrides", error);
         self.maps.set_overrides(wanted).map_err(failed)?;
         for (index, service) in services.iter().enumerate() {
             // SAFETY: `index` comes from iterating an array of the same length.

@@ -238,12 +238,12 @@ impl Control {
             if !change.before.contains_key(prefix)
                 && let Err(error) = self.forget_if(*prefix, |_| true)
             {
-                tracing::warn!(%error, %prefix, "taking back a list entry");
+                tracing::warn!(%error, %prefix, "removing a new list entry");
             }
         }
         for (prefix, entry) in &change.before {
             if let Err(error) = self.put(*prefix, entry) {
-                tracing::warn!(%error, %prefix, "putting back a list entry");
+                tracing::warn!(%error, %prefix, "restoring a list entry");
             }
         }
     }

@@ -45,7 +45,7 @@ impl fmt::Display for JoinEvent {
         match self {
             JoinEvent::Lost { gateway } => write!(
                 f,
-                "gateway `{gateway}` has ended: this server has no gateway, and its quotas are not enforced in the kernel until the next gateway is there"
+                "gateway `{gateway}` has ended: the kernel does not enforce this server's quotas until the server joins the next gateway"
             ),
             JoinEvent::Unreachable { gateway, why } => {
                 write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")
@@ -54,13 +54,16 @@ impl fmt::Display for JoinEvent {
                 let unheard = unheard.as_secs_f64();
                 write!(f, "joined gateway `{gateway}` after {unheard:.1} s without one; ")?;
                 match carried {
-                    true if *connections == 1 => write!(f, "1 open connection counts there")?,
-                    true => write!(f, "{connections} open connections count there")?,
-                    false => write!(f, "what was open before does not count there")?,
+                    true if *connections == 1 => write!(f, "1 open connection is counted there")?,
+                    true => write!(f, "{connections} open connections are counted there")?,
+                    false => write!(f, "connections that were already open are not counted there")?,
                 }
                 if !missing.is_empty() {
                     let missing = missing.join("`, `");
-                    write!(f, "; it has no service `{missing}`, of which nothing counts")?;
+                    write!(
+                        f,
+                        "; it has no service `{missing}`, whose connections are not counted"
+                    )?;
                 }
                 Ok(())
             }
@@ -164,7 +167,7 @@ mod tests {
         };
         assert_eq!(
             told(1, 37_356),
-            "joined gateway `web` after 37.4 s without one; 1 open connection counts there"
+            "joined gateway `web` after 37.4 s without one; 1 open connection is counted there"
         );
         assert!(told(2, 0).ends_with("; 2 open connections count there"));
     }

@@ -278,8 +278,7 @@ impl Membership {
 
     /// Takes another slot if another process has emptied this one.
     pub(crate) fn renew(&self) -> Result<()> {
-        let failed =
-            |error| Error::system("looking after this server's place in the gateway", error);
+        let failed = |error| Error::system("checking this server's slot in the gateway", error);
         let there = self.places.ledgers.get(self.slot()).map_err(failed)?;
         let marked = self.places.mask().load(Acquire) >> self.slot() & 1 == 1;
         if there == Some(self.ledger_id()) && marked {

@@ -85,7 +85,7 @@ impl Ledger {
     /// not enough memory.
     pub fn in_memory(config: &Config) -> Result<Ledger> {
         config.validate()?;
-        let short = |error| Error::system("making a ledger", error);
+        let short = |error| Error::system("creating a ledger", error);
         let load = config.gateway.to_load(sys::random_u64().map_err(short)?, None);
         let keying = Keying::new(&load);
         let memory = Arc::new(Memory::anonymous(keying.buckets()).map_err(short)?);

@@ -71,14 +71,18 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
             Err(error) => return Err(error),
             Ok(JoinAnswer::Joined(binding, service)) => return Ok((*binding, service)),
             Ok(JoinAnswer::Kept(..)) => {
-                return Err(strange(path, "it kept a ledger that was not named"));
+                return Err(strange(path, "it kept a ledger that the request did not name"));
             }
         }
     }
 }
 
 fn strange(path: &Path, what: &str) -> Error {
-    refused(path, format!("what listens there is no gateway of this release ({what})"), false)
+    refused(
+        path,
+        format!("the process that listens there is not a gateway of this release ({what})"),
+        false,
+    )
 }
 
 fn refused(path: &Path, reason: String, busy: bool) -> Error {
@@ -89,10 +93,10 @@ fn dial(path: &Path) -> Result<OwnedFd> {
     unix::dial(path, PATIENCE).map_err(|source| match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => refused(
             path,
-            "this user may not open the socket: its owner, group and mode say who may".to_owned(),
+            "this user may not open the socket: check its owner, group and mode".to_owned(),
             false,
         ),
-        Some(libc::EAGAIN) => refused(path, "too many wait in front of it".to_owned(), true),
+        Some(libc::EAGAIN) => refused(path, "too many connections are waiting".to_owned(), true),
         _ => Error::NoGatewaySocket { path: path.to_owned(), source },
     })
 }
@@ -127,8 +131,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
             path,
             &format!("it speaks version {protocol} of the socket's protocol, not {PROTOCOL}"),
         ),
-        Bad::Foreign if length == 0 => refused(path, "it hung up".to_owned(), true),
-        Bad::Foreign => strange(path, "it says something else"),
+        Bad::Foreign if length == 0 => refused(path, "it closed the connection".to_owned(), true),
+        Bad::Foreign => strange(path, "it sent an invalid answer"),
     })?;
     match answer.status {
         Status::Joined => {
@@ -148,7 +152,7 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
         (None, _) => Ok(RingAccess::None),
         (Some(ring), true) => RingAccess::received(ring)
             .ok_or_else(|| strange(path, "the key ring that it sent is invalid")),
-        _ => Err(strange(path, "more descriptors than there should be")),
+        _ => Err(strange(path, "it sent too many descriptors")),
     }
 }
 
@@ -164,7 +168,7 @@ pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     match Answer::parse(&buffer[..length]) {
         Ok(Answer { status: Status::Kept, ledger: count, .. }) => Ok(count),
         Ok(answer) => Err(refused(path, answer.message, true)),
-        Err(_) => Err(strange(path, "it says something else")),
+        Err(_) => Err(strange(path, "it sent an invalid answer")),
     }
 }
 
@@ -176,13 +180,13 @@ fn binding(
     mut with: Vec<OwnedFd>,
     link: OwnedFd,
 ) -> Result<GatewayBinding> {
-    let failed = |error| Error::system("mapping what the gateway sent", error);
+    let failed = |error| Error::system("mapping the memory that the gateway sent", error);
     let ring = with.split_off(with.len().min(DESCRIPTORS));
     let ring = ring_of(path, ring)?;
     let Ok([ledger, control, services, overrides, acl4, acl6]) =
         <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
-        return Err(strange(path, "not as many descriptors as there should be"));
+        return Err(strange(path, "it sent the wrong number of descriptors"));
     };
     let keying = Keying::new(&answer.load);
     let info = map_info(ledger.as_fd()).map_err(failed)?;
@@ -198,7 +202,7 @@ fn binding(
         || size(&services)? != size_of::<crate::services::Services>()
         || size(&overrides)? != size_of::<crate::overrides::Overrides>()
     {
-        return Err(strange(path, "its maps have other sizes"));
+        return Err(strange(path, "its maps have unexpected sizes"));
     }
     let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
     let copied = Arc::new(Shared::anonymous().map_err(failed)?);
@@ -290,7 +294,9 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
     match ask(who, ledger)? {
         JoinAnswer::Kept(link, ring) => {
             core.keep(link, ring);
-            tracing::info!("another process looks after the gateway now, or it has other keys");
+            tracing::info!(
+                "another process manages the gateway now, or the gateway has other keys"
+            );
             let (told, unheard) = (absence.was_told(), absence.ends());
             if told {
                 core.listeners.tell(&kept(core, unheard));

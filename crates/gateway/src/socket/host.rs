@@ -285,14 +285,14 @@ impl State {
                 Err(error) => {
                     // Descriptors or memory ran out. In the meantime, the servers with slots are
                     // served.
-                    tracing::warn!(%error, "letting servers in");
+                    tracing::warn!(%error, "accepting connections of servers");
                     self.closed_until = Some(Instant::now() + TICK);
                     return;
                 }
             };
             let Ok(peer) = unix::peer(&link) else { continue };
             if !self.rules.admits(peer.uid) {
-                let why = format!("user {} may not feed it", peer.uid);
+                let why = format!("user {} may not join", peer.uid);
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
@@ -306,7 +306,7 @@ impl State {
     fn wait_for(&mut self, one: PendingServer) {
         let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
         let of = |uid: u32| users().filter(|other| *other == uid).count();
-        let why = "too many connections that say nothing";
+        let why = "too many connections without a request";
         if of(one.peer.uid) >= WAITING_OF_ONE {
             return turn_away(&one.link, Status::Busy, why);
         }
@@ -346,7 +346,7 @@ impl State {
                 return turn_away(&one.link, Status::Refused, &why);
             }
             Err(Bad::Foreign) => {
-                return turn_away(&one.link, Status::Refused, "that was no request");
+                return turn_away(&one.link, Status::Refused, "the message is not a valid request");
             }
         };
         if !self.charge(one.peer.uid, 1.0) {
@@ -362,11 +362,15 @@ impl State {
     /// user must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
-            return turn_away(&one.link, Status::Busy, "too many questions of this user");
+            return turn_away(&one.link, Status::Busy, "too many queries of this user");
         }
         let group = query.source.group;
         if group >= u64::BITS || self.rules.groups_of(one.peer.uid) >> group & 1 == 0 {
-            return turn_away(&one.link, Status::Refused, "that is no service of this user");
+            return turn_away(
+                &one.link,
+                Status::Refused,
+                "this user may not serve that quota group",
+            );
         }
         let Ok(count) = self.control.connections_besides(query.source, query.ledger) else {
             return turn_away(&one.link, Status::Busy, "the ledgers cannot be read");
@@ -402,7 +406,7 @@ impl State {
         let peer = one.peer;
         let groups = self.rules.groups_of(peer.uid);
         if groups == 0 {
-            let why = format!("user {} may count for none of its services", peer.uid);
+            let why = format!("user {} may not serve any service of this gateway", peer.uid);
             return Err((Status::Refused, why));
         }
         let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
@@ -412,11 +416,15 @@ impl State {
         }
         let of_one = self.sessions.iter().filter(|other| other.peer.uid == peer.uid).count();
         if of_one >= self.rules.servers_of_one {
-            let why = format!("user {} has {of_one} servers here, as many as it may", peer.uid);
+            let why =
+                format!("user {} already has {of_one} servers, which is the maximum", peer.uid);
             return Err((Status::Busy, why));
         }
         if self.sessions.len() >= self.rules.servers {
-            return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
+            return Err((
+                Status::Busy,
+                format!("all {} server slots are in use", self.rules.servers),
+            ));
         }
         let member = abi::equic_member {
             pid: peer.pid,
@@ -433,8 +441,8 @@ impl State {
             self.control.join_with(&request.name, member).map_err(|error| match error {
                 Error::NoFreeLedger { .. } => (Status::Busy, error.to_string()),
                 other => {
-                    tracing::warn!(error = %other, "making a ledger for a server");
-                    (Status::Busy, "it cannot make a ledger at present".to_owned())
+                    tracing::warn!(error = %other, "creating a ledger for a server");
+                    (Status::Busy, "the gateway cannot create a ledger at present".to_owned())
                 }
             })?;
         self.control.remember(&membership, &memory);
@@ -450,7 +458,7 @@ impl State {
         let ring = self.ring.descriptor().0;
         with.extend(gives.then(|| ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
-            return Err((Status::Busy, "it did not listen".to_owned()));
+            return Err((Status::Busy, "the answer could not be sent".to_owned()));
         }
         let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
         Ok(Session { link, peer, membership, memory, has_ring: gives })
@@ -460,7 +468,7 @@ impl State {
     /// or if the listeners cannot be read.
     fn service_at(&self, address: SocketAddr) -> Option<u32> {
         let found = self.control.service_listening_at(address).inspect_err(|error| {
-            tracing::warn!(%error, "looking for a server's service");
+            tracing::warn!(%error, "finding a server's service");
         });
         found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
@@ -521,7 +529,7 @@ impl State {
                 continue;
             }
             if let Err(error) = session.membership.renew() {
-                tracing::debug!(%error, "looking after a server's place");
+                tracing::debug!(%error, "checking a server's slot");
             }
         }
         let alive = |member: &abi::equic_member| sys::alive(member.pid, member.start_ticks);

@@ -32,17 +32,17 @@ pub(super) fn listen(
     let failed = |error: io::Error| taken(error.to_string());
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(taken("there is a file that is no socket".to_owned()));
+            return Err(taken("the file there is not a socket".to_owned()));
         }
         let answers = unix::dial(path, Duration::from_millis(200)).is_ok();
         if answers && !replace {
             return Err(taken(
-                "another process listens there: end it, or give another path".to_owned(),
+                "another process listens there: end it, or use another path".to_owned(),
             ));
         }
     } else if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
         std::fs::create_dir(parent).map_err(|error| {
-            taken(format!("its directory is not there and cannot be made ({error})"))
+            taken(format!("its directory does not exist and cannot be created ({error})"))
         })?;
     }
     let mut fresh = path.as_os_str().to_owned();

@@ -55,7 +55,7 @@ pub(crate) fn last_useful_line(log: &str) -> &str {
         .rev()
         .map(str::trim)
         .find(|line| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start)))
-        .unwrap_or("the kernel gave no log")
+        .unwrap_or("the kernel returned no log")
 }
 
 /// Returns libbpf's last line without its prefix `libbpf: `.
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(last_useful_line(log), "R1 offset is outside of the packet");
         assert_eq!(last_line(HEARD), "failed to load object");
         assert_eq!(verifier_log("libbpf: nothing of the kind"), None);
-        assert_eq!(last_useful_line("\n"), "the kernel gave no log");
+        assert_eq!(last_useful_line("\n"), "the kernel returned no log");
     }
 
     #[test]
