@@ -19,11 +19,11 @@
 #define EQUIC_ABI_VERSION 13u
 
 #define EQUIC_MAX_SERVICES   64u
-#define EQUIC_MAX_OWNERS     16u /* ledgers, one per server process, that a gateway can have */
+#define EQUIC_MAX_OWNERS     16u /* maximum number of ledgers, one per server process */
 #define EQUIC_CID_MAX	     20u /* RFC 9000 s.17.2 */
-#define EQUIC_SLOTS	     8u	 /* per ledger bucket */
-#define EQUIC_REASONS_MAX    64u /* size of the counter table, per service */
-#define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
+#define EQUIC_SLOTS	     8u	 /* slots in a ledger bucket */
+#define EQUIC_REASONS_MAX    64u /* number of counters per service */
+#define EQUIC_HANDSHAKE_CIDS 3u	 /* IDs: first, after Retry, of the server (RFC 9000 s.7.2) */
 /* Maximum number of datagrams with an Initial in one attempt. More than one are needed for
  * retransmissions and large ClientHellos. */
 #define EQUIC_HANDSHAKE_PACKETS 64u
@@ -36,8 +36,8 @@
 #define EQUIC_RATE_SHIFT 20u
 #define EQUIC_NO_SERVICE 0xffffu
 #define EQUIC_ID_LEN	 12u /* length of the connection IDs of services with CHECK_IDS, in bytes */
-#define EQUIC_ID_SERVER	 2u  /* bytes of the server ID in them (docs/retry.md s.4) */
-#define EQUIC_BATCH	 128u /* most datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
+#define EQUIC_ID_SERVER	 2u  /* bytes of their server ID (docs/retry.md s.4) */
+#define EQUIC_BATCH	 128u /* maximum datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
 /* Number of buckets that a service has for stateless resets. A hash of the receiver selects the
  * bucket. A power of two. */
 #define EQUIC_RESET_SHARES 64u
@@ -140,7 +140,7 @@ enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 
 enum equic_retry {
 	EQUIC_RETRY_NEVER = 0,
 	EQUIC_RETRY_ALWAYS = 1,
-	EQUIC_RETRY_ADAPTIVE = 2, /* only while many arrive: docs/policy.md s.8, "Adaptive" */
+	EQUIC_RETRY_ADAPTIVE = 2, /* only under load: docs/policy.md s.8, "Adaptive" */
 };
 
 /* Versions that a service accepts. All others are unknown versions. */
@@ -153,14 +153,14 @@ enum equic_versions {
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, drop packets that open a connection */
 	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (the paper's Algorithm 1) */
-	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes in progress count, too */
+	EQUIC_POLICY_UNDERWAY = 2, /* like NEW, but handshakes in progress count, too */
 };
 
 /* Treatment of fragmented datagrams to a protected service. */
 enum equic_fragments {
-	EQUIC_FRAGMENTS_PASS = 0,   /* the first is judged, later ones pass */
-	EQUIC_FRAGMENTS_FOLLOW = 1, /* later ones get the first one's verdict */
-	EQUIC_FRAGMENTS_DROP = 2,
+	EQUIC_FRAGMENTS_PASS = 0,   /* the first fragment is judged, later ones pass */
+	EQUIC_FRAGMENTS_FOLLOW = 1, /* later fragments get the first one's verdict */
+	EQUIC_FRAGMENTS_DROP = 2,   /* all fragments are dropped */
 };
 
 enum equic_service_flags {
@@ -192,16 +192,16 @@ enum equic_prefix_level {
 /* Parameters of a token bucket, which the generic cell rate algorithm stores in one word. If
  * cost_ns is 0, the limit is disabled. */
 struct equic_rate {
-	__u64 cost_ns;	/* time that one unit costs, fixed point (EQUIC_RATE_SHIFT) */
-	__u64 burst_ns; /* how far the theoretical arrival time may be ahead of now */
+	__u64 cost_ns;	/* cost of one unit in ns, fixed point (EQUIC_RATE_SHIFT) */
+	__u64 burst_ns; /* maximum time that the theoretical arrival time may be ahead */
 };
 
 /* Settings of one protected service, an element of the map .data.services. `equic gateway set`
  * changes them while the program runs. */
 struct equic_service {
 	__u32 flags;	       /* enum equic_service_flags */
-	__u32 group;	       /* quota group: its services share the count of a source */
-	__u32 max_connections; /* per source; 0: no quota */
+	__u32 group;	       /* quota group, whose services count a source together */
+	__u32 max_connections; /* maximum per source; 0: no quota */
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
 	__u8 retry;	       /* enum equic_retry */
@@ -211,15 +211,15 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without proof */
-	__u64 retry_hold_ns; /* how long Retry stays on after retry_above was last exceeded */
-	__u64 handshake_ns;  /* longest time that an admitted handshake may take */
-	struct equic_rate packets_per_service;	/* of all packets that pass: docs/policy.md s.11 */
-	struct equic_rate unproven_per_service; /* packets of unknown sources that open nothing */
-	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without a token */
+	__u64 retry_hold_ns; /* time for which Retry stays on after retry_above was exceeded */
+	__u64 handshake_ns;  /* maximum duration of an admitted handshake */
+	struct equic_rate packets_per_service;	/* all packets that pass: docs/policy.md s.11 */
+	struct equic_rate unproven_per_service; /* packets of unknown sources, except openings */
+	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* index: enum equic_prefix_level */
 	/* Bit i: new_per_prefix[i] is enabled. */
 	__u32 prefix_levels;
-	__u32 overrides; /* bit 0: has limits by IPv4 prefix; bit 1: by IPv6 prefix */
+	__u32 overrides; /* bit 0: has overrides for IPv4 prefixes; bit 1: for IPv6 */
 	char name[32];	 /* NUL-terminated */
 };
 
@@ -229,7 +229,7 @@ struct equic_service {
 struct equic_override {
 	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u32 service;
-	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
+	__u8 length; /* prefix length of 128 bits: for IPv4, the usual length + 96 */
 	__u8 sets;   /* enum equic_override_sets; 0: the element is free */
 	__u16 reserved;
 	__u32 max_connections;
@@ -264,7 +264,7 @@ struct equic_override6_key {
  * service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
 #define EQUIC_PORT_EXACT 0x80u
 struct equic_ports {
-	__u8 any4[65536]; /* by port in host order */
+	__u8 any4[65536]; /* index: port in host order */
 	__u8 any6[65536];
 };
 
@@ -306,18 +306,18 @@ struct equic_source_state {
 	__u64 bytes_tat;
 	/* Number of packets and their UDP payload bytes, by the action of their reason. In a dry
 	 * run, packets whose reason is a drop count as dropped. */
-	struct equic_seen passed; /* and answered */
+	struct equic_seen passed; /* includes answered packets */
 	struct equic_seen dropped;
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 let_in_ns; /* latest time at which an attempt of the source can have been admitted */
 	__u32 last_reason;
-	__u32 refused; /* packets with a reason in load.counted_reasons; wraps */
+	__u32 refused; /* packets with one of load.counted_reasons; wraps */
 	/* Attempts in progress (docs/policy.md s.7): number of the current period (16 bits),
 	 * attempts admitted in the previous period (24 bits), and in the current one (24 bits). */
 	__u64 attempts;
-	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last read */
-	__u32 let_in;	   /* 1: let_in_ns is an attempt's time, not that of the entry's creation */
+	__u32 opened_seen; /* last known sum of the source's `opened` in all ledgers */
+	__u32 let_in; /* 1: an attempt was admitted at let_in_ns; 0: the entry was created then */
 };
 
 /* Key of the LRU map `prefixes`. The value is the theoretical arrival time of the prefix's bucket.
@@ -325,7 +325,7 @@ struct equic_source_state {
 struct equic_prefix {
 	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u16 service;
-	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
+	__u8 length; /* prefix length of 128 bits: for IPv4, the usual length + 96 */
 	__u8 reserved;
 };
 
@@ -353,8 +353,8 @@ struct equic_handshake_key {
 struct equic_handshake {
 	__u64 started_ns;
 	__u16 count;   /* number of known IDs in `dcid` */
-	__u16 packets; /* datagrams with an Initial that passed, the first one included */
-	__u16 early;   /* datagrams of 0-RTT that passed, if CHECK_IDS is set */
+	__u16 packets; /* number of datagrams with an Initial that passed */
+	__u16 early;   /* number of 0-RTT datagrams that passed, if CHECK_IDS is set */
 	__u8 proved;   /* 1: admitted because its token was valid */
 	__u8 reserved;
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
@@ -362,9 +362,9 @@ struct equic_handshake {
 
 /* Theoretical arrival times of the buckets that unknown sources share (docs/policy.md s.11). */
 struct equic_stranger {
-	__u64 packets_tat;  /* packets_per_source */
-	__u64 bytes_tat;    /* bytes_per_source */
-	__u64 versions_tat; /* new_per_source, for unknown versions */
+	__u64 packets_tat;  /* bucket with the rate packets_per_source */
+	__u64 bytes_tat;    /* bucket with the rate bytes_per_source */
+	__u64 versions_tat; /* unknown versions: bucket with the rate new_per_source */
 	__u64 reserved;
 };
 
@@ -387,18 +387,18 @@ enum equic_acl_action { EQUIC_ACL_DENY = 1, EQUIC_ACL_ALLOW = 2 };
 
 /* Origin of a list entry. Only user space uses it. */
 enum equic_acl_origin {
-	EQUIC_ACL_BY_COMMAND = 0, /* an operator, one entry at a time */
-	EQUIC_ACL_BY_CONFIG = 1,  /* the configuration and its list files */
-	EQUIC_ACL_BY_FILE = 2,	  /* a list file that an operator loaded */
-	EQUIC_ACL_BY_BAN = 3,	  /* a ban by the gateway */
+	EQUIC_ACL_BY_COMMAND = 0, /* an operator entered this prefix */
+	EQUIC_ACL_BY_CONFIG = 1,  /* from the configuration or its list files */
+	EQUIC_ACL_BY_FILE = 2,	  /* from a list file that an operator loaded */
+	EQUIC_ACL_BY_BAN = 3,	  /* the gateway banned the prefix */
 };
 
 struct equic_acl_entry {
-	__u64 expires_ns; /* 0: never */
+	__u64 expires_ns; /* time of expiry; 0: never */
 	__u8 action;	  /* enum equic_acl_action */
 	__u8 origin;	  /* enum equic_acl_origin */
-	__u16 count;	  /* of a ban: the number of bans that the prefix has had */
-	__u32 prefixlen;  /* the entry's own: after expiry, a shorter entry applies */
+	__u16 count;	  /* for a ban: number of bans that the prefix has had */
+	__u32 prefixlen;  /* length of this entry's prefix, to search for a shorter one */
 };
 
 /* The ledger: the connection counts of one server process. It is an array map of buckets that the
@@ -408,7 +408,7 @@ struct equic_acl_entry {
 struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
-	__u32 opened; /* not a count of this slot: see docs/policy.md s.7. Wraps */
+	__u32 opened; /* a counter that is not part of the slot: docs/policy.md s.7. Wraps */
 };
 
 /* `meta` is one cache line, and usually the only one that a search reads. */
@@ -432,9 +432,9 @@ struct equic_ledger_header {
 	/* The program does not read the cache lines from here on: they change with every
 	 * connection.
 	 */
-	__u64 opened;	/* since the start, of all sources */
-	__u64 closed;	/* how many of these are closed */
-	__u64 overflow; /* opened while both buckets were full, so not in any slot */
+	__u64 opened;	/* connections opened since the start, of all sources */
+	__u64 closed;	/* number of these connections that are closed */
+	__u64 overflow; /* connections that no slot counts: both buckets were full */
 	__u8 reserved[168];
 };
 
@@ -450,9 +450,9 @@ enum equic_load_flags {
  * features. */
 struct equic_load {
 	__u64 seed;		/* key of the ledger's hash */
-	__u64 v6_mask[2];	/* mask for the address words */
-	__u32 v4_mask;		/* mask for the address word */
-	__u32 ledger_mask;	/* buckets - 1 */
+	__u64 v6_mask[2];	/* mask that cuts IPv6 addresses to sources */
+	__u32 v4_mask;		/* mask that cuts IPv4 addresses to sources */
+	__u32 ledger_mask;	/* number of ledger buckets - 1 */
 	__u8 test_clock;	/* use control.clock_ns as the time */
 	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* drop packets counted by EQUIC_TALLY_DEEP_HEADERS instead of
@@ -463,9 +463,9 @@ struct equic_load {
 };
 
 enum equic_member_flags {
-	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway added it, for a server at its socket */
-	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
-	EQUIC_MEMBER_IDS = 1u << 2,    /* the gateway can verify its connection IDs */
+	EQUIC_MEMBER_SOCKET = 1u << 0, /* the server joined at the gateway's socket */
+	EQUIC_MEMBER_KEYS = 1u << 1,   /* the server checks the gateway's Retry tokens */
+	EQUIC_MEMBER_IDS = 1u << 2,    /* the gateway can verify the server's connection IDs */
 };
 
 /* Description of the server whose ledger is in a slot of `ledgers`, written by the process that put
@@ -474,11 +474,11 @@ enum equic_member_flags {
 struct equic_member {
 	__u32 pid;
 	__u32 uid;
-	__u64 start_ticks;   /* field 22 of /proc/PID/stat */
-	__u64 barred;	     /* bit i: its counts for quota group i are ignored */
-	__u32 ledger;	     /* id of the map; if the slot has another map, the rest is stale */
-	__u32 flags;	     /* enum equic_member_flags */
-	char name[32];	     /* its name when it joined: printable ASCII, NUL-terminated */
+	__u64 start_ticks; /* field 22 of /proc/PID/stat */
+	__u64 barred;	   /* bit i: the server's counts for quota group i are ignored */
+	__u32 ledger;	   /* ID of the ledger's map; if the slot has another one, this is stale */
+	__u32 flags;	   /* enum equic_member_flags */
+	char name[32];	   /* name when the server joined: printable ASCII, NUL-terminated */
 	__u64 pid_namespace; /* inode of the pid namespace of `pid`; 0: unknown */
 };
 
@@ -488,12 +488,12 @@ struct equic_control {
 	__u32 version;
 	__u32 owner_pid;  /* the process that loaded the program */
 	__u32 owner_mask; /* bit i: slot i of `ledgers` may have a ledger */
-	__u64 lease_ns;	  /* a ledger without a heartbeat for this long is ignored */
+	__u64 lease_ns;	  /* a ledger whose heartbeat is older is ignored */
 	__u64 clock_ns;	  /* the time, if load.test_clock is set */
 	__u64 created_ns;
-	struct equic_rate events; /* drop events per second and CPU; cost_ns 0: no events */
+	struct equic_rate events; /* rate of drop events per CPU; cost_ns 0: no events */
 	__u32 acl_used;		  /* bit 0: acl4 has or had entries; bit 1: acl6 */
-	__u32 dry_run;		  /* for all services */
+	__u32 dry_run;		  /* 1: dry run of all services */
 	__u64 owner_start_ticks;
 	char name[32];
 	char pin[128]; /* directory in bpffs with the pins of links, program and maps; empty: not
@@ -518,7 +518,7 @@ struct equic_control {
 	__u64 local_until_ns;
 	/* 1: this host forwards packets to other hosts, as a router or a bridge. */
 	__u32 transit;
-	__u32 flagged; /* 1: an interface has or had flags in `interfaces` */
+	__u32 flagged; /* 1: `interfaces` has or had flags that are not 0 */
 };
 
 /* Kind of an address in the map `local_addrs`. */
@@ -536,18 +536,18 @@ struct equic_local_key {
 
 /* Flags of an interface: the value of the map `interfaces`, whose key is the interface index. */
 enum equic_interface_flags {
-	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* the program runs after the driver */
-	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with their IP header */
-	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* packets that the program sends there are lost */
+	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* generic mode: the program runs after the driver */
+	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with an IP header */
+	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* answers on this interface would get lost */
 };
 
 /* State of adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE. The service asks for tokens only
  * at times. */
 struct equic_adaptive {
-	__u64 tat;	/* bucket retry_above: theoretical arrival time */
-	__u64 until_ns; /* it asks for tokens until this time */
-	__u64 since_ns; /* when it last began to ask */
-	__u64 began;	/* how often it began to ask */
+	__u64 tat;	/* theoretical arrival time of the bucket retry_above */
+	__u64 until_ns; /* the service asks for tokens until this time */
+	__u64 since_ns; /* time at which it last began to ask */
+	__u64 began;	/* number of times that it began to ask */
 };
 
 /* State that the program keeps for each service, in the map .data.rates. It consists of the state
@@ -558,16 +558,16 @@ struct equic_adaptive {
  * * the bucket of unknown versions. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
-	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
+	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* rate: answers_per_service */
 	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
 	__u64 packets_tat[EQUIC_MAX_SERVICES];
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
-	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
-	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
+	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* rate: answers_per_service */
+	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* rate: answers_per_service */
 	/* Buckets for resets, selected by a hash of the receiver's source. Each has an eighth of
 	 * answers_per_service. */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
-	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* new_per_service, for unknown versions */
+	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* unknown versions; rate: new_per_service */
 };
 
 /* The key ring, in the map .data.ring (docs/retry.md s.2). User space writes it. Its content is
@@ -577,16 +577,17 @@ struct equic_ring {
 };
 
 /* Counts of events that are not verdicts. They are elements EQUIC_TALLY_BASE + tally of `counters`.
- */
+ * The number of entries ever added to an LRU map, minus the present and the deleted ones, is the
+ * number of evictions. */
 enum equic_tally {
-	EQUIC_TALLY_SOURCES_CREATED,	/* entries added to the LRU maps: minus the present ones */
-	EQUIC_TALLY_HANDSHAKES_CREATED, /* and the deleted ones, this is the number of evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may parse and the program
+	EQUIC_TALLY_SOURCES_CREATED,	/* entries ever added to `sources` */
+	EQUIC_TALLY_HANDSHAKES_CREATED, /* entries ever added to `handshakes` */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may parse, but the program
 				     cannot */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
-	EQUIC_TALLY_STALE_LEDGER, /* a ledger was ignored because its lease had expired */
-	EQUIC_TALLY_CONTENDED,	  /* other CPUs changed the bucket's word too often: refused */
-	EQUIC_TALLY_PREFIXES_CREATED, /* as the first two */
+	EQUIC_TALLY_STALE_LEDGER, /* lookups that ignored a ledger because its lease had expired */
+	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the word too often */
+	EQUIC_TALLY_PREFIXES_CREATED, /* entries ever added to `prefixes` */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
@@ -595,7 +596,7 @@ enum equic_tally {
 /* Value of the per-CPU array `counters`, at index service * EQUIC_REASONS_MAX + reason. */
 struct equic_counter {
 	__u64 packets;
-	__u64 bytes;   /* UDP payload */
+	__u64 bytes;   /* UDP payload bytes */
 	__u64 dropped; /* packets that were dropped; less than `packets` in a dry run */
 };
 
@@ -612,7 +613,7 @@ struct equic_event {
 	__u16 length; /* UDP payload bytes */
 	__u8 family;
 	__u8 reason;
-	__u8 dropped; /* 0 in a dry run */
+	__u8 dropped; /* 1: the packet was dropped; 0 in a dry run */
 	__u8 first_byte;
 	__u8 reserved[4];
 	struct equic_cid dcid;
@@ -621,23 +622,23 @@ struct equic_event {
 /* Selects the dropped packets that the program copies for a capturing process, in the map
  * .data.capture. The process extends `until_ns` regularly, so that copying stops soon after the
  * process has ended. */
-#define EQUIC_CAPTURE_MAX 2048u /* most bytes of a packet; a power of two */
+#define EQUIC_CAPTURE_MAX 2048u /* maximum bytes of a packet; a power of two */
 struct equic_capture {
 	__u64 until_ns; /* packets are copied until this time; 0: no capture */
-	__u64 holder;  /* of the capturing process: pid << 32 | a number that it chooses; 0: none */
-	__u64 reasons; /* bit i: packets with reason i */
-	__u64 addr[2]; /* packets from these sources: (source ^ addr) & mask is 0. IPv4 mapped */
+	__u64 holder;	/* capturing process: pid << 32 | a number that it chooses; 0: none */
+	__u64 reasons;	/* bit i: packets with reason i */
+	__u64 addr[2];	/* copies packets with (source ^ addr) & mask == 0; IPv4 is mapped */
 	__u64 mask[2];
-	struct equic_rate rate; /* packets per second and CPU; cost_ns 0: none is copied */
+	struct equic_rate rate; /* rate of copied packets per CPU; cost_ns 0: no packet is copied */
 	__u64 lost; /* packets lost because the ring was full; the program counts them */
-	__u32 snap; /* most bytes to copy of each packet: 1 to EQUIC_CAPTURE_MAX */
+	__u32 snap; /* maximum bytes to copy of each packet: 1 to EQUIC_CAPTURE_MAX */
 	__u32 reserved;
 };
 
 /* A dropped packet in the ring buffer `captured`. `bytes_len` is the number of valid `bytes`. */
 struct equic_captured {
 	struct equic_event event;
-	__u32 frame_len; /* bytes of the whole frame, from its Ethernet header on */
+	__u32 frame_len; /* length of the whole frame, with its Ethernet header */
 	__u32 bytes_len;
 	__u8 bytes[EQUIC_CAPTURE_MAX];
 };
@@ -653,13 +654,13 @@ struct equic_report {
 
 /* A change of the deny and allow lists, for processes that report changes. */
 struct equic_list_change {
-	__u64 stamp; /* its number, from 1; 0 while it is being written */
+	__u64 stamp; /* number of the change, from 1; 0 while it is being written */
 	__u8 addr[16];
 	__u8 v4;
 	__u8 prefixlen;
 	__u8 what; /* index into equic_notes.told */
 	__u8 reserved;
-	__u32 pid; /* the process that made it, in its pid namespace */
+	__u32 pid; /* process that made the change, in its pid namespace */
 };
 
 /* Notes that the processes which manage or change a gateway leave for each other. This is the only
@@ -672,20 +673,20 @@ struct equic_list_change {
  * * the requested changes of the key ring, and their results. */
 #define EQUIC_LIST_CHANGES 64u
 struct equic_notes {
-	__u64 begun; /* changes of the tries that have begun, and that have ended */
-	__u64 ended;
-	__u64 file;	  /* hash of the configuration file as it was read; 0: unknown */
-	__u64 soonest;	  /* all ones minus the time of the first expiry; 0: nothing expires */
-	__u64 changes;	  /* number of reported changes */
-	__u64 told[4];	  /* how many of them: denied, allowed, expired, forgotten */
-	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
-	__u32 bans;	  /* how many of these entries are bans */
-	__u32 suspect;	  /* two processes changed the tries at once: the numbers may be wrong */
-	__u64 keys_at;	  /* when the key ring last changed, in ns of CLOCK_MONOTONIC; 0: unknown */
-	__u64 keys_wanted; /* number of the last change of the ring that a process requested */
-	__u64 keys_done;   /* number of the last one that the gateway's process answered */
-	__u64 keys_failed; /* number of the last one that failed */
-	__u32 keys_how[2]; /* the requested changes: to rotate the ring, to renew it */
+	__u64 begun;	   /* number of changes of the tries that have begun */
+	__u64 ended;	   /* number of changes of the tries that have ended */
+	__u64 file;	   /* hash of the configuration file that is in force; 0: unknown */
+	__u64 soonest;	   /* inverted time of the first expiry; 0: no entry expires */
+	__u64 changes;	   /* number of reported changes */
+	__u64 told[4];	   /* numbers by kind: denied, allowed, expired, forgotten */
+	__u32 entries[4];  /* entries: denied IPv4, allowed IPv4, denied IPv6, allowed IPv6 */
+	__u32 bans;	   /* number of these entries that are bans */
+	__u32 suspect;	   /* 1: changes overlapped, so the numbers may be wrong */
+	__u64 keys_at;	   /* time at which the key ring last changed; 0: unknown */
+	__u64 keys_wanted; /* number of the last requested change of the key ring */
+	__u64 keys_done;   /* number of the last request that was answered */
+	__u64 keys_failed; /* number of the last request that failed */
+	__u32 keys_how[2]; /* 1: requested; [0]: rotate the ring, [1]: renew it */
 	struct equic_list_change last[EQUIC_LIST_CHANGES];
 };
 
@@ -693,7 +694,7 @@ struct equic_notes {
 
 /* One change of the gateway by a process other than the one that manages it. */
 struct equic_audit_entry {
-	__u64 sequence; /* its number + 1; another value while it is being written */
+	__u64 sequence; /* number of the change + 1; another value while it is being written */
 	__u64 time_ms;	/* Unix time */
 	__u32 pid;
 	__u32 uid;
@@ -715,14 +716,14 @@ struct equic_audit {
 /* How the program judged the last packet, in the map .data.explain. The program writes it only if
  * load.explain is set. */
 struct equic_explain {
-	__u32 packets; /* judged so far; changes only if the packet reached a service */
+	__u32 packets; /* number of judged packets; changes only for a packet to a service */
 	__u32 reason;
 	__u32 service;
 	__u32 count; /* connections of the source */
 	__u32 dropped;
 	__u32 version;
 	struct equic_source source;
-	__u32 under_way; /* attempts of the source in progress, if they were looked up */
+	__u32 under_way; /* attempts of the source in progress, if the policy counts them */
 	/* Inputs for the next packet: enum equic_interface_flags, and the length of each datagram
 	 * in a batch. */
 	__u16 interface;

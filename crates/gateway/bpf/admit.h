@@ -175,7 +175,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 }
 
 /* Checks what needs no state of the source (steps 1 to 4 of docs/policy.md s.2). Returns
- * REASON_NONE if the packet is to be judged further. */
+ * REASON_NONE if the packet must be judged further. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
@@ -316,7 +316,7 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 }
 
 /* Checks connection IDs, unknown sources, and the validation of addresses (steps 7 to 9 of
- * docs/policy.md s.2). Returns REASON_NONE if the packet is to be judged further. */
+ * docs/policy.md s.2). Returns REASON_NONE if the packet must be judged further. */
 INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 			  volatile struct equic_service *service, const struct equic_source *source)
 {

@@ -42,8 +42,8 @@
 
 struct answer {
 	__u8 bytes[ANSWER_QUIC + ANSWER_LONGEST];
-	__u32 start; /* of the IP header in `bytes` */
-	__u32 len;   /* from there on */
+	__u32 start; /* offset of the IP header in `bytes` */
+	__u32 len;   /* length of the packet from the IP header on */
 	struct equic_proof_token token;
 };
 

@@ -91,7 +91,7 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 {
 	if (p->family == 4) {
-		__u32 addr = p->src[1] >> 32; /* the low byte is the first */
+		__u32 addr = p->src[1] >> 32; /* the first byte of the address is the low one */
 		__u8 first = addr;
 
 		if (first != IN_LOOPBACKNET)

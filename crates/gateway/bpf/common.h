@@ -49,18 +49,18 @@ INLINE bool answers_it(__u32 reason)
 /* The UDP payload, and the fields of its QUIC packet. */
 struct quic {
 	__u32 off;   /* offset of the payload in the frame */
-	__u32 len;   /* length of the payload by the UDP header */
-	__u32 avail; /* bytes of it in this packet: less than len only in a first fragment */
+	__u32 len;   /* length of the payload, according to the UDP header */
+	__u32 avail; /* payload bytes in this packet: less than len only in a first fragment */
 	/* The token fields are valid only for an Initial. */
-	__u32 token_off; /* offset of its token in the payload */
+	__u32 token_off; /* offset of the token in the payload */
 	__u32 token_len; /* 0: no token */
 	/* The fields from here up to `dcid` are zero until they are parsed. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
-	bool opening;	    /* it would open a connection */
-	bool known_version; /* 1 or 2 */
-	bool handshake;	    /* it begins with a Handshake packet and opens nothing */
-	bool early;	    /* it begins with a 0-RTT packet and opens nothing */
+	bool opening;	    /* the packet would open a connection */
+	bool known_version; /* QUIC version 1 or 2 */
+	bool handshake;	    /* begins with a Handshake packet and opens no connection */
+	bool early;	    /* begins with a 0-RTT packet and opens no connection */
 	bool has_dcid;
 	bool has_scid;
 	bool reserved;
@@ -76,8 +76,8 @@ _Static_assert(offsetof(struct quic, dcid) == offsetof(struct quic, version) + 1
  * is small. Fields keep the values of the previous packet until they are set. The XDP context is
  * not part of it, because the verifier does not track pointers that are stored in a map. */
 struct packet {
-	__u64 now;    /* to the tick, a few milliseconds: enough for everything but rates */
-	__u64 exact;  /* to the nanosecond; 0 until a rate needs it */
+	__u64 now;    /* time of the current tick (a few ms), which suffices except for rates */
+	__u64 exact;  /* time in nanoseconds; 0 until a rate needs it */
 	__u64 src[2]; /* full address; IPv4 mapped */
 	__u64 dst[2];
 	__u16 sport; /* network order */
@@ -86,21 +86,21 @@ struct packet {
 	__u8 family;
 	bool first_fragment;
 	__u32 frag_id;
-	__u8 frag_protocol; /* of IPv4; 0 for IPv6, where reassembly does not depend on it */
+	__u8 frag_protocol; /* IPv4 protocol; 0 for IPv6, whose reassembly does not depend on it */
 	bool named;	    /* the service names this destination address, not a wildcard */
 	bool exempt;	    /* the source is on the allow list */
-	bool proved;	    /* its token is valid, so the source address is validated */
+	bool proved;	    /* the token is valid, so the source address is validated */
 	__u32 kind;	    /* result of classify() */
 	__u32 own; /* index into `overrides`; 0: the service's limits. Undefined if the service has
 		      no overrides */
 	__u32 l2_len; /* Ethernet header and VLAN tags; 0 if the packet begins with its IP header */
 	__u32 interface; /* enum equic_interface_flags */
 	__u32 segment;	 /* bytes of each datagram of a batch except the last; 0 if not a batch */
-	__u32 datagrams; /* number in a batch; 1 if not a batch */
-	bool refused;	 /* the verdict on the first datagram cannot stand for another */
-	__u32 whole;	 /* bytes of all their payloads; `quic` is the first */
+	__u32 datagrams; /* number of datagrams in a batch; 1 if not a batch */
+	bool refused;	 /* the verdict on the first datagram cannot stand for all */
+	__u32 whole;	 /* payload bytes of all datagrams; `quic` is the first datagram */
 	struct quic quic;
-	struct quic other; /* of another datagram of a batch */
+	struct quic other; /* another datagram of a batch */
 	__u64 head[5];	   /* buffer for a header that is not in the frame's linear part */
 	/* Theoretical arrival time of the bucket of events. It belongs to the CPU, not to the
 	 * packet. */

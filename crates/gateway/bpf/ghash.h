@@ -12,7 +12,7 @@
 #include "maps.h"
 
 #define GHASH_BLOCK  16
-#define GHASH_BLOCKS 9 /* of the longest Retry packet and the ID before it */
+#define GHASH_BLOCKS 9 /* blocks in the longest Retry packet and the ID before it */
 
 struct element {
 	__u64 high;

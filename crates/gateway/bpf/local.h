@@ -7,7 +7,7 @@
 
 #include "parse.h"
 
-#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+#define LOOPBACK_IFINDEX 1 /* the same in every network namespace */
 #define AF_INET_NUMBER	 2
 #define AF_INET6_NUMBER	 10
 

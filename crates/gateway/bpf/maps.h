@@ -105,7 +105,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* the lower six bytes */
+	__type(key, __u64); /* the MAC address in the lower six bytes */
 	__type(value, __u32);
 } local_macs SEC(".maps");
 
@@ -206,7 +206,7 @@ struct equic_proof_ring ring SEC(".data.ring");
 #define CLOCK_TAG 0xffffull
 struct coarse_clock {
 	__u64 tick;
-	__u64 now; /* except for the low bits (65 us), which are the tick's */
+	__u64 now; /* the low bits (65 us) are those of `tick` */
 };
 volatile struct coarse_clock clock SEC(".data.clock");
 

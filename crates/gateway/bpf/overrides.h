@@ -6,7 +6,7 @@
 #include "rates.h"
 
 #define OVERRIDE_MASK (EQUIC_OVERRIDES - 1)
-#define SERVICE_BITS  32 /* before the address, in the keys of the tries */
+#define SERVICE_BITS  32 /* in the tries' keys, before the address */
 
 /* Returns the index of the override for the packet's source, or 0 if the source has none. It is a
  * global function so that the verifier checks it once, not for every caller's state. */

@@ -23,12 +23,12 @@
 #define MAX_OFFSET	   0xff00 /* close to the largest offset that verifiers accept */
 
 enum parsed {
-	PARSED_OTHER,	 /* not UDP, or malformed below UDP: not for any service */
-	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
-	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
-	PARSED_BATCH,	 /* ports, and a batch that cannot be split */
-	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* headers that the program cannot parse, but the host might */
+	PARSED_OTHER,	 /* not UDP, or malformed below UDP: for no service */
+	PARSED_UDP,	 /* has ports, and a payload that fits the lengths */
+	PARSED_BAD_UDP,	 /* has ports, but the lengths contradict each other */
+	PARSED_BATCH,	 /* has ports, and is a batch that cannot be split */
+	PARSED_FRAGMENT, /* a later fragment: has addresses, but no ports */
+	PARSED_DEEP,	 /* has headers that the host may parse, but the program cannot */
 };
 
 /* Returns a pointer to `n` bytes at offset `off`, or NULL if they are not in the frame's linear

@@ -11,10 +11,10 @@
 #define PERIOD_SHIFT  (2 * ATTEMPT_BITS)
 #define PERIOD_MASK   0xffffull
 #define ATTEMPT_TRIES 8
-#define GIVE_BACK     0 /* instead of a limit */
+#define GIVE_BACK     0 /* passed instead of a limit: returns a reservation */
 
-/* Returns the word of attempts for the current period, without the `done` attempts that have become
- * connections. */
+/* Returns the word of attempts for the current period, after subtracting the `done` attempts that
+ * have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
@@ -41,9 +41,9 @@ struct place {
 	__u64 done;
 	__u64 held;
 	__u64 limit;
-	__u32 reason; /* why nothing was reserved; or REASON_NONE */
-	bool back;    /* the reservation is given back */
-	bool settled;
+	__u32 reason; /* REASON_NONE, or the reason that nothing was reserved */
+	bool back;    /* a reservation is returned */
+	bool settled; /* the word was changed */
 };
 
 /* Tries once to change the word. Returns 1 to end the loop. */
@@ -76,7 +76,7 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 {
 	__u32 done = opened - __sync_lock_test_and_set(&state->opened_seen, opened);
 
-	return done >> 31 ? 0 : done; /* a server has left, and its counts with it */
+	return done >> 31 ? 0 : done; /* negative: a server has left, so its counts are missing */
 }
 
 /* Reserves one of `limit` connections (step 18 of docs/policy.md s.2, with the policy `underway`,

@@ -14,7 +14,7 @@
 #error "messages are put together from words as little-endian machines load them"
 #endif
 
-/* For access to a structure of bytes in words of eight bytes. */
+/* A word of eight bytes, for reading and writing structures of bytes. */
 typedef __u64 __attribute__((may_alias)) equic_word;
 
 #define EQUIC_PROOF_INLINE static inline __attribute__((always_inline))
@@ -23,16 +23,15 @@ typedef __u64 __attribute__((may_alias)) equic_word;
  * this, the compiler may check one register and use another. */
 #define EQUIC_PROOF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 
-#define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB reserves 7 for IDs without a server ID */
+#define EQUIC_PROOF_EPOCHS     7u /* epochs 0 to 6; QUIC-LB reserves 7 for IDs without a server ID */
 #define EQUIC_PROOF_FORMAT     0x10u
 #define EQUIC_PROOF_TOKEN_LEN  80u
 #define EQUIC_PROOF_CID_MIN    8u /* RFC 9000 s.7.2 */
 #define EQUIC_PROOF_CHECK_LEN  4u
 #define EQUIC_PROOF_NONCE_MIN  3u
 #define EQUIC_PROOF_SERVER_MAX 8u
-#define EQUIC_PROOF_SKEW_MS                                                                        \
-	2000u /* largest accepted difference between the clocks of two machines */
-#define EQUIC_PROOF_TIME_BITS 48u
+#define EQUIC_PROOF_SKEW_MS    2000u /* maximum difference between the clocks of two machines */
+#define EQUIC_PROOF_TIME_BITS  48u
 
 /* A key ring as user space writes it (docs/retry.md s.2). The value of the map has exactly these
  * bytes. */
@@ -56,7 +55,7 @@ _Static_assert(sizeof(struct equic_proof_token) == EQUIC_PROOF_TOKEN_LEN, "equic
 
 /* The source of a datagram, in the same form as in struct packet. */
 struct equic_proof_client {
-	__u64 addr[2]; /* as loaded from 16 bytes; IPv4 as ::ffff:a.b.c.d */
+	__u64 addr[2]; /* 16 bytes as two words; IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
 	__u8 family;   /* 4 or 6 */
 };
@@ -65,12 +64,12 @@ struct equic_proof_client {
  * equic_token::TokenError. */
 enum equic_proof {
 	EQUIC_PROOF_OK,
-	EQUIC_PROOF_NEW_TOKEN,	   /* first bit 1: of a NEW_TOKEN frame, for the server to check */
-	EQUIC_PROOF_MALFORMED,	   /* not in this format: another length, or a field out of range */
-	EQUIC_PROOF_UNKNOWN_EPOCH, /* its key was retired, or belongs to another ring */
+	EQUIC_PROOF_NEW_TOKEN, /* first bit 1: from a NEW_TOKEN frame; the server must check it */
+	EQUIC_PROOF_MALFORMED, /* not in this format: wrong length, or a field out of range */
+	EQUIC_PROOF_UNKNOWN_EPOCH, /* unknown key: it was retired, or belongs to another ring */
 	EQUIC_PROOF_FORGED,	   /* not made by this ring for this client and connection ID */
 	EQUIC_PROOF_EXPIRED,
-	EQUIC_PROOF_EARLY, /* made later than now: a clock went back */
+	EQUIC_PROOF_EARLY, /* made in the future: a clock went back */
 };
 
 /* ---- SipHash-2-4 (Aumasson and Bernstein, 2012), 64 bits of output ---- */
@@ -258,8 +257,8 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 
 /* Length of a service's connection IDs, and of the server ID that follows their first byte. */
 struct equic_proof_id_format {
-	__u8 len;	/* 8 to 20 */
-	__u8 server_id; /* 0 to 8, and at least 3 bytes remain for a nonce */
+	__u8 len;	/* length of an ID: 8 to 20 */
+	__u8 server_id; /* length of the server ID: 0 to 8; the nonce needs 3 more bytes */
 };
 
 /* Returns the first `bytes` bytes (4 to 16) of an ID, which precede its check, as two words. */

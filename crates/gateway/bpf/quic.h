@@ -14,7 +14,7 @@
 #define QUIC_MIN_DCID	   8	/* RFC 9000 s.7.2 */
 #define QUIC_MIN_SHORT	   21	/* RFC 9000 s.10.3 */
 #define QUIC_MIN_PROTECTED 20	/* packet number and sample: RFC 9001 s.5.4.2 */
-#define QUIC_COALESCED	   3	/* packets that are parsed after the first one */
+#define QUIC_COALESCED	   3	/* maximum number of packets that are parsed after the first */
 #define REASON_NONE	   EQUIC_REASON_COUNT
 
 enum quic_type { QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY };
@@ -23,13 +23,13 @@ struct long_header {
 	__u32 version;
 	__u32 next; /* offset of the next packet, from the start of the payload */
 	__u8 first_byte;
-	__u8 type; /* enum quic_type; of versions 1 and 2 only */
+	__u8 type; /* enum quic_type, only for versions 1 and 2 */
 	bool known_version;
 	bool has_dcid;
 	bool has_scid;
 	__u32 token_off;
 	__u32 token_len;
-	__u32 length; /* value of its Length field */
+	__u32 length; /* value of the Length field */
 };
 
 /* Masks that keep the first `len` of 24 bytes. Three loads of a mask replace a loop with branches,

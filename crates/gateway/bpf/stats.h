@@ -100,7 +100,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 	state->last_reason = reason;
 }
 
-/* Writes the explanation that `equic gateway explain` and the tests read. Without load.explain, the
+/* Writes the explanation for `equic gateway explain` and the tests. If load.explain is not set, the
  * verifier prunes this function. */
 static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
 				       __u32 reason, bool dropped)

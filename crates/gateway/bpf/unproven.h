@@ -27,7 +27,7 @@ INLINE struct equic_stranger *stranger_of(const struct equic_source *source, __u
 }
 
 /* Charges a packet of an unknown source to the bucket that all such packets share. Returns
- * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if the packet is to be judged further. Creates no
+ * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if the packet must be judged further. Creates no
  * entry for the source. */
 static __noinline __u32 charge_unproven(struct packet *p, const struct equic_source *source)
 {

@@ -53,9 +53,9 @@ async fn connection(incoming: Incoming, service: Service) {
     if guard.over_limit() {
         return connection.close(1u32.into(), b"too many connections");
     }
-    // The connection counts for this address until it is closed. quinn does not report when it
-    // validates another address, and a single packet from a forged address changes
-    // `remote_address`. So do not count by `remote_address`.
+    // The connection counts for this address until it is closed. Do not count by
+    // `remote_address`: a single packet from a forged address changes it, and quinn does not report
+    // when it validates another address.
     let closed = connection.clone();
     tokio::spawn(async move { (closed.closed().await, drop(guard)) });
     // --

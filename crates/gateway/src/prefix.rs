@@ -8,7 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::abi;
 use crate::config::{address_bytes, canonical_prefix};
 
-/// Returns the IP address for 16 bytes of the program. An IPv4-mapped address becomes IPv4.
+/// Returns the IP address for the 16 bytes that the program stores. An IPv4-mapped address becomes
+/// IPv4.
 pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
 }

@@ -610,7 +610,7 @@ fn limits_by_prefix_are_the_program_s_and_the_servers() {
             Action::Drop
         );
 
-        // Of the overrides, one is removed, one stays, one is added, and one gets another limit.
+        // One override is removed, one stays, one is added, and one gets another limit.
         let mut services = config.services.clone();
         services[0].overrides = vec![own("203.0.113.0/24", 5), own("198.51.100.0/24", 3)];
         control.set_overrides(&services).unwrap();

@@ -128,8 +128,8 @@ fn refusals_are_counted_exactly() {
             (0, 0)
         );
         let mut initial = Initial::from("192.0.2.1:4000");
-        // Of these packets, three are admitted, seven are refused for a counted reason, and ten for
-        // another reason.
+        // Three packets are admitted, seven are refused for a counted reason, and ten for another
+        // reason.
         (0..20).for_each(|_| drop(gateway.judge(&initial.next()).unwrap()));
         drop(gateway.judge(&Initial::from("192.0.2.2:4000").next()).unwrap());
         assert_eq!(control.refused_in_all().unwrap(), 7);

@@ -1,5 +1,6 @@
 //! Tests the program's token buckets when exchanges of a word fail because of other CPUs. Real
-//! hardware does not do this reliably, so `rates.h` is compiled for the host (host/rates.c).
+//! hardware cannot be made to do this reliably, so `rates.h` is compiled for the host
+//! (host/rates.c).
 
 use std::path::Path;
 use std::process::Command;

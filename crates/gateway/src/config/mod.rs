@@ -169,7 +169,8 @@ impl Default for GatewayConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceConfig {
-    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. Not `gateway`.
+    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. The name
+    /// `gateway` is reserved.
     pub name: String,
     /// Addresses and ports that the service listens at, at least one.
     pub listen: Vec<Listen>,

@@ -201,7 +201,7 @@ impl Capture {
         atomic!(AtomicU64, capture, until_ns).store(until, Release);
     }
 
-    /// Returns the packets that are waiting or arrive within `timeout`. There may be none. Must be
+    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must be
     /// called at least every two seconds, or the capture ends.
     ///
     /// # Errors
@@ -289,7 +289,7 @@ fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     (words(address_bytes(net.network())), words(mask))
 }
 
-/// Returns a mask with a bit for each of these reasons, or for every reason if there are none.
+/// Returns a mask with a bit for each of these reasons, or for every reason if the list is empty.
 fn reason_bits(reasons: &[Reason]) -> u64 {
     let wanted = |reason: &Reason| reasons.is_empty() || reasons.contains(reason);
     Reason::all().filter(wanted).fold(0, |bits, reason| bits | 1 << reason.number())

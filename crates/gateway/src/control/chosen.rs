@@ -14,7 +14,7 @@ use super::discover::{Interface, RunningGateway};
 /// caller checks it again later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayChoice {
-    /// The interface, name or program id that was asked for. `None` if the choice was the only
+    /// The interface, name or program id that the caller gave. `None` if it asked for the only
     /// gateway.
     selector: Option<String>,
     pub(crate) name: String,

@@ -104,7 +104,7 @@ impl Control {
 }
 
 impl Events {
-    /// Returns the events that are waiting or arrive within `timeout`. There may be none.
+    /// Returns the events that are waiting or arrive within `timeout`. The list may be empty.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Tests the token buckets of rates.h, compiled for the host. An exchange of a bucket's word fails
- * as often as the test demands, as if another CPU had changed the word. Real hardware does not do
- * this reliably. */
+ * as often as the test demands, as if another CPU had changed the word. Real hardware cannot be
+ * made to do this reliably. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -95,7 +95,7 @@ fn what_cannot_be_carried_takes_nothing_away() {
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
         let mover = spawn(move || {
-            assert!(!core.bind(|| Ok(next)).expect("a binding"), "they cannot be told apart")
+            assert!(!core.bind(|| Ok(next)).expect("a binding"), "the counts cannot be split")
         });
         let during = service.opened(peer(ONE));
         drop(before);
