@@ -299,7 +299,7 @@ struct equic_seen {
 	__u64 halves;
 };
 
-/* Value of the LRU map `sources`. */
+/* Value of the LRU map `sources`: buckets and statistics of one source in one service. */
 struct equic_source_state {
 	__u64 new_tat; /* theoretical arrival times of the source's buckets */
 	__u64 packets_tat;

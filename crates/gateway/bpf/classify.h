@@ -17,7 +17,8 @@ INLINE __u32 service_of(struct packet *p)
 	__u32 zero = 0, *index;
 	__u8 entry;
 
-	/* Verifiers before Linux 6.8 do not track the range of a byte-swapped register. */
+	/* Verifiers before Linux 6.8 do not track the range of a byte-swapped register, so the port
+	 * is masked. */
 	OPAQUE(port);
 	port &= 0xffff;
 	p->named = false;
@@ -42,7 +43,7 @@ INLINE __u32 service_of(struct packet *p)
 	return entry ? entry - 1 : EQUIC_NO_SERVICE;
 }
 
-/* The first eight bytes of 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64. */
+/* The first eight bytes of the prefixes 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64. */
 #define NAT64		 0x000000009bff6400ull
 #define NAT64_LOCAL	 0x000001009bff6400ull
 #define NAT64_LOCAL_MASK 0x0000ffffffffffffull

@@ -42,7 +42,7 @@ INLINE bool answers_it(__u32 reason)
 	return ANSWER_MASK_OF_REASONS >> (reason & 63) & 1;
 }
 
-/* The upper address word of ::ffff:a.b.c.d, without the address. */
+/* The second word of the address ::ffff:a.b.c.d, without a.b.c.d. */
 #define V4_MAPPED   0xffff0000ull
 #define V6_LOOPBACK (1ull << 56) /* the upper address word of ::1 */
 

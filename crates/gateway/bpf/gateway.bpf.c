@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/*
- * The gateway's XDP program. It decides for every packet to a protected service whether the packet
+/* The gateway's XDP program. It decides for every packet to a protected service whether the packet
  * reaches the server. docs/policy.md specifies the decisions and their order.
  *
  *     parse.h -> classify.h (service, source) -> admit.h (calls classify) -> act.h
  *
  *     abi.h       interface to user space: constants, reasons, structures
- *     common.h    the packet being judged
+ *     common.h    the packet that is being judged
  *     maps.h      the maps and the global data
- *     clock.h     the time
+ *     clock.h     the current time
  *     rates.h     token buckets
  *     parse.h     frame -> UDP payload
- *     local.h     is a packet for this host?
+ *     local.h     finds out whether a packet is for this host
  *     batch.h     several datagrams in one packet
- *     quic.h      UDP payload -> what QUIC shows without keys
+ *     quic.h      UDP payload -> QUIC fields that are readable without keys
  *     classify.h  service, source, kind of packet
  *     lists.h     deny and allow lists
  *     ledger.h    connections of a source
- *     proof.h     Retry tokens and connection IDs: made and checked
+ *     proof.h     makes and checks Retry tokens and connection IDs
  *     ghash.h     the integrity tag of Retry packets
  *     ids.h       verification of connection IDs
  *     overrides.h limits of one source
@@ -25,14 +24,13 @@
  *     attempts.h  the table of handshakes
  *     answer.h    answers in the server's name, and Retry
  *     negotiate.h Version Negotiation packets
- *     prefixes.h  new connections by prefixes of their source
+ *     prefixes.h  rates of new connections by prefix
  *     reset.h     stateless resets for dead servers
  *     places.h    handshakes in progress that count towards a quota
- *     admit.h     the decision: a reason
+ *     admit.h     finds the reason for the verdict
  *     stats.h     counters, events, explanations
  *     capture.h   copies of dropped packets
- *     act.h       from the reason to the action
- */
+ *     act.h       reason -> action */
 #include "act.h"
 
 /* Resets the fields that the previous packet left behind. It is called only for packets to a

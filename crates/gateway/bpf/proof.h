@@ -158,7 +158,7 @@ EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic
 	return equic_sip_finish(s, 72);
 }
 
-/* Returns the upper half of word 3: the client's port and family. */
+/* Returns the client's port and family: the upper half of word 3 of a token. */
 EQUIC_PROOF_INLINE __u64 equic_proof_from(const struct equic_proof_client *client)
 {
 	return (__u64)client->family << 32 | (__u64)client->port << 48;

@@ -41,7 +41,7 @@ impl std::fmt::Debug for equic_ring {
 }
 
 impl equic_seen {
-    /// Returns the number of packets counted.
+    /// Returns the number of counted packets.
     #[must_use]
     pub fn packets(self) -> u64 {
         let half = u64::from(EQUIC_SEEN_HALF);
@@ -57,7 +57,7 @@ impl equic_seen {
         halves.wrapping_mul(half).wrapping_add(recent % half)
     }
 
-    /// Returns the bytes of UDP payload in these packets. The count wraps at 2^50.
+    /// Returns the number of UDP payload bytes in the counted packets. The number wraps at 2^50.
     #[must_use]
     pub fn bytes(self) -> u64 {
         let run_over = self.packets() >> EQUIC_SEEN_BITS;
@@ -75,19 +75,19 @@ impl equic_cid {
 }
 
 impl equic_source_state {
-    /// Returns the number of packets seen, whatever the verdict.
+    /// Returns the number of packets from the source, whatever their verdict.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.passed.packets().saturating_add(self.dropped.packets())
     }
 
-    /// Returns the bytes of UDP payload in these packets.
+    /// Returns the number of UDP payload bytes in all packets from the source.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.passed.bytes() + self.dropped.bytes()
     }
 
-    /// Returns the number of packets whose reason is a drop, those of a dry run included.
+    /// Returns the number of packets whose reason is a drop, including those of a dry run.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.dropped.packets()

@@ -21,7 +21,7 @@ pub enum Error {
         /// The capabilities that this process lacks. Empty if it could not find out.
         lacking: Vec<&'static str>,
     },
-    /// This network namespace has no interface of that name.
+    /// This network namespace has no interface with this name.
     #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
         /// The name as given.
@@ -29,7 +29,7 @@ pub enum Error {
         /// Interfaces with similar names.
         similar: Vec<String>,
     },
-    /// Another XDP program is attached to the interface. It was not changed.
+    /// Another XDP program is attached to the interface, and was left there.
     #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
@@ -39,7 +39,7 @@ pub enum Error {
         /// Name of that program, if the kernel reports it.
         program_name: Option<String>,
     },
-    /// This gateway is attached to the interface already.
+    /// This gateway is already attached to the interface.
     #[error("this gateway is already attached to `{interface}`")]
     AlreadyAttached {
         /// The interface's name.
@@ -66,7 +66,7 @@ pub enum Error {
     LinkRefused {
         /// The interface's name.
         interface: String,
-        /// Description of what the program cannot parse there, and what to do.
+        /// Says what the program cannot parse, and what to do.
         why: String,
     },
     /// The kernel lacks a feature that the program uses.
@@ -74,7 +74,7 @@ pub enum Error {
     KernelTooOld {
         /// The feature that is missing.
         feature: &'static str,
-        /// The first kernel version that has it.
+        /// The first kernel version that has the feature.
         needs: &'static str,
         /// The version of the running kernel.
         running: String,
@@ -82,9 +82,9 @@ pub enum Error {
     /// The file is not the gateway's program.
     #[error("{object} is not the gateway's program: {why}")]
     BadObject {
-        /// The file, or "the embedded object".
+        /// Path of the file, or "the embedded object".
         object: String,
-        /// Description of what is wrong with the object.
+        /// Says what is wrong with the object.
         why: String,
     },
     /// The program and this library were built from different versions of `abi.h`.
@@ -122,7 +122,7 @@ pub enum Error {
     /// Gateways are running, but none matches the selector.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
-        /// The selector as given: an interface, a name or a program's id.
+        /// The selector as the caller gave it: an interface, a name, or a program ID.
         selector: String,
         /// The running gateways.
         running: Vec<String>,
@@ -169,7 +169,7 @@ pub enum Error {
     SocketTaken {
         /// The path.
         path: std::path::PathBuf,
-        /// Description of what is at the path.
+        /// Says what is at the path.
         why: String,
     },
     /// This machine has no user or group with this name.
@@ -185,7 +185,7 @@ pub enum Error {
     Pin {
         /// The directory.
         path: std::path::PathBuf,
-        /// Description of what is wrong, and what to do.
+        /// Says what is wrong, and what to do.
         why: String,
     },
     /// The gateway that is pinned in the directory has another value of a setting that cannot
@@ -205,14 +205,14 @@ pub enum Error {
     /// The gateway has no service with this name or number.
     #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
-        /// The name or number as given.
+        /// The name or number as the caller gave it.
         name: String,
         /// Similar names.
         similar: Vec<String>,
         /// The names of all services.
         known: Vec<String>,
     },
-    /// Every slot for a server's ledger is taken.
+    /// All slots for servers' ledgers are in use.
     #[error(
         "all {slots} server slots of this gateway are in use: end a server (`equic gateway status` lists them)"
     )]
@@ -248,7 +248,7 @@ pub enum Error {
         "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
     )]
     ListenersFull {
-        /// The number of addresses that it has room for.
+        /// Maximum number of such addresses.
         entries: u32,
     },
     /// Another process is capturing packets of this gateway.
@@ -264,7 +264,7 @@ pub enum Error {
     BadPacket {
         /// The frame's length in bytes.
         length: usize,
-        /// Description of what is wrong with the frame.
+        /// Says what is wrong with the frame.
         why: &'static str,
     },
     /// A map of the running gateway is missing, or differs from its definition in `abi.h`.
@@ -272,7 +272,7 @@ pub enum Error {
     ForeignProgram {
         /// The program's id.
         program: u32,
-        /// Description of what is missing or differs.
+        /// Says what is missing, or what differs.
         why: String,
     },
     /// Any other error of the system.

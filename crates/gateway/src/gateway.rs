@@ -402,7 +402,7 @@ impl Gateway {
         Ok(joined)
     }
 
-    /// Returns access to the policy, counters and lists of this gateway.
+    /// Returns the handle on this gateway's maps, for its policy, counters and lists.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -440,7 +440,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Starts the thread that removes dead servers and expired list entries once a second.
+/// Starts the thread that, once a second, removes dead servers and expired list entries.
 fn sweeper(control: Control) -> Result<Periodic> {
     Periodic::start("equic-sweeper", move || {
         match control.sweep() {

@@ -39,7 +39,7 @@ pub struct TestRun {
     pub duration: Duration,
 }
 
-/// The program's decision about a packet.
+/// The result of running the program on a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     /// Return code of the program.
@@ -67,7 +67,8 @@ pub struct Verdict {
     pub connections: u32,
     /// Number of the source's handshakes in progress. 0 if the policy does not count them.
     pub under_way: u32,
-    /// State of adaptive Retry when the packet was judged, if the service uses it.
+    /// State of adaptive Retry when the packet was judged. `None` if the service does not use
+    /// adaptive Retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
     /// The QUIC version of a long header. `None` for a short header, and for a payload that is not

@@ -45,9 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A step of a key rotation. A complete rotation takes two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// The key of this epoch is now known, but not used yet.
+    /// The key of this epoch was announced: servers know it, but the gateway does not use it yet.
     Announced(Epoch),
-    /// Tokens are now made with the key of this epoch.
+    /// The gateway now makes tokens with the key of this epoch.
     Advanced(Epoch),
 }
 

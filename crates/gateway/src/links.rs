@@ -36,8 +36,8 @@ pub(crate) struct Link {
     pub(crate) attached: Attached,
     /// True if answers can get lost on the interface ([`loses_answers`](crate::loses_answers)).
     pub(crate) loses_answers: bool,
-    // The kernel detaches the program when the last reference to the link is gone. A pin is a
-    // reference, too.
+    // The kernel detaches the program when the last reference to the link is gone. Pins are
+    // references, too.
     pub(crate) fd: OwnedFd,
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if let Some(bound) = [REPORT, NOTES, AUDIT].into_iter().find(|bound| *bound == name) {
         return Some(bound);
     }
-    // The kernel truncates names to 15 characters.
+    // The kernel truncates names of maps to 15 characters.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
 }
 

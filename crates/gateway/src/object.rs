@@ -204,7 +204,7 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> R
 fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<()> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The kernel truncates names to 15 characters.
+        // The kernel truncates names of maps to 15 characters.
         let same = |kept: &str| kept == name || (kept.len() == 15 && name.starts_with(kept));
         let Some((_, fd)) = kept.iter().find(|(kept, _)| same(kept)) else { continue };
         if name.ends_with(".rodata") {

@@ -26,7 +26,7 @@ pub(crate) struct Pins {
     dir: PathBuf,
 }
 
-/// Links and program that are pinned in a directory.
+/// The links and the program that are pinned in a directory.
 pub(crate) struct Pinned {
     pub(crate) links: Vec<(PathBuf, XdpLink)>,
     pub(crate) program: Option<OwnedFd>,

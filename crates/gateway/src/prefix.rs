@@ -19,7 +19,7 @@ pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
 pub(crate) enum Span {
     /// The IPv6 prefix.
     Prefix,
-    /// The IPv4 address at the end: for IPv4, and after the well-known prefix of NAT64.
+    /// The IPv4 address at the end. This applies to IPv4, and to the well-known prefix of NAT64.
     Ipv4,
     /// The whole address, because all clients share one IPv6 prefix.
     Whole,

@@ -1,7 +1,8 @@
-//! Quantities as text: rates, durations and sizes, parsed and displayed.
+//! Parses and displays quantities as text: rates, durations and sizes.
 //!
-//! `20/s burst 40`, `300/min`, `10MB/s burst 1MB`, `off`; `1s`, `250ms`, `10m`; `64KiB`. The output
-//! of [`Display`](std::fmt::Display) parses to the same value.
+//! Examples are `20/s burst 40`, `300/min`, `10MB/s burst 1MB` and `off` for rates, `1s`, `250ms`
+//! and `10m` for durations, and `64KiB` for sizes. The output of [`Display`](std::fmt::Display)
+//! parses to the same value.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -74,8 +75,8 @@ impl Rate {
     /// No limit.
     pub const OFF: Rate = Rate { amount: 0, interval: Interval::Second, burst: 0 };
 
-    /// Returns a rate of `amount` units per second, with at most `burst` (at least 1) at once.
-    /// Returns [`Rate::OFF`] if `amount` is 0.
+    /// Returns a rate of `amount` units per second. At most `burst` units (at least 1) may arrive
+    /// at once. Returns [`Rate::OFF`] if `amount` is 0.
     pub const fn per_second(amount: u64, burst: u64) -> Rate {
         if amount == 0 {
             return Rate::OFF;
@@ -88,7 +89,7 @@ impl Rate {
         self.amount == 0
     }
 
-    /// Returns the units per second, 0 if the rate is off.
+    /// Returns the number of units per second, or 0 if the rate is off.
     pub fn units_per_second(self) -> f64 {
         self.amount as f64 / self.interval.seconds() as f64
     }
@@ -115,7 +116,7 @@ impl Rate {
         text
     }
 
-    /// Returns the number of units that may arrive at once, 0 if the rate is off.
+    /// Returns the number of units that may arrive at once, or 0 if the rate is off.
     pub fn burst(self) -> u64 {
         self.burst
     }
@@ -307,7 +308,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Returns `number` (with an optional fraction of at most 9 digits) times `unit`.
+/// Returns `number` times `unit`. The number may have a fraction of at most 9 digits.
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 9 || (number.contains('.') && fraction.is_empty()) {

@@ -94,7 +94,7 @@ impl Network {
     }
 }
 
-/// Returns the frame with valid checksums and VLAN 0 in its tags.
+/// Returns the frame with valid checksums, and with VLAN ID 0 in its tags.
 fn checked(packet: &Packet, tags: usize) -> Vec<u8> {
     let mut frame = packet.build();
     let start = ETHERNET + 4 * tags;

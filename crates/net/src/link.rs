@@ -45,10 +45,10 @@ pub struct Link {
     pub stall: Stall,
 }
 
-/// Probability of an event for each packet.
+/// Probability that an event happens to a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chance {
-    /// Percentage of packets, from 0 to 100.
+    /// Percentage of the packets to which the event happens, from 0 to 100.
     pub percent: f64,
     /// Maximum number of consecutive packets that the event can affect. 0 means no limit. A limit
     /// guarantees that a handshake can complete.

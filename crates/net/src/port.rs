@@ -45,7 +45,7 @@ impl Fate {
     }
 }
 
-/// One byte that was changed in transit.
+/// A byte that was changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// Index of the changed byte in the packet, counted from 0.
@@ -63,7 +63,7 @@ impl Corruption {
     }
 }
 
-/// All effects of a link on one packet.
+/// The effects of a link on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Fate of the packet.

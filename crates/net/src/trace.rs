@@ -32,17 +32,17 @@ pub enum TraceError {
     TooLong,
     /// The line is not a plain number of milliseconds.
     NotANumber {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
     /// The time is later than 49 days after the start.
     TooLate {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
     /// The time is before that of the previous line.
     Backwards {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
     /// The trace has no lines.

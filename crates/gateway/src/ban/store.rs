@@ -94,7 +94,7 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let renamed = write(&new, &text).and_then(|()| fs::rename(&new, path));
     let written = renamed.and_then(|()| sync_folder_of(path));
     written.map_err(|error| {
-        // A partial file would occupy space on a full disk.
+        // Removes the partial file, because it would occupy space on a full disk.
         let _ = fs::remove_file(&new);
         failed(error.to_string())
     })

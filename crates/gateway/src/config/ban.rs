@@ -28,7 +28,7 @@ pub struct BanConfig {
     pub first: Duration,
     /// Factor by which each ban is longer than the one before; 1 to 100.
     pub growth: f64,
-    /// Longest duration of a ban; at least `for`, at most 365d.
+    /// Maximum duration of a ban; at least `for`, at most 365d.
     #[serde(with = "duration")]
     pub max: Duration,
     /// Time without a refusal or ban after which a source counts as new; 1s to 3650d.
@@ -37,7 +37,7 @@ pub struct BanConfig {
     /// Maximum number of watched sources. Beyond it, the source whose last refusal is oldest is
     /// dropped.
     pub sources: u32,
-    /// Report the sources that would be banned, but ban none.
+    /// Report the sources that would be banned, but do not ban them.
     pub dry_run: bool,
     /// File that keeps bans across a restart. If it is `None`, bans end with the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// An invalid value, before its position in the text is known.
+/// An invalid value whose position in the text is not known yet.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) path: Vec<Step>,
@@ -303,9 +303,10 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     all
 }
 
-/// UDP payload of a full Ethernet frame, rounded up.
+/// Size in bytes of the UDP payload in a full Ethernet frame, rounded up.
 const LARGEST_USUAL_PACKET: u64 = 1_500;
-/// At a slower rate, the program's 64-bit product of bytes and their cost could overflow.
+/// Slowest rate in bytes per second. Below it, the program's 64-bit product of bytes and their cost
+/// could overflow.
 const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {

@@ -13,7 +13,7 @@ use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
 use crate::error::{Error, similar};
 use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
 
-/// A change that was made to a setting.
+/// A change of a setting that was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// The service, or `None` for a setting of the gateway.

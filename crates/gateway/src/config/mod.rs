@@ -55,13 +55,13 @@ pub struct Config {
     /// the first `[table]`.
     #[serde(with = "types::prefixes")]
     pub deny: Vec<IpNet>,
-    /// Prefixes exempt from quotas and rates.
+    /// Prefixes that are exempt from quotas and rates.
     #[serde(with = "types::prefixes")]
     pub allow: Vec<IpNet>,
     /// Files with more prefixes to drop. Relative paths start at the folder of the configuration
     /// file.
     pub deny_files: Vec<ListFile>,
-    /// Files with more prefixes to exempt.
+    /// Files with more prefixes that are exempt from quotas and rates.
     pub allow_files: Vec<ListFile>,
     /// Settings of the gateway as a whole.
     pub gateway: GatewayConfig,
@@ -73,21 +73,20 @@ pub struct Config {
     pub services: Vec<ServiceConfig>,
 }
 
-/// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries and cannot change
-/// while it runs.
+/// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries. They cannot
+/// change while the gateway runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
     /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Start even if an interface is missing or has another XDP program, and attach to it as soon
-    /// as that is possible. (The gateway always waits for an interface that disappears while it
-    /// runs.)
+    /// Interfaces to which the program is attached.
     pub interfaces: Vec<String>,
     /// How the program is attached.
     pub mode: Mode,
-    /// Start even if an interface is missing or has another XDP program, and attach when that
-    /// changes. (The gateway always waits for an interface that disappears while it runs.)
+    /// Start even if an interface is missing or has another XDP program, and attach to it as soon
+    /// as that is possible. (The gateway always waits for an interface that disappears while it
+    /// runs.)
     pub wait: bool,
     /// Only count packets that would be dropped, and drop none. Can change while the gateway runs.
     pub dry_run: bool,
@@ -172,7 +171,7 @@ pub struct ServiceConfig {
     /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. The name
     /// `gateway` is reserved.
     pub name: String,
-    /// Addresses and ports that the service listens at, at least one.
+    /// Addresses and ports that the service listens at. There must be at least one.
     pub listen: Vec<Listen>,
     /// Whether the gateway judges packets to the service at all. If it is false, all of them pass.
     pub enabled: bool,

@@ -29,8 +29,8 @@ use super::{ConfigError, Problem, parse_prefix};
 pub struct ListFile {
     /// Path of the file.
     pub file: PathBuf,
-    /// Numbers of the autonomous systems to select. With `country`, rows that match either are
-    /// selected.
+    /// Numbers of the autonomous systems to select. If `country` is set, too, rows that match
+    /// either are selected.
     pub asn: Vec<u32>,
     /// Two-letter codes (ISO 3166-1) of the countries to select.
     pub country: Vec<String>,
@@ -199,7 +199,7 @@ impl ListFile {
         Ok(())
     }
 
-    /// Adds a row's prefixes if the row is selected.
+    /// Adds the prefixes of a row if the row is selected.
     fn row(
         &self,
         layout: &Layout,
@@ -238,13 +238,14 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Lines<'a> {
-        // A byte order mark is not part of the first line.
+        // A byte order mark does not belong to the first line.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
     }
 
-    /// Returns the next line that is neither empty nor a comment, with its number from 1.
+    /// Returns the next line that is neither empty nor a comment, with its line number (counted
+    /// from 1).
     fn next(&mut self) -> Option<(usize, &'a str)> {
         loop {
             let (index, line) = self.rest.next()?;

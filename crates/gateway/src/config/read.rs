@@ -18,7 +18,8 @@ use super::{
 use crate::error::similar;
 use crate::quantity::parse_duration;
 
-/// Reads one table: `keys!(reader, table, where; "key" => place, how; ...)`.
+/// Reads one table with a match on its keys: `keys!(reader, table, where; "key" => place, how;
+/// ...)`.
 macro_rules! keys {
     ($reader:expr, $table:expr, $at:expr; $($key:literal => $place:expr, $how:ident;)+) => {
         for (key, value) in $table.iter() {
@@ -33,7 +34,7 @@ macro_rules! keys {
 
 const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
 
-/// Path of a value, as text (`service.web.listen`) and as steps from the document.
+/// Path of a value. It is stored as text (`service.web.listen`) and as steps from the document.
 #[derive(Clone)]
 struct At {
     shown: String,
@@ -402,7 +403,8 @@ impl Reader<'_> {
             .into_iter()
             .filter_map(|(index, value)| self.one(&at.index(index, None), value))
             .collect();
-        // The list may be empty only because none of its elements could be read.
+        // The list may be empty because none of its elements could be read, which is already
+        // reported.
         if self.failed.len() > before {
             self.failed.insert(at.steps.clone());
         }

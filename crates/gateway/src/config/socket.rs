@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketConfig {
-    /// Absolute path of the socket, 90 bytes at most.
+    /// Absolute path of the socket. It may have at most 90 bytes.
     pub path: String,
     /// Owner of the socket, by name or number. If it is `None`, the owner is the gateway's user.
     #[serde(skip_serializing_if = "Option::is_none")]

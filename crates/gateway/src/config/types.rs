@@ -124,7 +124,7 @@ named!(
     Adaptive = "adaptive"
 );
 
-/// QUIC versions that a service accepts.
+/// The QUIC versions that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Versions {
     /// Version 1 (RFC 9000) and version 2 (RFC 9369).
@@ -353,7 +353,7 @@ pub(super) mod prefixes {
     }
 }
 
-/// For `#[serde(with = "or_off")]`: a value, or `off`.
+/// Serializes and parses a value, or `off`. For `#[serde(with = "or_off")]`.
 pub(super) mod or_off {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -66,7 +66,7 @@ pub struct CapturedPacket {
 #[derive(Debug)]
 pub struct Capture {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // Boxed because the ring's callback has a pointer to it.
+    // Boxed because the ring's callback keeps a pointer to it.
     heard: Box<Heard>,
     // Keeps the maps open. The ring uses their descriptors.
     control: Control,
@@ -79,7 +79,7 @@ pub struct Capture {
 // self`.
 unsafe impl Send for Capture {}
 
-/// Records taken out of the ring but not returned yet.
+/// Records that were read from the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<Vec<u8>>);
 
@@ -92,7 +92,7 @@ const USUAL: Rate = Rate::per_second(100, 100);
 /// Number of bytes in a record before the packet's bytes.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
 
-/// libbpf calls this for every record in the ring, from within `poll`.
+/// libbpf calls this function for every record in the ring while `poll` runs.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
     // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it while
     // `poll` runs. `data` has `size` bytes that do not change until this function returns.
@@ -259,7 +259,7 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.end();
-        // SAFETY: created by `ring_buffer__new`, and not used again.
+        // SAFETY: `ring_buffer__new` created the ring, and it is not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }

@@ -26,8 +26,7 @@ pub(super) const TOLD: u64 = 20;
 /// Time after which an unfinished change counts as abandoned, because its process was killed.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Numbers of entries of the deny and allow lists. Entries that expired a moment ago may be
-/// included.
+/// Numbers of entries of the deny and allow lists. Entries that have just expired may be included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ListCounts {
     /// IPv4 prefixes that are denied.

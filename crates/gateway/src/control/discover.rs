@@ -28,10 +28,10 @@ pub struct RunningGateway {
     /// True if the process that loaded the gateway is running, as far as this pid namespace can
     /// see.
     pub owner_alive: bool,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
-    /// True if the gateway belongs to the network namespace of the calling thread: it was loaded or
-    /// taken over there, or is attached to an interface there.
+    /// True if the gateway belongs to the network namespace of the calling thread. It does if it
+    /// was loaded or taken over there, or if it is attached to an interface there.
     pub here: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct OtherRelease {
     pub program_id: u32,
     /// The gateway's version of the interface between program and user space.
     pub version: u32,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
     /// True if one of the gateway's interfaces is in the network namespace of the calling thread.
     pub here: bool,
@@ -62,7 +62,7 @@ impl OtherRelease {
     }
 }
 
-/// The gateways that are running on this machine, by program id.
+/// The gateways that are running on this machine, sorted by program ID.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Survey {
     /// Gateways of this release.
@@ -71,7 +71,7 @@ pub struct Survey {
     pub others: Vec<OtherRelease>,
 }
 
-/// An interface that a gateway is attached to.
+/// An interface to which a gateway is attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Its index.

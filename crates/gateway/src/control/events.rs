@@ -48,7 +48,7 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Events {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // Boxed because the ring's callback has a pointer to it.
+    // Boxed because the ring's callback keeps a pointer to it.
     heard: Box<Heard>,
     // Keeps the maps open. The ring uses their descriptors.
     control: Control,
@@ -58,14 +58,14 @@ pub struct Events {
 // self`.
 unsafe impl Send for Events {}
 
-/// Events taken out of the ring but not returned yet.
+/// Events that were read from the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<abi::equic_event>);
 
 /// Maximum number of events that wait. If there are more, the oldest are dropped.
 const WAITING: usize = 65_536;
 
-/// libbpf calls this for every event in the ring, from within `poll`.
+/// libbpf calls this function for every event in the ring while `poll` runs.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
     if size as usize >= size_of::<abi::equic_event>() {
         // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it
@@ -125,7 +125,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // SAFETY: created by `ring_buffer__new`, and not used again.
+        // SAFETY: `ring_buffer__new` created the ring, and it is not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }

@@ -32,9 +32,9 @@ pub enum ListAction {
 pub enum Origin {
     /// An operator entered this prefix with a command.
     Command,
-    /// The configuration, or a list file that it names.
+    /// The entry is in the configuration, or in a list file that the configuration names.
     Config,
-    /// A list file that an operator loaded by a command.
+    /// The entry is in a list file that an operator loaded with a command.
     File,
     /// The gateway banned this prefix.
     Ban,
@@ -122,7 +122,7 @@ impl Control {
         atomic!(AtomicU32, self.maps.control.pointer(), acl_used).fetch_or(bit, AcqRel);
     }
 
-    /// Stores an entry. Sets its prefix length to that of the prefix.
+    /// Stores an entry. Sets the entry's prefix length to that of `prefix`.
     pub(super) fn put(&self, prefix: IpNet, entry: &abi::equic_acl_entry) -> Result<()> {
         check_mapped(prefix).map_err(|why| ConfigError::Invalid {
             key: "prefix".to_owned(),

@@ -82,7 +82,7 @@ pub use report::{BanTotals, Condition, InterfaceReport, Level, Reload, Report};
 pub use sources::{SortBy, SourceRow};
 pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};
 
-/// A handle on a gateway's maps. Cheap to clone.
+/// A handle on the maps of a gateway. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Control {
     maps: Arc<Maps>,
@@ -108,7 +108,7 @@ struct State {
     /// Unreadable ledgers of dead processes, each with the time at which the process was found dead
     /// (monotonic nanoseconds).
     dead: HashMap<u32, u64>,
-    /// Servers that are not known to be dead.
+    /// The servers that are not known to be dead.
     watched: Watched,
     /// State of the module that reads the host's addresses.
     local: local::LocalState,

@@ -22,7 +22,7 @@ struct Before {
     listeners: Vec<(SocketAddr, usize)>,
 }
 
-/// Returns the addresses of services, with their indices.
+/// Returns the addresses of the services, each with the index of its service.
 fn addresses_of(services: &[ServiceConfig]) -> Vec<(SocketAddr, usize)> {
     let numbered = services.iter().enumerate();
     let each = numbered.flat_map(|(index, service)| {
@@ -142,7 +142,8 @@ impl Control {
         let failed = |error| Error::system("writing the overrides", error);
         self.maps.set_overrides(wanted).map_err(failed)?;
         for (index, service) in services.iter().enumerate() {
-            // SAFETY: `index` comes from iterating an array of the same length.
+            // SAFETY: `index` comes from iterating an array of the same length, so it is inside
+            // this array.
             let live =
                 unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
             atomic!(AtomicU32, live, overrides)

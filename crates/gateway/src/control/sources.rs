@@ -51,7 +51,8 @@ impl std::str::FromStr for SortBy {
 /// connections.
 type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
 
-/// Sort key of rows, smallest first. Ties are broken by more packets, then by the smaller address.
+/// Sort key of a row; the smallest key comes first. Rows with the same count are sorted by more
+/// packets, then by the smaller address.
 type Rank = (Reverse<u64>, Reverse<u64>, [u8; 16], Option<u32>, u32);
 
 fn rank((source, state, count): &Row, by: SortBy) -> Rank {
@@ -134,7 +135,7 @@ impl Control {
         let silent = connections.iter().filter(|(source, _)| !seen.contains(source));
         all.extend(silent.map(|(source, count)| (*source, None, *count)));
         let rank = |row: &Row| rank(row, by);
-        // Only the first ones are sorted, because sorting a full table would take most of the time.
+        // Sorts only the first rows, because sorting a full table would take most of the time.
         if top < all.len() {
             if top > 0 {
                 all.select_nth_unstable_by_key(top - 1, rank);

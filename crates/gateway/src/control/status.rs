@@ -18,7 +18,7 @@ use crate::sys;
 pub struct Status {
     /// The gateway's name.
     pub name: String,
-    /// The kernel's id of the program.
+    /// The kernel's ID of the program.
     pub program_id: u32,
     /// Version of the interface between program and user space.
     pub abi_version: u32,
@@ -32,7 +32,7 @@ pub struct Status {
     pub lease: String,
     /// Rate of drop events per CPU.
     pub events: Rate,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
     /// Directory in which the gateway is pinned. If it is `None`, the gateway ends with its
     /// process.
@@ -262,7 +262,8 @@ impl Control {
             .collect())
     }
 
-    /// Returns a configuration that recreates this gateway, as far as the maps contain it.
+    /// Returns a configuration that recreates this gateway. Settings that the maps do not contain
+    /// have their defaults.
     pub(super) fn config(&self) -> Result<Config> {
         Ok(Config { services: self.services()?, ..Config::default() })
     }

@@ -19,7 +19,7 @@ use crate::sys::region::atomic;
 /// Bit masks of the quota groups that dead servers served, by slot.
 type DeadPlaces = [u64; PLACES];
 
-/// Servers that were seen in a slot and are not known to be dead.
+/// The servers that were seen in a slot and are not known to be dead.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     /// The servers, by the ID of their ledger.

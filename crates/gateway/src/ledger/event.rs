@@ -73,7 +73,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// The application's callback for events, if it has set one.
+/// The application's callback for events. `None` if it has not set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -93,7 +93,7 @@ impl Listeners {
     /// Logs an event and calls the application's callback.
     pub(crate) fn tell(&self, event: &JoinEvent) {
         tracing::warn!("{event}");
-        // Called without the lock, because the callback may replace itself.
+        // The callback is called without the lock, because it may replace itself.
         let listener = lock(&self.listener).clone();
         if let Some(listener) = listener {
             listener(event);

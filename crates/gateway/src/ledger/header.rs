@@ -1,4 +1,4 @@
-//! The header of a ledger: its owner, and its totals.
+//! The header of a ledger, which contains its owner and its totals.
 
 use super::table::Memory;
 use crate::abi;
@@ -26,7 +26,7 @@ pub(crate) fn write_header(memory: &Memory, name: &str, buckets: u32, member: &a
         .store(abi::EQUIC_ABI_MAGIC, std::sync::atomic::Ordering::Release);
 }
 
-/// Returns the number of connections that were open when a header was read.
+/// Returns the number of connections that were open at the time when the header was read.
 pub(crate) fn open_connections(header: &abi::equic_ledger_header) -> u64 {
     header.opened.saturating_sub(header.closed)
 }

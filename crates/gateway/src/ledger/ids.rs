@@ -89,8 +89,8 @@ fn generator(
 impl ConnectionIds {
     /// Length of every ID in bytes.
     pub const LEN: usize = ID_FORMAT.0;
-    /// Offset of the byte with the instance number. It is the last byte of the server ID, which
-    /// follows the first byte.
+    /// Offset of the byte with the instance number. This is the last byte of the server ID, which
+    /// follows the first byte of the ID.
     pub const INSTANCE_AT: usize = ID_FORMAT.1;
 
     /// Returns a new ID.

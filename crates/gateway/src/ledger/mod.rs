@@ -271,7 +271,7 @@ impl Ledger {
         open_connections(&self.binding().header())
     }
 
-    /// Returns the number of connections opened since the start.
+    /// Returns the number of connections that were opened since the start.
     pub fn opened_total(&self) -> u64 {
         self.binding().header().opened
     }
@@ -353,7 +353,7 @@ pub struct ConnectionCount {
     /// Number of the source's connections in this process, including this one. 0 if `untracked` is
     /// set.
     pub count: u32,
-    /// True if `count` exceeds the service's limit, by the rules of [`Guard::over_limit`].
+    /// True if `count` exceeds the service's limit, by the same rules as [`Guard::over_limit`].
     pub over_limit: bool,
     /// True if the ledger had no room. In that case, this connection does not count towards the
     /// quota.

@@ -56,7 +56,7 @@ pub struct SocketHost {
     thread: Option<Periodic>,
     state: Arc<Mutex<State>>,
     path: PathBuf,
-    /// Device and inode of the socket.
+    /// Device and inode of the socket file.
     file: (u64, u64),
 }
 

@@ -8,7 +8,7 @@ use crate::abi;
 use crate::sys;
 use crate::sys::map::Map;
 
-/// The deny and allow lists, for reading.
+/// The deny and allow lists of a gateway, opened for reading.
 #[derive(Debug)]
 pub(crate) struct Lists {
     acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,

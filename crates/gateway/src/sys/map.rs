@@ -21,7 +21,8 @@ pub(crate) struct Map<K, V> {
 }
 
 impl<K: Pod, V: Pod> Map<K, V> {
-    /// Wraps a descriptor after checking that the kernel's sizes match `K` and `V`.
+    /// Wraps the descriptor of a map. Fails if the sizes that the kernel reports differ from those
+    /// of `K` and `V`.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Map<K, V>> {
         let info = map_info(fd.as_fd())?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {

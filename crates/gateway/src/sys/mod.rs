@@ -106,7 +106,7 @@ fn similar_interfaces(name: &str) -> Vec<String> {
         // SAFETY: `at` is inside the list, and this is not the last entry, so its name is
         // NUL-terminated.
         names.push(unsafe { CStr::from_ptr((*at).if_name) }.to_string_lossy().into_owned());
-        // SAFETY: this was not the last entry.
+        // SAFETY: this was not the last entry, so the next one is inside the list.
         at = unsafe { at.add(1) };
     }
     if !list.is_null() {

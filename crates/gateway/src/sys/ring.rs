@@ -21,7 +21,7 @@ const HEADER: u64 = libbpf_sys::BPF_RINGBUF_HDR_SZ as u64;
 /// consumer's position has not moved for this long.
 const NOBODY_READS: Duration = Duration::from_secs(2);
 
-/// A ring buffer, and the position up to which it was read.
+/// A ring buffer, and the position up to which this process has read it.
 #[derive(Debug)]
 pub(crate) struct Ring {
     consumer: Region,

@@ -76,7 +76,7 @@ pub(crate) fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> i
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a message. Descriptors that are sent with it are discarded.
+/// Receives a message. Descriptors that the peer sends with it are discarded.
 pub(crate) fn listen_to(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
 }

@@ -19,8 +19,8 @@ use super::source::{Keying, Source};
 use super::table::{Memory, Table};
 use crate::abi;
 
-/// Runs a model. Each run preempts threads at most 3 times, or `LOOM_MAX_PREEMPTIONS` times. Most
-/// bugs need one or two preemptions.
+/// Runs a model. loom preempts threads at most 3 times per run, or `LOOM_MAX_PREEMPTIONS` times.
+/// Most bugs need one or two preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
