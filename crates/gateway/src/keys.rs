@@ -252,7 +252,7 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
 /// Returns the metadata of the key file if the file contains exactly this ring. If not, another
 /// user may have written the file, and its owner must not be trusted.
 fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
-    let failed = |error| Error::system(format!("looking at `{}`", path.display()), error);
+    let failed = |error| Error::system(format!("reading `{}`", path.display()), error);
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let mut file = match options.open(path) {

@@ -210,7 +210,8 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
         if name.ends_with(".rodata") {
             continue;
         }
-        let failed = |error| Error::system(format!("looking at the map `{name}`"), error);
+        let failed =
+            |error| Error::system(format!("reading the description of the map `{name}`"), error);
         let there = map_info(fd.as_fd()).map_err(failed)?;
         let there = [there.type_, there.key_size, there.value_size, there.max_entries];
         let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];

@@ -114,7 +114,7 @@ fn take_over(
     links: Vec<Pinned>,
     options: LoadOptions,
 ) -> Result<(Gateway, TakenOver)> {
-    let failed = |error| Error::system("looking at the pinned program", error);
+    let failed = |error| Error::system("reading the description of the pinned program", error);
     let old = ids::program_info(program.as_fd()).map_err(failed)?;
     if old.name != crate::PROGRAM_NAME {
         return Err(pins.failed(format!("the program there is `{}`, not a gateway", old.name)));
@@ -201,7 +201,7 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
         // In this namespace, the index may belong to a different interface.
         let program = match ids::attached_program(link.ifindex) {
             Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                return Err(Error::system("looking at the gateway's interfaces", error));
+                return Err(Error::system("finding the gateway's interfaces", error));
             }
             found => found.ok().flatten(),
         };
@@ -306,7 +306,7 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let mut interfaces = Vec::new();
     for (_, link) in found.links.iter().filter(|(_, link)| link.ifindex != 0) {
         let there = interface_of(link)
-            .map_err(|error| Error::system("looking at the gateway's interfaces", error))?;
+            .map_err(|error| Error::system("finding the gateway's interfaces", error))?;
         ids::detach(link.fd.as_fd()).map_err(|error| {
             Error::system(format!("detaching link {} from {}", link.id, there.label()), error)
         })?;

@@ -467,8 +467,8 @@ impl Config {
     /// running gateway.
     ///
     /// # Errors
-    /// Returns [`Error::NoSuchService`] if no service has this name, and [`ConfigError::Invalid`]
-    /// if the value does not fit the other settings.
+    /// Returns [`Error::NoSuchService`] if no service has this name. Returns
+    /// [`ConfigError::Invalid`] if the value is invalid, or does not fit the other settings.
     pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
         let key = setting.key;
         if setting.is_for_gateway() {

@@ -279,7 +279,7 @@ pub(crate) struct Stranger {
 impl RunningGateways {
     pub(crate) fn look() -> Result<RunningGateways> {
         let programs = ids::programs_named(crate::PROGRAM_NAME)
-            .map_err(|error| Error::system("looking for running gateways", error))?;
+            .map_err(|error| Error::system("finding the running gateways", error))?;
         let (mut gateways, mut strangers) = (Vec::new(), Vec::new());
         for program in programs {
             match open_program(&program) {

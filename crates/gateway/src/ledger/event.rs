@@ -137,8 +137,8 @@ impl Absence {
         if !others.is_empty() && !std::mem::replace(&mut self.passed_over, true) {
             let others = others.join(", ");
             tracing::warn!(
-                "looking for the gateway that follows `{gateway}`: not on its interfaces or in \
-                 another network namespace, and so passed over: {others}"
+                "searching for the successor of gateway `{gateway}`: ignored these gateways, which are \
+                 on other interfaces or in other network namespaces: {others}"
             );
         }
     }

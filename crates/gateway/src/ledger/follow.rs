@@ -61,7 +61,7 @@ pub(crate) fn start(
 
 fn map_of(control: &Control) -> Result<u32> {
     ids::map_id(control.maps().control_map.as_fd())
-        .map_err(|error| Error::system("looking at the gateway's maps", error))
+        .map_err(|error| Error::system("identifying the gateway's maps", error))
 }
 
 impl Follower {

@@ -80,7 +80,7 @@ pub(crate) fn interface_index(name: &str) -> Result<u32> {
             let similar = similar_interfaces(name);
             Err(Error::NoSuchInterface { name: name.to_owned(), similar })
         }
-        Err(error) => Err(Error::system(format!("looking for the interface `{name}`"), error)),
+        Err(error) => Err(Error::system(format!("finding the interface `{name}`"), error)),
     }
 }
 
