@@ -95,7 +95,7 @@ INLINE __u64 now_ms(const struct packet *p)
 	return p->now / NS_PER_MS;
 }
 
-/* Chooses the Source Connection ID of a Retry packet. It is a keyed hash, so nobody can guess it,
+/* Chooses the Source Connection ID of a Retry packet. It is a keyed hash, so it cannot be guessed,
  * and the same packet always gets the same ID. */
 INLINE bool choose_id(const struct packet *p, struct equic_cid *id)
 {
