@@ -22,7 +22,7 @@ fn run() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let bpf = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed=build.rs");
-    // Set by `make loom`.
+    // `make loom` sets this configuration.
     println!("cargo::rustc-check-cfg=cfg(equic_loom)");
     println!("cargo::rerun-if-changed={}", bpf.display());
     for source in sources(&bpf)? {
@@ -58,7 +58,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         .derive_default(true)
         .derive_eq(true)
         .derive_hash(true)
-        // Its keys must not appear in logs: src/abi.rs has a `Debug` without them.
+        // The keys must not appear in logs, so src/abi.rs has a `Debug` without them.
         .no_debug("equic_ring")
         .layout_tests(true)
         .generate_comments(false)
@@ -74,7 +74,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         "\n// SAFETY: plain integers and arrays of them; abi.h names its padding.\nmod pods {\n    use super::*;\n",
     );
     for name in types {
-        // A SAFETY comment for readers of the generated file.
+        // The generated file needs a SAFETY comment, too.
         let _ = writeln!(
             pods,
             "    // SAFETY: `repr(C)`, only integers inside, every bit pattern is a value.\n    \
@@ -85,7 +85,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
     write(to, &format!("{text}{pods}"))
 }
 
-/// Lets the preprocessor expand `EQUIC_REASONS`, and converts the result to Rust.
+/// Expands `EQUIC_REASONS` with the C preprocessor, and converts the result to Rust.
 fn generate_reasons(clang: &Clang, bpf: &Path, out: &Path) -> Result<(), String> {
     let unit = out.join("reasons.c");
     write(
@@ -124,7 +124,7 @@ fn generate_reasons(clang: &Clang, bpf: &Path, out: &Path) -> Result<(), String>
     write(&out.join("reasons.rs"), &text)
 }
 
-/// Joins adjacent C string literals. The header's contain no escapes.
+/// Joins adjacent C string literals. The literals in the header contain no escapes.
 fn literals(text: &str) -> String {
     text.split('"').skip(1).step_by(2).collect()
 }

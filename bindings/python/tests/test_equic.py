@@ -168,7 +168,7 @@ class Restarts(unittest.TestCase):
             second, channel = self.start()
             event, message = events.get(timeout=60)
             self.assertEqual(event, equic.JoinEvent.JOINED, message)
-            self.assertIn("1 open connection counts there", message)
+            self.assertIn("1 open connection is counted there", message)
             # In force again, with the right count: one more is let in, and the next is not.
             self.assertEqual(self.refused(channel, b"b"), 0)
             guards.append(service.opened(("127.0.0.1", 3)))

@@ -14,19 +14,23 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Reads the current time and the machine.
+    /// Reads the current time and the description of this machine.
     pub fn now() -> Done<Envelope> {
         Ok(Envelope { created: created()?, machine: Machine::read()? })
     }
 
-    /// Returns a report with this process's command line.
+    /// Wraps the result `data` in a report with the time and machine of this envelope, the command
+    /// line of this process, and the name of the schema of `data`.
     pub fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
         let Envelope { created, machine } = self;
         Ok(Report { schema: schema.parse()?, created, machine, command: command(), data })
     }
 }
 
-/// Returns the current time in the form of results.
+/// Returns the current time in the format that result files use.
+///
+/// # Errors
+/// Fails if the clock is before 1970 or after 9999.
 pub fn created() -> Done<Timestamp> {
     Timestamp::new(SystemTime::now()).ok_or_else(|| {
         Failure::new("the clock of this machine is before 1970 or after 9999")
@@ -34,7 +38,7 @@ pub fn created() -> Done<Timestamp> {
     })
 }
 
-/// Returns the command line of this process in the form of results.
+/// Returns the command line of this process, one string per argument. Invalid UTF-8 is replaced.
 pub fn command() -> Vec<String> {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }

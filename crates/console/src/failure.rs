@@ -3,30 +3,30 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// Reason that a command ended early.
+/// The reason that a command ended early.
 #[derive(Debug)]
 pub enum Failure {
     /// The command could not do its work. Exit code 1.
     Failed {
-        /// Message that says what failed and why.
+        /// Says what failed and why.
         message: String,
-        /// Advice what to do, on a separate line.
+        /// Says what the user can do about it. It is printed on a separate line.
         mend: Option<String>,
     },
     /// The command was called with wrong arguments. Exit code 2.
     Usage(String),
     /// The command did its work, but its input cannot answer the question. Exit code 3.
     Undecided {
-        /// Message that says what cannot be answered and why.
+        /// Says what cannot be answered and why.
         message: String,
-        /// Advice how to get an answer, on a separate line.
+        /// Says how the user can get an answer. It is printed on a separate line.
         mend: String,
     },
     /// The command did its work, but its inputs have nothing that can be compared. Exit code 4.
     Incomparable {
-        /// Message that says why nothing can be compared.
+        /// Says why nothing can be compared.
         message: String,
-        /// Advice what to do, on a separate line.
+        /// Says what the user can do about it. It is printed on a separate line.
         mend: String,
     },
     /// The QUIC Interop Runner asked for a feature that is not supported. Exit code 127.
@@ -35,7 +35,7 @@ pub enum Failure {
     ClosedPipe,
 }
 
-/// A result of a command.
+/// The result of a command.
 pub type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -46,7 +46,8 @@ impl Failure {
         Failure::Failed { message, mend }
     }
 
-    /// Adds advice what to do. If file descriptors ran out, the advice about that is kept instead.
+    /// Adds advice on what to do. If the process ran out of file descriptors, the failure keeps its
+    /// advice about that instead.
     pub fn mend(self, mend: impl Into<String>) -> Failure {
         match self {
             Failure::Failed { message, .. } => {
@@ -62,7 +63,7 @@ impl Failure {
         Failure::new(format!("{what}: {why}"))
     }
 
-    /// Prefixes the message with its subject, unless it contains that already.
+    /// Prefixes the message with the subject `what`, unless the message already contains it.
     pub fn about(self, what: &str) -> Failure {
         match self {
             Failure::Failed { message, mend } if !message.contains(what) => {
@@ -77,13 +78,14 @@ impl Failure {
         Failure::Usage(message.into())
     }
 
-    /// Returns a failure with exit code 3. `message` says why there is no answer, and `mend` how to
-    /// get one.
+    /// Returns a failure with exit code 3. `message` says why there is no answer, and `mend` says
+    /// how to get one.
     pub fn undecided(message: impl Into<String>, mend: impl Into<String>) -> Failure {
         Failure::Undecided { message: message.into(), mend: mend.into() }
     }
 
-    /// Returns a failure with exit code 4. `message` says why nothing can be compared, and `mend` what to do.
+    /// Returns a failure with exit code 4. `message` says why nothing can be compared, and `mend`
+    /// says what to do.
     pub fn incomparable(message: impl Into<String>, mend: impl Into<String>) -> Failure {
         Failure::Incomparable { message: message.into(), mend: mend.into() }
     }
@@ -103,20 +105,21 @@ impl Failure {
     }
 }
 
-/// Returns advice if a message is about running out of file descriptors, which does not depend on
-/// the operation.
+/// Returns advice if the message says that the process or the machine ran out of file descriptors.
+/// The advice is the same for every operation.
 pub(crate) fn descriptors(message: &str) -> Option<&'static str> {
-    // EMFILE and ENFILE, in the standard library's words. The gateway's errors contain the advice.
+    // The standard library formats EMFILE as "(os error 24)" and ENFILE as "(os error 23)". The
+    // gateway's errors already contain the advice.
     if message.contains("LimitNOFILE") || message.contains("fs.file-max") {
         None
     } else if message.contains("(os error 24)") {
         Some(
-            "this process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+            "this process has reached its limit of open files: raise the limit (`ulimit -n`, or `LimitNOFILE=` in a \
              systemd unit)",
         )
     } else if message.contains("(os error 23)") {
         Some(
-            "the machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+            "the machine has reached its limit of open files: end processes that leak them, or raise the sysctl \
              `fs.file-max`",
         )
     } else {
@@ -134,10 +137,10 @@ impl fmt::Display for Failure {
                 write!(f, "{message}\n  {mend}")
             }
             Failure::Usage(message) => {
-                write!(f, "{message}\n  `--help` behind any command lists what it takes")
+                write!(f, "{message}\n  `--help` after any command lists its arguments and options")
             }
             Failure::Unsupported(testcase) => {
-                write!(f, "the test case {testcase:?} is not done")
+                write!(f, "the test case {testcase:?} is not supported")
             }
             Failure::ClosedPipe => Ok(()),
         }

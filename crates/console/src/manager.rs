@@ -1,8 +1,8 @@
 //! Messages to the service manager: sd_notify(3), for units with `Type=notify`.
 //!
-//! The manager sets `NOTIFY_SOCKET` to the path of a datagram socket, or to the name of an abstract
-//! one after `@`. Without this variable nothing is sent. A message that cannot be sent is dropped,
-//! because the manager has its own timeouts.
+//! The manager sets `NOTIFY_SOCKET` to the path of a datagram socket, or to `@` and the name of an
+//! abstract socket. Without this variable, nothing is sent. A message that cannot be sent is
+//! dropped, because the manager has its own timeouts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +12,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// A connection to the service manager, if one started this process and listens.
+/// A connection to the service manager, if a service manager started this process and expects
+/// messages.
 #[derive(Debug)]
 pub struct Manager(Option<UnixDatagram>);
 
@@ -20,8 +21,8 @@ impl Manager {
     /// Connects to the socket in `NOTIFY_SOCKET`. Call it before dropping privileges.
     ///
     /// # Errors
-    /// Fails if the variable is set and the connection fails. [`Manager::none`] continues without
-    /// one.
+    /// Fails if the variable is set and the connection fails. To continue without a service
+    /// manager, use [`Manager::none`].
     pub fn connect() -> io::Result<Manager> {
         match std::env::var_os("NOTIFY_SOCKET") {
             Some(name) if !name.is_empty() => Manager::at(&name),
@@ -29,7 +30,7 @@ impl Manager {
         }
     }
 
-    /// Returns a value that sends nothing.
+    /// Returns a manager that sends nothing.
     pub fn none() -> Manager {
         Manager(None)
     }
@@ -46,14 +47,16 @@ impl Manager {
         Ok(Manager(Some(socket)))
     }
 
-    /// Reports that the process is ready: after the start, and after a reload, even if that failed.
+    /// Reports that the process is ready. Must be called after the start and after each reload,
+    /// even if the reload failed.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
     /// Reports that the configuration is being reloaded. [`Manager::ready`] must follow.
     pub fn reloading(&self) {
-        // `Type=notify-reload` compares it with the time of its request.
+        // `Type=notify-reload` compares this time with the time at which the manager requested the
+        // reload.
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
             i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1_000
         });
@@ -72,7 +75,7 @@ impl Manager {
     }
 }
 
-/// Joins the lines, because a line feed ends an assignment.
+/// Joins the lines of a text, because a line feed ends an assignment in a message.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], "; ")
 }

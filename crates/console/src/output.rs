@@ -1,8 +1,10 @@
 //! All output of the command goes through this module.
 //!
-//! Reports go to standard output and fail with [`Failure::ClosedPipe`] once the reader has closed
-//! it. A long-running command writes through a [`Journal`], which a closed pipe does not stop: a
-//! gateway must protect its server even if nobody reads its output. Notices go to standard error.
+//! Reports go to standard output. They fail with [`Failure::ClosedPipe`] if the reader has closed
+//! it. Notices go to standard error.
+//!
+//! A long-running command writes through a [`Journal`], which continues after the pipe is closed. A
+//! gateway, for example, must protect its server even if no process reads its output.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -15,10 +17,11 @@ use serde::Serialize;
 
 use crate::failure::{Done, Failure};
 
-/// Name of the program, which notices begin with.
+/// Name of the program, the prefix of every notice.
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
-/// Sets the name that notices begin with, which is `equic` by default. Later calls have no effect.
+/// Sets the program name that prefixes every notice. The default is `equic`. Later calls have no
+/// effect.
 pub fn name_program(name: &'static str) {
     let _ = PROGRAM.set(name);
 }
@@ -73,11 +76,12 @@ pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
 fn shown(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        // A backslash begins an existing escape.
+        // The text already contains escapes, which begin with a backslash.
         if matches!(character, '\n' | '\\') || is_printable(character) {
             shown.push(character);
         } else {
-            // They occur only in strings, in which these escapes are equivalent.
+            // These characters occur only in JSON strings, where the `\u` escape means the same
+            // character.
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
                 shown += &format!("\\u{unit:04x}");
@@ -93,10 +97,10 @@ pub fn document(json: &str) -> Done {
 }
 
 fn no_json(schema: &str, error: &serde_json::Error) -> Failure {
-    Failure::because(format_args!("{schema} has no JSON form"), error)
+    Failure::because(format_args!("cannot write {schema} as JSON"), error)
 }
 
-/// Writes a message to standard error, after the command's name. Write errors are ignored.
+/// Writes a message to standard error, prefixed with the program's name. Write errors are ignored.
 /// Characters that a terminal would interpret are escaped. The message may have several lines.
 pub fn notice(message: impl Display) {
     let shown = escaped(&message.to_string());
@@ -104,8 +108,8 @@ pub fn notice(message: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{program}: {shown}");
 }
 
-/// Escapes all characters that a terminal would interpret, except line feeds. Also for progress
-/// bars, whose output does not go through this module.
+/// Escapes all characters that a terminal would interpret, except line feeds. Progress bars call
+/// it, too, because their output does not go through this module.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -123,8 +127,8 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Form in which a long-running command also writes to standard error what happens, a line each
-/// with its time: for a service manager's log.
+/// Format of the log of a long-running command. The log goes to standard error, one line per event,
+/// each with its time. It is meant for a service manager's log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
     /// JSON lines (schema equic.gateway.log/1)
@@ -136,8 +140,8 @@ pub enum LogFormat {
     Off,
 }
 
-/// Output of a command that runs until it is stopped: text, or JSON with a schema. Each line goes
-/// to standard output and, with a time, to the log.
+/// Output of a command that runs until it is stopped. Each line is text, or JSON with a schema. It
+/// goes to standard output and, with the time, to the log.
 pub struct Journal {
     json: bool,
     schema: &'static str,
@@ -160,24 +164,25 @@ impl Journal {
         Journal { json, schema, log: LogFormat::Off, trouble: Mutex::default() }
     }
 
-    /// Adds a log.
+    /// Adds a log in this format. Its lines go to standard error.
     pub fn with_log(mut self, log: LogFormat) -> Journal {
         self.log = log;
         self
     }
 
-    /// Writes a line of text, or the same as data.
+    /// Writes an event with the level `info`: `text` to readers of text, `data` to readers of JSON.
     pub fn entry<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         self.say("info", text, data);
     }
 
-    /// Does the same with the level warning, for problems.
+    /// Writes a problem with the level `warning`: `text` to readers of text, `data` to readers of
+    /// JSON.
     pub fn warning<T: Serialize>(&self, text: impl Display, data: impl FnOnce() -> T) {
         self.say("warning", text, data);
     }
 
     fn say<T: Serialize>(&self, level: &'static str, text: impl Display, data: impl FnOnce() -> T) {
-        // It contains names of interfaces, servers and files, which other users choose.
+        // The text contains names of interfaces, servers and files, which other users choose.
         let text = escaped(&text.to_string());
         let data = if self.json || self.log == LogFormat::Json { Some(data()) } else { None };
         let printed = match &data {
@@ -213,13 +218,15 @@ impl Journal {
         }
     }
 
-    /// Returns the reason that the last line could not be written, unless the pipe was closed.
+    /// Returns the reason that the last line could not be written. Returns `None` if it was
+    /// written, or if the reader had closed the pipe.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Breaks a text into lines of at most `width` characters. All but the first are indented.
+/// Breaks a text into lines of at most `width` characters. All lines but the first begin with
+/// `indent`.
 pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
     let width = width.map_or(usize::MAX, usize::from);
     let (mut lines, mut length) = (String::new(), 0);

@@ -1,8 +1,8 @@
-//! Waits asynchronously for the signals that end a command.
+//! Asynchronous waiting for the signals that end a command.
 //!
 //! A signal that arrives before its handler is installed would kill the process during its start.
-//! So a command that handles signals first calls [`hold`]. The kernel then keeps the signals until
-//! [`Signals`] has installed its handlers.
+//! Therefore a command that handles signals first calls [`hold`]. The kernel then keeps the signals
+//! until [`Signals`] has installed its handlers.
 
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,24 +13,25 @@ fn held() -> SigSet {
     [Number::SIGHUP, Number::SIGINT, Number::SIGTERM].into_iter().collect()
 }
 
-/// Blocks SIGINT, SIGTERM and SIGHUP in this thread, and so in every thread that it starts. The
-/// kernel keeps them until [`release`] or [`Signals::new`]. Call it before starting any thread.
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and in every thread that it starts later. The
+/// kernel keeps these signals until [`release`] or [`Signals::new`] is called. Call it before
+/// starting any thread.
 pub fn hold() {
-    // Fails only for invalid arguments.
+    // The call fails only for invalid arguments.
     let _ = held().thread_block();
 }
 
-/// Unblocks the signals that [`hold`] has blocked, for a command that does not handle them. A
-/// pending signal then ends it.
+/// Unblocks the signals that [`hold`] blocked. It is for a command that does not handle them: a
+/// pending signal then ends the command.
 pub fn release() {
     let _ = held().thread_unblock();
 }
 
-/// Receives SIGINT, SIGTERM and SIGHUP, which no longer end the process.
+/// Receives SIGINT, SIGTERM and SIGHUP. While it exists, these signals do not end the process.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` under nohup(1), which ignores SIGHUP for the command.
+    /// `None` if the command runs under nohup(1), which makes it ignore SIGHUP.
     hangup: Option<Signal>,
 }
 
@@ -40,8 +41,9 @@ impl Signals {
         Signals::taking(false)
     }
 
-    /// Does the same for a command that reloads its configuration on SIGHUP: then SIGHUP is also
-    /// handled under nohup(1).
+    /// Installs handlers for the three signals, for a command that reloads its configuration on
+    /// SIGHUP. Such a command receives SIGHUP even under nohup(1). Must be called inside a tokio
+    /// runtime.
     pub fn with_reload() -> Done<Signals> {
         Signals::taking(true)
     }
@@ -59,7 +61,7 @@ impl Signals {
                 Some(watch(SignalKind::hangup())?)
             },
         };
-        // All signals have handlers now, so pending ones are delivered, too.
+        // All signals have handlers now, so the kernel may deliver the pending ones.
         release();
         Ok(signals)
     }
@@ -83,8 +85,8 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Returns true if the process was started with SIGHUP ignored (proc_pid_status(5), SigIgn; bit 0
-/// is signal 1).
+/// Returns true if the process was started with SIGHUP ignored. Reads the bit mask `SigIgn`
+/// (proc_pid_status(5)), whose bit 0 is signal 1.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
@@ -94,13 +96,13 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Descriptors that a runtime needs: for epoll, its waker, and signals.
+/// Number of file descriptors that a runtime needs: for epoll, for its waker, and for signals.
 const DESCRIPTORS: usize = 24;
 
 /// Creates a runtime of `threads` threads. `None` means one per CPU.
 pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
-    // tokio panics if it gets no descriptors for its signals, so their number is checked first. The
-    // files are closed again before it starts.
+    // tokio panics if it gets no descriptors for its signals. So this opens as many files as tokio
+    // needs, to check that they are available, and closes them before tokio starts.
     let files = std::fs::File::open("/dev/null")
         .and_then(|file| (1..DESCRIPTORS).map(|_| file.try_clone()).collect::<Result<Vec<_>, _>>());
     let missing = files.err().filter(|error| descriptors(&error.to_string()).is_some());

@@ -19,44 +19,46 @@
 #define EQUIC_ABI_VERSION 13u
 
 #define EQUIC_MAX_SERVICES   64u
-#define EQUIC_MAX_OWNERS     16u /* ledgers, one per server process, that a gateway can have */
+#define EQUIC_MAX_OWNERS     16u /* maximum number of ledgers, one per server process */
 #define EQUIC_CID_MAX	     20u /* RFC 9000 s.17.2 */
-#define EQUIC_SLOTS	     8u	 /* per ledger bucket */
-#define EQUIC_REASONS_MAX    64u /* size of the counter table, per service */
-#define EQUIC_HANDSHAKE_CIDS 3u	 /* first, after Retry, chosen by the server (RFC 9000 s.7.2) */
-/* Most datagrams with an Initial of one attempt: retransmissions, large ClientHellos. */
+#define EQUIC_SLOTS	     8u	 /* slots in a ledger bucket */
+#define EQUIC_REASONS_MAX    64u /* number of counters per service */
+#define EQUIC_HANDSHAKE_CIDS 3u	 /* IDs: first, after Retry, of the server (RFC 9000 s.7.2) */
+/* Maximum number of datagrams with an Initial in one attempt. More than one are needed for
+ * retransmissions and large ClientHellos. */
 #define EQUIC_HANDSHAKE_PACKETS 64u
-/* The same for an attempt without a proved address, while its service has adaptive Retry. */
+/* The same maximum for an attempt from an address that is not validated, if its service has
+ * adaptive Retry. */
 #define EQUIC_HANDSHAKE_UNPROVED 16u
-/* Pairs of buckets for the unknown sources of a service; a power of two. */
+/* Number of bucket pairs that the unknown sources of a service share. A power of two. */
 #define EQUIC_STRANGERS 256u
-/* Fraction bits of the fixed-point number equic_rate.cost_ns. */
+/* Number of fraction bits in equic_rate.cost_ns, which is a fixed-point number. */
 #define EQUIC_RATE_SHIFT 20u
 #define EQUIC_NO_SERVICE 0xffffu
 #define EQUIC_ID_LEN	 12u /* length of the connection IDs of services with CHECK_IDS, in bytes */
-#define EQUIC_ID_SERVER	 2u  /* bytes of the server ID in them (docs/retry.md s.4) */
-#define EQUIC_BATCH	 128u /* most datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
-/* Buckets of a service for stateless resets, by their receiver; a power of two. */
+#define EQUIC_ID_SERVER	 2u  /* bytes of their server ID (docs/retry.md s.4) */
+#define EQUIC_BATCH	 128u /* maximum datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
+/* Number of buckets that a service has for stateless resets. A hash of the receiver selects the
+ * bucket. A power of two. */
 #define EQUIC_RESET_SHARES 64u
 
-/*
- * Every verdict has a reason: X(NAME, "name", does, "what it means"). `does` is a number of enum
- * equic_does: the action for the packet. The order is the wire order of counters and events, so a
- * new reason is appended, never inserted.
- */
+/* The reasons for verdicts: X(NAME, "name", does, "what it means"). `does` is the action for the
+ * packet, a number of enum equic_does. The order is the wire order of counters and events, so new
+ * reasons must be appended, never inserted. */
 #define EQUIC_REASONS(X)                                                                           \
 	X(ALLOWED, "allowed", 0, "the source is on the allow list")                                \
 	X(ESTABLISHED, "established", 0, "short header: a packet of an established connection")    \
 	X(HANDSHAKE, "handshake", 0, "Handshake or 0-RTT packet, which cannot open a connection")  \
-	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already let in")               \
+	X(UNDERWAY, "underway", 0, "Initial of a handshake that was already admitted")             \
 	X(NEW, "new", 0, "Initial that opens a connection, within every limit")                    \
 	X(NEW_VERSION, "new_version", 0,                                                           \
-	  "long header of a version this program does not know, within the service's limits")      \
+	  "long header of a version that is unknown to the program, within the service's limits")  \
 	X(FRAGMENT, "fragment", 0, "later IP fragment of a datagram to the service")               \
 	X(DENIED, "denied", 1, "the source is on the deny list")                                   \
 	X(QUOTA_STRICT, "quota_strict", 1,                                                         \
 	  "policy strict: the source holds more connections than its limit")                       \
-	X(QUOTA, "quota", 1, "opens a connection, and the source holds as many as its limit")      \
+	X(QUOTA, "quota", 1,                                                                       \
+	  "opens a connection, but the source already has as many as its limit")                   \
 	X(RATE_NEW_SOURCE, "rate_new_source", 1,                                                   \
 	  "too many new connections a second from the source")                                     \
 	X(RATE_NEW_SERVICE, "rate_new_service", 1,                                                 \
@@ -82,36 +84,38 @@
 	X(FIXED_BIT, "fixed_bit", 1,                                                               \
 	  "Fixed Bit is zero and the service requires it (RFC 9000 s.17.2)")                       \
 	X(UNKNOWN_VERSION, "unknown_version", 1,                                                   \
-	  "a version that the service does not take, and that is not answered")                    \
+	  "a version that the service does not accept and the gateway does not answer")            \
 	X(LATER_FRAGMENT, "later_fragment", 1,                                                     \
 	  "later IP fragment that the fragment policy refuses")                                    \
 	X(BAD_UDP, "bad_udp", 1, "UDP length contradicts the IP length")                           \
 	X(QUOTA_UNDERWAY, "quota_underway", 1,                                                     \
-	  "policy underway: opens a connection, and handshakes under way take the places left")    \
+	  "policy underway: opens a connection, but open ones and handshakes reach the limit")     \
 	X(BAD_SOURCE, "bad_source", 1,                                                             \
-	  "the source address is nobody's: mapped, multicast, unspecified, or loopback on a "      \
-	  "network")                                                                               \
+	  "no host can have the source address: IPv4-mapped, multicast, unspecified, or "          \
+	  "loopback on a network")                                                                 \
 	X(PROVED, "proved", 0,                                                                     \
-	  "Initial that opens a connection, with a token that proves its address")                 \
+	  "Initial that opens a connection, with a token that validates its address")              \
 	X(RETRY_SENT, "retry_sent", 2,                                                             \
-	  "Initial without a token that holds, answered with a Retry packet (RFC 9000 s.8.1.2)")   \
+	  "Initial without a valid token, answered with a Retry packet (RFC 9000 s.8.1.2)")        \
 	X(BAD_TOKEN, "bad_token", 1,                                                               \
-	  "Initial with a token of the gateway's that does not hold: forged, another's, or old")   \
-	X(UNPROVED, "unproved", 1, "Initial without a token that holds, which cannot be answered") \
-	X(RATE_ANSWERS, "rate_answers", 1, "too many answers of a kind a second for the service")  \
+	  "Initial with an invalid token of the gateway: forged, of another client, or too old")   \
+	X(UNPROVED, "unproved", 1,                                                                 \
+	  "Initial without a valid token, which the gateway cannot answer")                        \
+	X(RATE_ANSWERS, "rate_answers", 1,                                                         \
+	  "too many answers of one kind a second for the service")                                 \
 	X(VERSION_NEGOTIATION_SENT, "version_negotiation_sent", 2,                                 \
-	  "a version that the service does not take, answered with the ones that it takes "        \
-	  "(RFC 9000 s.6.1)")                                                                      \
+	  "a version that the service does not accept, answered with the versions that it "        \
+	  "accepts (RFC 9000 s.6.1)")                                                              \
 	X(FORGED_ID, "forged_id", 1,                                                               \
-	  "packet to a connection ID that no server of the service has made, or 0-RTT of a "       \
-	  "client that is opening no connection")                                                  \
+	  "packet to a connection ID that no server of the service issued, or 0-RTT of a "         \
+	  "client that is not opening a connection")                                               \
 	X(RATE_PACKETS_SERVICE, "rate_packets_service", 1,                                         \
 	  "too many packets a second to the service, from all sources together")                   \
 	X(RATE_UNPROVEN, "rate_unproven", 1,                                                       \
-	  "too many packets a second, from all sources together that have no connection and "      \
-	  "open none")                                                                             \
+	  "too many packets a second that open no connection, from all sources together "          \
+	  "that have none")                                                                        \
 	X(RATE_NEW_PREFIX, "rate_new_prefix", 1,                                                   \
-	  "too many new connections a second from a prefix that the source is in")                 \
+	  "too many new connections a second from a prefix that contains the source")              \
 	X(RESET_SENT, "reset_sent", 2,                                                             \
 	  "packet of a connection whose server is dead, answered with a stateless reset "          \
 	  "(RFC 9000 s.10.3)")                                                                     \
@@ -120,7 +124,8 @@
 	  "policy drop (RFC 9000 s.14)")                                                           \
 	X(COALESCED, "coalesced", 1,                                                               \
 	  "long header packets in one datagram that no client coalesces (RFC 9000 s.12.2)")        \
-	X(BATCH, "batch", 1, "more datagrams in one packet (GRO, GSO) than can be told apart")
+	X(BATCH, "batch", 1,                                                                       \
+	  "datagrams in one packet (GRO, GSO) that are too many or too different for one verdict")
 
 enum equic_reason {
 #define EQUIC_REASON_ENUM(name, text, does, meaning) EQUIC_REASON_##name,
@@ -131,11 +136,11 @@ enum equic_reason {
 
 enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 2 };
 
-/* Which Initials of versions 1 and 2 must have a token that proves their address. */
+/* Which Initials of versions 1 and 2 must carry a token that validates their source address. */
 enum equic_retry {
 	EQUIC_RETRY_NEVER = 0,
 	EQUIC_RETRY_ALWAYS = 1,
-	EQUIC_RETRY_ADAPTIVE = 2, /* only while many arrive: docs/policy.md s.8, "Adaptive" */
+	EQUIC_RETRY_ADAPTIVE = 2, /* only under load: docs/policy.md s.8, "Adaptive" */
 };
 
 /* Versions that a service accepts. All others are unknown versions. */
@@ -148,14 +153,14 @@ enum equic_versions {
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, drop packets that open a connection */
 	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (the paper's Algorithm 1) */
-	EQUIC_POLICY_UNDERWAY = 2, /* as NEW, and handshakes in progress count, too */
+	EQUIC_POLICY_UNDERWAY = 2, /* like NEW, but handshakes in progress count, too */
 };
 
-/* Fragments of a datagram to a protected service. */
+/* Treatment of fragmented datagrams to a protected service. */
 enum equic_fragments {
-	EQUIC_FRAGMENTS_PASS = 0,   /* the first is judged, later ones pass */
-	EQUIC_FRAGMENTS_FOLLOW = 1, /* later ones get the first one's verdict */
-	EQUIC_FRAGMENTS_DROP = 2,
+	EQUIC_FRAGMENTS_PASS = 0,   /* the first fragment is judged, later ones pass */
+	EQUIC_FRAGMENTS_FOLLOW = 1, /* later fragments get the first one's verdict */
+	EQUIC_FRAGMENTS_DROP = 2,   /* all fragments are dropped */
 };
 
 enum equic_service_flags {
@@ -163,16 +168,17 @@ enum equic_service_flags {
 	EQUIC_SERVICE_DRY_RUN = 1u << 1,
 	EQUIC_SERVICE_REQUIRE_FIXED_BIT = 1u << 2,
 	EQUIC_SERVICE_REFUSE_UNKNOWN_VERSIONS = 1u << 3,
-	/* The port also dials out, so Retry and Version Negotiation packets are legitimate. */
+	/* The port also opens connections as a client, so it legitimately receives Retry and
+	 * Version Negotiation packets. */
 	EQUIC_SERVICE_ALSO_CLIENT = 1u << 4,
-	/* Answers unknown versions: docs/policy.md s.9. */
+	/* The gateway answers unknown versions with Version Negotiation: docs/policy.md s.9. */
 	EQUIC_SERVICE_VERSION_NEGOTIATION = 1u << 5,
 	EQUIC_SERVICE_CHECK_IDS = 1u << 6,	 /* the gateway verifies connection IDs */
 	EQUIC_SERVICE_STATELESS_RESET = 1u << 7, /* resets for dead servers: docs/policy.md s.14 */
 };
 
-/* Prefixes that new connections are charged to, each with its own bucket (docs/policy.md s.12). In
- * each family they go from the longest to the shortest. */
+/* Prefixes to which new connections are charged. Each prefix has its own bucket (docs/policy.md
+ * s.12). In each family, the order is from the longest prefix to the shortest. */
 enum equic_prefix_level {
 	EQUIC_PREFIX_V4_32,
 	EQUIC_PREFIX_V4_24,
@@ -183,18 +189,19 @@ enum equic_prefix_level {
 	EQUIC_PREFIX_LEVELS
 };
 
-/* Generic cell rate algorithm: a token bucket in one word. cost_ns 0 disables it. */
+/* Parameters of a token bucket, which the generic cell rate algorithm stores in one word. If
+ * cost_ns is 0, the limit is disabled. */
 struct equic_rate {
-	__u64 cost_ns;	/* time that one unit costs, fixed point (EQUIC_RATE_SHIFT) */
-	__u64 burst_ns; /* how far the theoretical arrival time may be ahead of now */
+	__u64 cost_ns;	/* cost of one unit in ns, fixed point (EQUIC_RATE_SHIFT) */
+	__u64 burst_ns; /* maximum time that the theoretical arrival time may be ahead */
 };
 
-/* Settings of one protected service. `equic gateway set` changes them while the program runs. In
- * the map .data.services. */
+/* Settings of one protected service, an element of the map .data.services. `equic gateway set`
+ * changes them while the program runs. */
 struct equic_service {
 	__u32 flags;	       /* enum equic_service_flags */
-	__u32 group;	       /* quota group: its services share the count of a source */
-	__u32 max_connections; /* per source; 0: no quota */
+	__u32 group;	       /* quota group, whose services count a source together */
+	__u32 max_connections; /* maximum per source; 0: no quota */
 	__u8 policy;	       /* enum equic_policy */
 	__u8 fragments;	       /* enum equic_fragments */
 	__u8 retry;	       /* enum equic_retry */
@@ -204,25 +211,25 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without proof */
-	__u64 retry_hold_ns; /* how long Retry stays on after retry_above was last exceeded */
-	__u64 handshake_ns;  /* longest time that an admitted handshake may take */
-	struct equic_rate packets_per_service;	/* of all packets that pass: docs/policy.md s.11 */
-	struct equic_rate unproven_per_service; /* packets of unknown sources that open nothing */
-	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* by enum equic_prefix_level */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without a token */
+	__u64 retry_hold_ns; /* time for which Retry stays on after retry_above was exceeded */
+	__u64 handshake_ns;  /* maximum duration of an admitted handshake */
+	struct equic_rate packets_per_service;	/* all packets that pass: docs/policy.md s.11 */
+	struct equic_rate unproven_per_service; /* packets of unknown sources, except openings */
+	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* index: enum equic_prefix_level */
 	/* Bit i: new_per_prefix[i] is enabled. */
 	__u32 prefix_levels;
-	__u32 overrides; /* bit 0: has limits by IPv4 prefix; bit 1: by IPv6 prefix */
+	__u32 overrides; /* bit 0: has overrides for IPv4 prefixes; bit 1: for IPv6 */
 	char name[32];	 /* NUL-terminated */
 };
 
-/* Limits of a service for the sources in a prefix (docs/policy.md s.13). In .data.own. Element 0 is
- * not used. */
+/* Limits of a service for the sources in one prefix (docs/policy.md s.13), an element of the map
+ * .data.own. Element 0 is not used. */
 #define EQUIC_OVERRIDES 256u
 struct equic_override {
 	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u32 service;
-	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
+	__u8 length; /* prefix length of 128 bits: for IPv4, the usual length + 96 */
 	__u8 sets;   /* enum equic_override_sets; 0: the element is free */
 	__u16 reserved;
 	__u32 max_connections;
@@ -232,7 +239,7 @@ struct equic_override {
 	struct equic_rate bytes_per_source;
 };
 
-/* The limits that an override sets. The service's limits apply for the others. */
+/* Limits that an override sets. For the other limits, the service's values apply. */
 enum equic_override_sets {
 	EQUIC_OVERRIDE_MAX_CONNECTIONS = 1u << 0,
 	EQUIC_OVERRIDE_NEW = 1u << 1,
@@ -240,7 +247,7 @@ enum equic_override_sets {
 	EQUIC_OVERRIDE_BYTES = 1u << 3,
 };
 
-/* Keys of the LPM tries `overrides4` and `overrides6`. The value is the element's index. */
+/* Keys of the LPM tries `overrides4` and `overrides6`. The value is an index into .data.own. */
 struct equic_override4_key {
 	__u32 prefixlen; /* 32 bits of the service, plus the prefix length */
 	__u32 service;
@@ -252,17 +259,16 @@ struct equic_override6_key {
 	__u8 addr[16];
 };
 
-/*
- * The only element of the array `ports`: which service listens on a port at the wildcard address of
- * a family. Low 7 bits: index of the service + 1, or 0. EQUIC_PORT_EXACT: search `listeners` first.
- */
+/* The only element of the array `ports`. For each port and family, it says which service listens at
+ * the wildcard address. The low 7 bits are the index of the service + 1, or 0 if there is no such
+ * service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
 #define EQUIC_PORT_EXACT 0x80u
 struct equic_ports {
-	__u8 any4[65536]; /* by port in host order */
+	__u8 any4[65536]; /* index: port in host order */
 	__u8 any6[65536];
 };
 
-/* Key of the map `listeners`: the service of a single (address, port). */
+/* Key of the map `listeners`, whose value is the service at one address and port. */
 struct equic_listener {
 	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
@@ -270,21 +276,22 @@ struct equic_listener {
 	__u8 reserved;
 };
 
-/* Key of the LRU map `sources`: an address cut to its prefix, for one service. IPv4 as
- * ::ffff:a.b.c.d. Three aligned words, because the kernel compares other keys byte by byte. */
+/* Key of the LRU map `sources`: the prefix of a source address, and a service. IPv4 addresses are
+ * stored as ::ffff:a.b.c.d. The key consists of three aligned words, because the kernel compares
+ * keys of other sizes byte by byte. */
 struct equic_source {
 	__u8 addr[16];
 	__u32 service;
 	__u32 reserved;
 } __attribute__((aligned(8)));
 
-/*
- * Packets and their bytes, counted by one locked instruction, because these are expensive. `recent`
- * has the packets in its low EQUIC_SEEN_BITS bits, and the bytes above. When the packets overflow,
- * they carry one into the bytes. `halves` counts how often EQUIC_SEEN_HALF packets were added. It
- * is incremented a moment after the packet that fills a half; the upper bit of the packets tells a
- * reader whether that increment is still to come.
- */
+/* Number of packets and their bytes. Both are counted with one locked instruction, because locked
+ * instructions are expensive. The low EQUIC_SEEN_BITS bits of `recent` count packets, and the bits
+ * above count bytes. When the packets overflow, they carry one into the bytes.
+ *
+ * `halves` counts how often EQUIC_SEEN_HALF packets were added. It is incremented a moment after
+ * the packet that fills a half. From the upper bit of the packets, a reader can tell whether that
+ * increment is still missing. */
 #define EQUIC_SEEN_BITS 14u
 #define EQUIC_SEEN_HALF (1u << (EQUIC_SEEN_BITS - 1))
 struct equic_seen {
@@ -292,35 +299,38 @@ struct equic_seen {
 	__u64 halves;
 };
 
-/* Value of the LRU map `sources`. */
+/* Value of the LRU map `sources`: buckets and statistics of one source in one service. */
 struct equic_source_state {
 	__u64 new_tat; /* theoretical arrival times of the source's buckets */
 	__u64 packets_tat;
 	__u64 bytes_tat;
-	/* UDP payload packets by the action of their reason, in a dry run, too. */
-	struct equic_seen passed; /* and answered */
+	/* Number of packets and their UDP payload bytes, by the action of their reason. In a dry
+	 * run, packets whose reason is a drop count as dropped. */
+	struct equic_seen passed; /* includes answered packets */
 	struct equic_seen dropped;
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 let_in_ns; /* latest time at which an attempt of the source can have been admitted */
 	__u32 last_reason;
-	__u32 refused; /* packets with a reason in load.counted_reasons; wraps */
-	/* Attempts in progress (docs/policy.md s.7): number of the period (16 bits), attempts
-	 * admitted in the period before (24 bits), and in this period (24 bits). */
+	__u32 refused; /* packets with one of load.counted_reasons; wraps */
+	/* Attempts in progress (docs/policy.md s.7): number of the current period (16 bits),
+	 * attempts admitted in the previous period (24 bits), and in the current one (24 bits). */
 	__u64 attempts;
-	__u32 opened_seen; /* sum of the source's `opened` in all ledgers, when last read */
-	__u32 let_in;	   /* 1: let_in_ns is an attempt's time, not that of the entry's creation */
+	__u32 opened_seen; /* last known sum of the source's `opened` in all ledgers */
+	__u32 let_in; /* 1: an attempt was admitted at let_in_ns; 0: the entry was created then */
 };
 
-/* Key of the LRU map `prefixes`. The value is the theoretical arrival time of the bucket. */
+/* Key of the LRU map `prefixes`. The value is the theoretical arrival time of the prefix's bucket.
+ */
 struct equic_prefix {
 	__u8 addr[16]; /* zero after the prefix; IPv4 as ::ffff:a.b.c.d */
 	__u16 service;
-	__u8 length; /* in bits, of all 128: for IPv4, 96 more than its usual length */
+	__u8 length; /* prefix length of 128 bits: for IPv4, the usual length + 96 */
 	__u8 reserved;
 };
 
-/* A connection ID. The bytes after its length are zero, so that two IDs compare as three words. */
+/* A connection ID. All bytes after its length are zero, so that two IDs can be compared as three
+ * words. */
 struct equic_cid {
 	__u8 bytes[EQUIC_CID_MAX];
 	__u8 len;
@@ -343,8 +353,8 @@ struct equic_handshake_key {
 struct equic_handshake {
 	__u64 started_ns;
 	__u16 count;   /* number of known IDs in `dcid` */
-	__u16 packets; /* datagrams with an Initial that passed, the first one included */
-	__u16 early;   /* datagrams of 0-RTT that passed, if CHECK_IDS is set */
+	__u16 packets; /* number of datagrams with an Initial that passed */
+	__u16 early;   /* number of 0-RTT datagrams that passed, if CHECK_IDS is set */
 	__u8 proved;   /* 1: admitted because its token was valid */
 	__u8 reserved;
 	struct equic_cid dcid[EQUIC_HANDSHAKE_CIDS];
@@ -352,13 +362,13 @@ struct equic_handshake {
 
 /* Theoretical arrival times of the buckets that unknown sources share (docs/policy.md s.11). */
 struct equic_stranger {
-	__u64 packets_tat;  /* packets_per_source */
-	__u64 bytes_tat;    /* bytes_per_source */
-	__u64 versions_tat; /* new_per_source, for unknown versions */
+	__u64 packets_tat;  /* bucket with the rate packets_per_source */
+	__u64 bytes_tat;    /* bucket with the rate bytes_per_source */
+	__u64 versions_tat; /* unknown versions: bucket with the rate new_per_source */
 	__u64 reserved;
 };
 
-/* Element of the array `strangers`: the buckets of one service. */
+/* Element of the array `strangers`: the buckets that unknown sources share in one service. */
 struct equic_strangers {
 	struct equic_stranger of[EQUIC_STRANGERS];
 };
@@ -375,36 +385,36 @@ struct equic_acl6_key {
 
 enum equic_acl_action { EQUIC_ACL_DENY = 1, EQUIC_ACL_ALLOW = 2 };
 
-/* Where an entry comes from. Only user space uses this. */
+/* Origin of a list entry. Only user space uses it. */
 enum equic_acl_origin {
-	EQUIC_ACL_BY_COMMAND = 0, /* an operator, one entry at a time */
-	EQUIC_ACL_BY_CONFIG = 1,  /* the configuration and its list files */
-	EQUIC_ACL_BY_FILE = 2,	  /* a list file that an operator loaded */
-	EQUIC_ACL_BY_BAN = 3,	  /* a ban by the gateway */
+	EQUIC_ACL_BY_COMMAND = 0, /* an operator entered this prefix */
+	EQUIC_ACL_BY_CONFIG = 1,  /* from the configuration or its list files */
+	EQUIC_ACL_BY_FILE = 2,	  /* from a list file that an operator loaded */
+	EQUIC_ACL_BY_BAN = 3,	  /* the gateway banned the prefix */
 };
 
 struct equic_acl_entry {
-	__u64 expires_ns; /* 0: never */
+	__u64 expires_ns; /* time of expiry; 0: never */
 	__u8 action;	  /* enum equic_acl_action */
 	__u8 origin;	  /* enum equic_acl_origin */
-	__u16 count;	  /* of a ban: the number of bans that the prefix has had */
-	__u32 prefixlen;  /* the entry's own: after expiry, a shorter entry applies */
+	__u16 count;	  /* for a ban: number of bans that the prefix has had */
+	__u32 prefixlen;  /* length of this entry's prefix, to search for a shorter one */
 };
 
-/*
- * The ledger: one process's connection counts, in shared memory (an array map of buckets, mapped
- * into the process). Element 0 is the header; elements 1..=buckets hold slots. A source is in one
- * of two buckets; see docs/policy.md, "The ledger", for the hash and the order of stores.
- */
+/* The ledger: the connection counts of one server process. It is an array map of buckets that the
+ * process maps into its memory. Element 0 is the header, and elements 1..=buckets hold slots. A
+ * source is in one of two buckets. docs/policy.md, "The ledger", defines the hash and the order of
+ * stores. */
 struct equic_ledger_slot {
 	__u8 addr[16];
 	__u32 group;
-	__u32 opened; /* not a count of this slot: see docs/policy.md s.7. Wraps */
+	__u32 opened; /* a counter that is not part of the slot: docs/policy.md s.7. Wraps */
 };
 
-/* A search reads `meta`, which is one cache line. */
+/* `meta` is one cache line, and usually the only one that a search reads. */
 struct equic_ledger_bucket {
-	/* tag << 32 | connections; 0: free; a tag with 0 connections: being claimed */
+	/* tag << 32 | connections. 0: the slot is free. A tag with 0 connections: the server is
+	 * about to use the slot. */
 	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
@@ -422,25 +432,27 @@ struct equic_ledger_header {
 	/* The program does not read the cache lines from here on: they change with every
 	 * connection.
 	 */
-	__u64 opened;	/* since the start, of all sources */
-	__u64 closed;	/* how many of these are closed */
-	__u64 overflow; /* opened while both buckets were full, so not in any slot */
+	__u64 opened;	/* connections opened since the start, of all sources */
+	__u64 closed;	/* number of these connections that are closed */
+	__u64 overflow; /* connections that no slot counts: both buckets were full */
 	__u8 reserved[168];
 };
 
 enum equic_load_flags {
-	/* With `explain`: packets are treated as if they came in on the loopback interface. */
+	/* With `explain`: the program treats packets as if they came in on the loopback interface.
+	 */
 	EQUIC_LOAD_LOOPBACK = 1u << 0,
-	/* Programs may read kernel memory, because the kernel is not locked down. */
+	/* BPF programs may read kernel memory, because the kernel is not locked down. */
 	EQUIC_LOAD_READS_KERNEL = 1u << 1,
 };
 
-/* Set once before loading, so that the verifier prunes disabled features. In .rodata. */
+/* Options that user space sets in .rodata once before loading, so that the verifier prunes disabled
+ * features. */
 struct equic_load {
 	__u64 seed;		/* key of the ledger's hash */
-	__u64 v6_mask[2];	/* mask for the address words */
-	__u32 v4_mask;		/* mask for the address word */
-	__u32 ledger_mask;	/* buckets - 1 */
+	__u64 v6_mask[2];	/* mask that cuts IPv6 addresses to sources */
+	__u32 v4_mask;		/* mask that cuts IPv4 addresses to sources */
+	__u32 ledger_mask;	/* number of ledger buckets - 1 */
 	__u8 test_clock;	/* use control.clock_ns as the time */
 	__u8 explain;		/* write struct equic_explain */
 	__u8 drop_deep_headers; /* drop packets counted by EQUIC_TALLY_DEEP_HEADERS instead of
@@ -451,62 +463,62 @@ struct equic_load {
 };
 
 enum equic_member_flags {
-	EQUIC_MEMBER_SOCKET = 1u << 0, /* the gateway added it, for a server at its socket */
-	EQUIC_MEMBER_KEYS = 1u << 1,   /* it checks the tokens of the gateway's Retry packets */
-	EQUIC_MEMBER_IDS = 1u << 2,    /* the gateway can verify its connection IDs */
+	EQUIC_MEMBER_SOCKET = 1u << 0, /* the server joined at the gateway's socket */
+	EQUIC_MEMBER_KEYS = 1u << 1,   /* the server checks the gateway's Retry tokens */
+	EQUIC_MEMBER_IDS = 1u << 2,    /* the gateway can verify the server's connection IDs */
 };
 
-/*
- * The server whose ledger is in a slot of `ledgers`, written by the process that put the ledger
- * there. The ledger's own header has the same facts, but the server can write them.
+/* Description of the server whose ledger is in a slot of `ledgers`, written by the process that put
+ * the ledger there. The ledger's header contains the same facts, but the server could change them.
  */
 struct equic_member {
 	__u32 pid;
 	__u32 uid;
-	__u64 start_ticks;   /* field 22 of /proc/PID/stat */
-	__u64 barred;	     /* bit i: its counts for quota group i are ignored */
-	__u32 ledger;	     /* id of the map; if the slot has another map, the rest is stale */
-	__u32 flags;	     /* enum equic_member_flags */
-	char name[32];	     /* its name when it joined: printable ASCII, NUL-terminated */
+	__u64 start_ticks; /* field 22 of /proc/PID/stat */
+	__u64 barred;	   /* bit i: the server's counts for quota group i are ignored */
+	__u32 ledger;	   /* ID of the ledger's map; if the slot has another one, this is stale */
+	__u32 flags;	   /* enum equic_member_flags */
+	char name[32];	   /* name when the server joined: printable ASCII, NUL-terminated */
 	__u64 pid_namespace; /* inode of the pid namespace of `pid`; 0: unknown */
 };
 
-/* State of the whole gateway. It changes while the program runs. In .data.control. */
+/* State of the whole gateway, in the map .data.control. It changes while the program runs. */
 struct equic_control {
 	__u32 magic;
 	__u32 version;
 	__u32 owner_pid;  /* the process that loaded the program */
 	__u32 owner_mask; /* bit i: slot i of `ledgers` may have a ledger */
-	__u64 lease_ns;	  /* a ledger without a heartbeat for this long is ignored */
+	__u64 lease_ns;	  /* a ledger whose heartbeat is older is ignored */
 	__u64 clock_ns;	  /* the time, if load.test_clock is set */
 	__u64 created_ns;
-	struct equic_rate events; /* drop events per second and CPU; cost_ns 0: no events */
+	struct equic_rate events; /* rate of drop events per CPU; cost_ns 0: no events */
 	__u32 acl_used;		  /* bit 0: acl4 has or had entries; bit 1: acl6 */
-	__u32 dry_run;		  /* for all services */
+	__u32 dry_run;		  /* 1: dry run of all services */
 	__u64 owner_start_ticks;
 	char name[32];
 	char pin[128]; /* directory in bpffs with the pins of links, program and maps; empty: not
 			  pinned */
-	/* Until this time, a connection ID of a rotation without a key may belong to a connection
-	 * that is older than the ring (docs/policy.md s.10). */
+	/* Until this time, a connection ID may belong to a connection that is older than the key
+	 * ring, if the ring has no key for the ID's rotation (docs/policy.md s.10). */
 	__u64 older_ids_until_ns;
-	/* Bit i: bit i is set in some element of `dead`. */
+	/* Bit i: quota group i has a dead server, so bit i is set in at least one element of
+	 * `dead`. */
 	__u64 gone;
-	/* Bit i: a server of quota group i was removed from its slot but may be alive. Then user
-	 * space sets no bit of `gone` for the group. */
+	/* Bit i: a server of quota group i was removed from its slot, but it may still be alive.
+	 * While the bit is set, user space does not set bit i of `gone`. */
 	__u64 unsure;
-	/* Cookie of the network namespace in which the gateway was loaded or last taken over
-	 * (SO_NETNS_COOKIE); 0: unknown. Only user space uses it. */
+	/* Cookie (SO_NETNS_COOKIE) of the network namespace in which a process loaded or last took
+	 * over the gateway. 0: unknown. Only user space uses it. */
 	__u64 network;
 	struct equic_member members[EQUIC_MAX_OWNERS];
-	/* By slot. Bit i: a server of quota group i had the slot, and every server that ever had it
-	 * is known to be dead (docs/policy.md s.14). */
+	/* By slot. Bit i: the slot belonged to a server of quota group i, and every server that
+	 * ever had the slot is known to be dead (docs/policy.md s.14). */
 	__u64 dead[EQUIC_MAX_OWNERS];
-	/* Until this time, `local_addrs` and `local_macs` are valid. */
+	/* `local_addrs` and `local_macs` are valid until this time. */
 	__u64 local_until_ns;
-	/* 1: this host forwards packets to other hosts, by a route or a bridge. */
+	/* 1: this host forwards packets to other hosts, as a router or a bridge. */
 	__u32 transit;
-	__u32 flagged; /* 1: an interface has or had flags in `interfaces` */
+	__u32 flagged; /* 1: `interfaces` has or had flags that are not 0 */
 };
 
 /* Kind of an address in the map `local_addrs`. */
@@ -522,67 +534,73 @@ struct equic_local_key {
 	__u8 addr[16];	 /* IPv4 as ::ffff:a.b.c.d */
 };
 
-/* Value of the map `interfaces`, whose key is the interface index. */
+/* Flags of an interface: the value of the map `interfaces`, whose key is the interface index. */
 enum equic_interface_flags {
-	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* the program runs after the driver */
-	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with their IP header */
-	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* packets that the program sends there are lost */
+	EQUIC_INTERFACE_GENERIC = 1u << 0,     /* generic mode: the program runs after the driver */
+	EQUIC_INTERFACE_NO_ETHERNET = 1u << 1, /* packets begin with an IP header */
+	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* answers on this interface would get lost */
 };
 
-/* Adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE: off, or asking for tokens. */
+/* State of adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE. The service asks for tokens only
+ * at times. */
 struct equic_adaptive {
-	__u64 tat;	/* bucket retry_above: theoretical arrival time */
-	__u64 until_ns; /* it asks for tokens until this time */
-	__u64 since_ns; /* when it last began to ask */
-	__u64 began;	/* how often it began to ask */
+	__u64 tat;	/* theoretical arrival time of the bucket retry_above */
+	__u64 until_ns; /* the service asks for tokens until this time */
+	__u64 since_ns; /* time at which it last began to ask */
+	__u64 began;	/* number of times that it began to ask */
 };
 
-/* What the program keeps of each service: the theoretical arrival times of the buckets
- * new_per_service, packets_per_service and unproven_per_service, of the three buckets with the rate
- * answers_per_service (one for each kind of answer) and of the bucket of unknown versions, and the
- * state of adaptive Retry. In .data.rates. */
+/* State that the program keeps for each service, in the map .data.rates. It consists of the state
+ * of adaptive Retry and of theoretical arrival times of buckets:
+ *
+ * * the buckets new_per_service, packets_per_service and unproven_per_service,
+ * * three buckets with the rate answers_per_service, one for each kind of answer,
+ * * the bucket of unknown versions. */
 struct equic_service_rates {
 	__u64 new_tat[EQUIC_MAX_SERVICES];
-	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
+	__u64 retries_tat[EQUIC_MAX_SERVICES]; /* rate: answers_per_service */
 	struct equic_adaptive adaptive[EQUIC_MAX_SERVICES];
 	__u64 packets_tat[EQUIC_MAX_SERVICES];
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
-	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* answers_per_service */
-	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* answers_per_service */
-	/* Resets by a hash of their receiver's source, each with an eighth of answers_per_service.
-	 */
+	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* rate: answers_per_service */
+	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* rate: answers_per_service */
+	/* Buckets for resets, selected by a hash of the receiver's source. Each has an eighth of
+	 * answers_per_service. */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
-	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* new_per_service, for unknown versions */
+	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* unknown versions; rate: new_per_service */
 };
 
-/* The key ring in .data.ring: docs/retry.md s.2. User space writes it. It is a secret. */
+/* The key ring, in the map .data.ring (docs/retry.md s.2). User space writes it. Its content is
+ * secret. */
 struct equic_ring {
 	__u64 words[16];
 };
 
-/* Counts of events other than verdicts: elements EQUIC_TALLY_BASE + tally of `counters`. */
+/* Counts of events that are not verdicts. They are elements EQUIC_TALLY_BASE + tally of `counters`.
+ * The number of entries ever added to an LRU map, minus the present and the deleted ones, is the
+ * number of evictions. */
 enum equic_tally {
-	EQUIC_TALLY_SOURCES_CREATED,	/* entries added to the LRU maps: minus the present ones */
-	EQUIC_TALLY_HANDSHAKES_CREATED, /* and the deleted ones, this is the number of evictions */
-	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may parse and the program
+	EQUIC_TALLY_SOURCES_CREATED,	/* entries ever added to `sources` */
+	EQUIC_TALLY_HANDSHAKES_CREATED, /* entries ever added to `handshakes` */
+	EQUIC_TALLY_DEEP_HEADERS, /* packets with headers that the host may parse, but the program
 				     cannot */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
-	EQUIC_TALLY_STALE_LEDGER, /* a ledger was ignored because its lease had expired */
-	EQUIC_TALLY_CONTENDED,	  /* other CPUs changed the bucket's word too often: refused */
-	EQUIC_TALLY_PREFIXES_CREATED, /* as the first two */
+	EQUIC_TALLY_STALE_LEDGER, /* lookups that ignored a ledger because its lease had expired */
+	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the word too often */
+	EQUIC_TALLY_PREFIXES_CREATED, /* entries ever added to `prefixes` */
 	EQUIC_TALLY_COUNT
 };
 #define EQUIC_TALLY_BASE (EQUIC_MAX_SERVICES * EQUIC_REASONS_MAX)
 #define EQUIC_COUNTERS	 (EQUIC_TALLY_BASE + 8u)
 
-/* Value of the per-CPU array `counters`, at service * EQUIC_REASONS_MAX + reason. */
+/* Value of the per-CPU array `counters`, at index service * EQUIC_REASONS_MAX + reason. */
 struct equic_counter {
 	__u64 packets;
-	__u64 bytes;   /* UDP payload */
+	__u64 bytes;   /* UDP payload bytes */
 	__u64 dropped; /* packets that were dropped; less than `packets` in a dry run */
 };
 
-/* A sampled drop, in the ring buffer `events`. */
+/* One sampled drop, as it is in the ring buffer `events`. */
 struct equic_event {
 	__u64 time_ns;
 	__u32 ifindex;
@@ -595,89 +613,88 @@ struct equic_event {
 	__u16 length; /* UDP payload bytes */
 	__u8 family;
 	__u8 reason;
-	__u8 dropped; /* 0 in a dry run */
+	__u8 dropped; /* 1: the packet was dropped; 0 in a dry run */
 	__u8 first_byte;
 	__u8 reserved[4];
 	struct equic_cid dcid;
 };
 
-/*
- * Which dropped packets the program copies for a process that captures them. In .data.capture. The
- * process extends `until_ns` regularly, so that copying stops soon after it has ended.
- */
-#define EQUIC_CAPTURE_MAX 2048u /* most bytes of a packet; a power of two */
+/* Selects the dropped packets that the program copies for a capturing process, in the map
+ * .data.capture. The process extends `until_ns` regularly, so that copying stops soon after the
+ * process has ended. */
+#define EQUIC_CAPTURE_MAX 2048u /* maximum bytes of a packet; a power of two */
 struct equic_capture {
 	__u64 until_ns; /* packets are copied until this time; 0: no capture */
-	__u64 holder;  /* of the capturing process: pid << 32 | a number that it chooses; 0: none */
-	__u64 reasons; /* bit i: packets with reason i */
-	__u64 addr[2]; /* packets from these sources: (source ^ addr) & mask is 0. IPv4 mapped */
+	__u64 holder;	/* capturing process: pid << 32 | a number that it chooses; 0: none */
+	__u64 reasons;	/* bit i: packets with reason i */
+	__u64 addr[2];	/* copies packets with (source ^ addr) & mask == 0; IPv4 is mapped */
 	__u64 mask[2];
-	struct equic_rate rate; /* packets per second and CPU; cost_ns 0: none is copied */
+	struct equic_rate rate; /* rate of copied packets per CPU; cost_ns 0: no packet is copied */
 	__u64 lost; /* packets lost because the ring was full; the program counts them */
-	__u32 snap; /* most bytes to copy of each packet: 1 to EQUIC_CAPTURE_MAX */
+	__u32 snap; /* maximum bytes to copy of each packet: 1 to EQUIC_CAPTURE_MAX */
 	__u32 reserved;
 };
 
 /* A dropped packet in the ring buffer `captured`. `bytes_len` is the number of valid `bytes`. */
 struct equic_captured {
 	struct equic_event event;
-	__u32 frame_len; /* bytes of the whole frame, from its Ethernet header on */
+	__u32 frame_len; /* length of the whole frame, with its Ethernet header */
 	__u32 bytes_len;
 	__u8 bytes[EQUIC_CAPTURE_MAX];
 };
 
-/*
- * Report of the process that manages the gateway, as JSON: the only element of the map
- * `equic_report`. The map is bound to the program, so that it can be found through the program. The
- * program does not use it. `sequence` is odd while the text is being written.
- */
+/* Report of the process that manages the gateway, as JSON. It is the only element of the map
+ * `equic_report`. The map is bound to the program, so that other processes can find it through the
+ * program. The program does not use it. `sequence` is odd while the text is being written. */
 struct equic_report {
 	__u64 sequence;
 	__u64 length;
 	__u8 text[65520];
 };
 
-/* A change of the lists, for processes that report changes. */
+/* A change of the deny and allow lists, for processes that report changes. */
 struct equic_list_change {
-	__u64 stamp; /* its number, from 1; 0 while it is being written */
+	__u64 stamp; /* number of the change, from 1; 0 while it is being written */
 	__u8 addr[16];
 	__u8 v4;
 	__u8 prefixlen;
 	__u8 what; /* index into equic_notes.told */
 	__u8 reserved;
-	__u32 pid; /* the process that made it, in its pid namespace */
+	__u32 pid; /* process that made the change, in its pid namespace */
 };
 
-/*
- * Notes that processes which manage or change a gateway leave for each other: the only element of
- * the map `equic_notes`, which is bound to the program like `equic_report`. They hold the numbers
- * of entries of the tries acl4 and acl6 and their last changes, so that no process has to walk a
- * trie; and which text of the configuration file is in force. The program does not use it.
- */
+/* Notes that the processes which manage or change a gateway leave for each other. This is the only
+ * element of the map `equic_notes`, which is bound to the program like `equic_report`. The program
+ * does not use it. The notes hold:
+ *
+ * * the numbers of entries of the tries acl4 and acl6 and their last changes, so that no process
+ *   has to walk a trie,
+ * * a hash of the configuration file that is in force,
+ * * the requested changes of the key ring, and their results. */
 #define EQUIC_LIST_CHANGES 64u
 struct equic_notes {
-	__u64 begun; /* changes of the tries that have begun, and that have ended */
-	__u64 ended;
-	__u64 file;	  /* hash of the configuration file as it was read; 0: unknown */
-	__u64 soonest;	  /* all ones minus the time of the first expiry; 0: nothing expires */
-	__u64 changes;	  /* number of reported changes */
-	__u64 told[4];	  /* how many of them: denied, allowed, expired, forgotten */
-	__u32 entries[4]; /* denied and allowed of IPv4, then of IPv6 */
-	__u32 bans;	  /* how many of these entries are bans */
-	__u32 suspect;	  /* two processes changed the tries at once: the numbers may be wrong */
-	__u64 keys_at;	  /* when the key ring last changed, in ns of CLOCK_MONOTONIC; 0: unknown */
-	__u64 keys_wanted; /* number of the last change of the ring that a process requested */
-	__u64 keys_done;   /* number of the last one that the gateway's process answered */
-	__u64 keys_failed; /* number of the last one that failed */
-	__u32 keys_how[2]; /* the requested changes: to rotate the ring, to renew it */
+	__u64 begun;	   /* number of changes of the tries that have begun */
+	__u64 ended;	   /* number of changes of the tries that have ended */
+	__u64 file;	   /* hash of the configuration file that is in force; 0: unknown */
+	__u64 soonest;	   /* inverted time of the first expiry; 0: no entry expires */
+	__u64 changes;	   /* number of reported changes */
+	__u64 told[4];	   /* numbers by kind: denied, allowed, expired, forgotten */
+	__u32 entries[4];  /* entries: denied IPv4, allowed IPv4, denied IPv6, allowed IPv6 */
+	__u32 bans;	   /* number of these entries that are bans */
+	__u32 suspect;	   /* 1: changes overlapped, so the numbers may be wrong */
+	__u64 keys_at;	   /* time at which the key ring last changed; 0: unknown */
+	__u64 keys_wanted; /* number of the last requested change of the key ring */
+	__u64 keys_done;   /* number of the last request that was answered */
+	__u64 keys_failed; /* number of the last request that failed */
+	__u32 keys_how[2]; /* 1: requested; [0]: rotate the ring, [1]: renew it */
 	struct equic_list_change last[EQUIC_LIST_CHANGES];
 };
 
 #define EQUIC_AUDIT_ENTRIES 127u
 
-/* One change by a process other than the gateway's. */
+/* One change of the gateway by a process other than the one that manages it. */
 struct equic_audit_entry {
-	__u64 sequence; /* its number + 1; another value while it is being written */
+	__u64 sequence; /* number of the change + 1; another value while it is being written */
 	__u64 time_ms;	/* Unix time */
 	__u32 pid;
 	__u32 uid;
@@ -687,8 +704,8 @@ struct equic_audit_entry {
 	__u8 text[208];
 };
 
-/* The last changes, in the map `equic_audit`, which is bound to the program like `equic_report`.
- * The program does not use it. */
+/* The last changes by other processes. This is the only element of the map `equic_audit`, which is
+ * bound to the program like `equic_report`. The program does not use it. */
 struct equic_audit {
 	__u64 next; /* number of the next entry; it is stored at this number modulo
 		       EQUIC_AUDIT_ENTRIES */
@@ -696,18 +713,19 @@ struct equic_audit {
 	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
 };
 
-/* How the last packet was judged, in .data.explain. Written only with load.explain. */
+/* How the program judged the last packet, in the map .data.explain. The program writes it only if
+ * load.explain is set. */
 struct equic_explain {
-	__u32 packets; /* judged so far; changes only if the packet reached a service */
+	__u32 packets; /* number of judged packets; changes only for a packet to a service */
 	__u32 reason;
 	__u32 service;
 	__u32 count; /* connections of the source */
 	__u32 dropped;
 	__u32 version;
 	struct equic_source source;
-	__u32 under_way; /* attempts of the source in progress, if they were looked up */
-	/* Input for the next packet: enum equic_interface_flags, and the length of the datagrams in
-	 * a batch. */
+	__u32 under_way; /* attempts of the source in progress, if the policy counts them */
+	/* Inputs for the next packet: enum equic_interface_flags, and the length of each datagram
+	 * in a batch. */
 	__u16 interface;
 	__u16 segment;
 	struct equic_cid dcid;

@@ -7,7 +7,7 @@
 #include "batch.h"
 #include "capture.h"
 
-/* The action for a packet. In a dry run, a packet whose reason is a drop passes. */
+/* Action for a packet. In a dry run, every packet passes. */
 enum action { ACTION_PASS, ACTION_DROP, ACTION_ANSWER };
 
 INLINE enum action action_of(__u32 reason, volatile struct equic_service *service)
@@ -21,7 +21,7 @@ INLINE enum action action_of(__u32 reason, volatile struct equic_service *servic
 	return drops(reason) ? ACTION_DROP : ACTION_PASS;
 }
 
-/* Counts the verdict and sends the event and the capture for it. */
+/* Counts the verdict, and sends the event and the copy of the packet if they are enabled. */
 INLINE void record(struct xdp_md *ctx, struct packet *p, const struct equic_source *source,
 		   struct equic_source_state *state, __u32 reason, enum action action)
 {

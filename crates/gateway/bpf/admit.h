@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Third stage: finds the reason for the verdict, in the order of docs/policy.md s.2.
+/* Third stage: finds the reason for the verdict, in the order of docs/policy.md s.2.
  *
- * If the kernel does not trust the processor to predict returns, a call costs about as much as a
- * map lookup. So the path of every flood packet is inlined. The path of new connections is not, to
- * save stack.
- */
+ * If the kernel mitigates attacks on return prediction, a call costs about as much as a map lookup.
+ * Therefore the functions on the path of flood packets are inlined. The functions on the path of
+ * new connections are not, to save stack. */
 #ifndef EQUIC_ADMIT_H
 #define EQUIC_ADMIT_H
 
@@ -22,7 +20,8 @@
 
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
-	/* An attempt may have been admitted before the entry was evicted. */
+	/* This source may have had an entry that was evicted, and an attempt in progress. So the
+	 * entry begins as if an attempt had been admitted now. */
 	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
 	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
@@ -30,15 +29,17 @@ static __noinline struct equic_source_state *new_source(const struct equic_sourc
 	return bpf_map_lookup_elem(&sources, key);
 }
 
-/* Does the service treat known and unknown sources differently (docs/policy.md s.11)? If it does, a
- * packet creates no entry for an unknown source. */
+/* Returns true if the service treats known and unknown sources differently (docs/policy.md s.11).
+ * In such a service, a packet of an unknown source creates no entry, unless it opens a connection.
+ */
 INLINE bool knows_sources(volatile struct equic_service *service)
 {
 	return (service->flags & EQUIC_SERVICE_CHECK_IDS) | service->retry |
 	       service->unproven_per_service.cost_ns;
 }
 
-/* Returns the source's entry. Creates it unless unknown sources get none. */
+/* Returns the source's entry, which it creates if necessary. Returns NULL if the source is unknown
+ * and must not get an entry. */
 INLINE struct equic_source_state *source_state(const struct packet *p,
 					       volatile struct equic_service *service,
 					       const struct equic_source *key)
@@ -53,7 +54,8 @@ INLINE struct equic_source_state *source_state(const struct packet *p,
 	return new_source(key, p->now);
 }
 
-/* Steps 11 and 12 for a source without an entry. Global function: the verifier checks it once, not
+/* Charges a packet of a source without an entry to the buckets that unknown sources share (steps 11
+ * and 12 of docs/policy.md s.2). It is a global function so that the verifier checks it once, not
  * for every caller's state. */
 __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *source)
 {
@@ -75,8 +77,9 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	return REASON_NONE;
 }
 
-/* Steps 16 to 22 of docs/policy.md s.2: a packet that would open a connection. Global function:
- * the verifier checks it once, not for every caller's state, which would be most of its work. */
+/* Judges a packet that would open a connection (steps 16 to 22 of docs/policy.md s.2). It is a
+ * global function so that the verifier checks it once. Checking it for every caller's state would
+ * be most of the verifier's work. */
 __noinline __u32 judge_opening(struct packet *p, const struct equic_source *source,
 			       struct equic_source_state *state)
 {
@@ -92,16 +95,16 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
 	limit = connections_limit(p, service);
 	allowed_ns = service->handshake_ns;
-	/* Without an entry there is nothing to store reservations in. */
+	/* Reservations are stored in the source's entry. */
 	places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
-	/* If no attempt of the source can still be in progress, the lookup is skipped. This is the
+	/* The lookup is skipped if the source cannot have an attempt in progress. That is the
 	 * common path of a flood over the quota. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, service))
 		return EQUIC_REASON_UNDERWAY;
-	/* A client must not choose an ID that short, but a server may. If the table has lost an
-	 * attempt of the source, this can be the second flight of that attempt. */
+	/* A client must not choose such a short ID, but a server may. The packet may be the second
+	 * flight of an attempt that the table has lost. */
 	if (p->quic.dcid.len < QUIC_MIN_DCID &&
 	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
@@ -136,7 +139,7 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	return p->proved ? EQUIC_REASON_PROVED : EQUIC_REASON_NEW;
 }
 
-/* Steps 10 to 22. */
+/* Judges a packet that the lists did not refuse (steps 10 to 22 of docs/policy.md s.2). */
 INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service,
 		   const struct equic_source *source, struct equic_source_state *state)
 {
@@ -171,7 +174,8 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 	return judge_opening(p, source, state);
 }
 
-/* Steps 1 to 4. Returns REASON_NONE if the packet continues. */
+/* Checks what needs no state of the source (steps 1 to 4 of docs/policy.md s.2). Returns
+ * REASON_NONE if the packet must be judged further. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
 	enum listed listed;
@@ -182,7 +186,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 		return EQUIC_REASON_BATCH;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
-	/* Empty tries are not searched. */
+	/* A trie that never had entries is not searched. */
 	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
@@ -190,8 +194,9 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 	return listed == LISTED_DENY ? EQUIC_REASON_DENIED : REASON_NONE;
 }
 
-/* Charges an Initial without a valid token to a service with adaptive Retry (docs/policy.md s.8).
- * Returns true if the service asks for tokens, whether since this packet or since earlier. */
+/* Charges an Initial without a valid token to its service, which has adaptive Retry (docs/policy.md
+ * s.8). Returns true if the service asks for tokens now, because of this packet or of earlier ones.
+ */
 static __noinline bool asks_now(struct packet *p)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
@@ -200,14 +205,14 @@ static __noinline bool asks_now(struct packet *p)
 	__u64 until = *(volatile __u64 *)&state->until_ns, next;
 	bool asks = p->now < until;
 
-	/* While Retry is on, an opening costs twice as much, so that Retry goes off at half the
-	 * rate that turned it on. This hysteresis avoids oscillation. */
+	/* While Retry is on, each opening costs twice as much. So Retry goes off at half the rate
+	 * that turned it on. This hysteresis avoids oscillation. */
 	if (within(&service->retry_above, &state->tat, asks ? 2 : 1, p))
 		return asks;
 	next = p->now + service->retry_hold_ns;
 	if (asks && next == until)
 		return true;
-	/* If several CPUs find the bucket empty at once, only one of them moves the time. */
+	/* If several CPUs find the bucket empty at once, only one of them changes `until_ns`. */
 	if (__sync_val_compare_and_swap(&state->until_ns, until, next) == until && !asks) {
 		state->since_ns = p->now;
 		__sync_fetch_and_add(&state->began, 1);
@@ -215,9 +220,11 @@ static __noinline bool asks_now(struct packet *p)
 	return true;
 }
 
-/* An Initial to a service that asks for tokens (docs/policy.md s.8). Returns REASON_NONE if it has
- * a valid token or belongs to an admitted attempt. An Initial without either is charged to no
- * source. The token is checked first: if it is valid, the attempt is looked up only once, when the
+/* Judges an Initial to a service that asks for tokens (docs/policy.md s.8). Returns REASON_NONE if
+ * the Initial has a valid token, belongs to an admitted attempt, or comes while adaptive Retry is
+ * off. Other Initials are charged to no source.
+ *
+ * The token is checked first. If it is valid, the attempt needs to be looked up only once, when the
  * opening is judged. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
@@ -233,8 +240,8 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	}
 	if (of_attempt(p, service))
 		return REASON_NONE;
-	/* A client that has a Retry's token takes no second Retry (RFC 9000 s.17.2.5.2). A token in
-	 * another format may come from a NEW_TOKEN frame. */
+	/* A client that has received a Retry ignores any other (RFC 9000 s.17.2.5.2), so a second
+	 * Retry would be useless. A token in another format may come from a NEW_TOKEN frame. */
 	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
@@ -249,7 +256,8 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
 
-/* Answers an opening of a version that the service does not accept (docs/policy.md s.9). */
+/* Answers a packet that would open a connection with a version that the service does not accept
+ * (docs/policy.md s.9). */
 INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);
@@ -262,16 +270,16 @@ INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equ
 							   : EQUIC_REASON_UNKNOWN_VERSION;
 }
 
-/* Did classify() find a version that the service does not accept? */
+/* Returns true if the packet has a version that the service does not accept. */
 INLINE bool of_unknown_version(const struct packet *p)
 {
 	return p->kind == EQUIC_REASON_UNKNOWN_VERSION || p->kind == EQUIC_REASON_SMALL_VERSION ||
 	       (p->kind == REASON_NONE && p->quic.opening && !p->quic.known_version);
 }
 
-/* A packet of a version that the service does not accept (docs/policy.md s.9). Its source address
- * is not validated, so it is charged to the service, never to the source. Global function: the
- * verifier checks it once, not for every caller's state. */
+/* Judges a packet with a version that the service does not accept (docs/policy.md s.9). Its source
+ * address is not validated, so it is charged to the service, never to the source. It is a global
+ * function so that the verifier checks it once, not for every caller's state. */
 __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 				       const struct equic_source *source)
 {
@@ -307,8 +315,8 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
 
-/* Steps 7 to 9 of docs/policy.md s.2: connection IDs, unknown sources, and proof of addresses.
- * Returns REASON_NONE if the packet continues. */
+/* Checks connection IDs, unknown sources, and the validation of addresses (steps 7 to 9 of
+ * docs/policy.md s.2). Returns REASON_NONE if the packet must be judged further. */
 INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 			  volatile struct equic_service *service, const struct equic_source *source)
 {
@@ -327,8 +335,8 @@ INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 							: REASON_NONE;
 }
 
-/* Returns the reason for the verdict on a packet to a service. `*found` is the source's entry, if
- * it has one. */
+/* Returns the reason for the verdict on a packet to a service. Sets `*found` to the source's entry,
+ * or to NULL if it has none. */
 INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
@@ -336,14 +344,15 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
-		/* Creates no entry, so that such a flood cannot evict other sources. */
+		/* The lookup creates no entry, so that a flood of such packets cannot evict other
+		 * sources. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* The program cannot see all of a fragmented long header datagram, and no client fragments
-	 * one. Later fragments can arrive before the first one, so `drop` has to drop the first.
-	 */
+	/* The program sees only a part of a fragmented datagram with a long header, and no QUIC
+	 * client sends one. Later fragments can arrive before the first one. So the fragment policy
+	 * `drop` must drop the first one, too. */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
 		return EQUIC_REASON_FIRST_FRAGMENT;

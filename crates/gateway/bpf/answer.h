@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Answers in the server's name (docs/policy.md s.8). The program builds an answer in per-CPU memory
- * while it judges the packet. The answer replaces the packet after the verdict: the Ethernet header
- * with its VLAN tags stays, with its addresses swapped, and everything after it is new. An answer
- * is shorter than any packet that is answered. This file has the headers below QUIC, and Retry.
- * Version Negotiation is in negotiate.h, stateless resets are in reset.h.
- */
+/* Answers in the server's name (docs/policy.md s.8). The program builds an answer in per-CPU memory
+ * while it judges the packet. After the verdict, the answer replaces the packet. The Ethernet
+ * header with its VLAN tags stays, with its addresses swapped, and everything after it is new. An
+ * answer is shorter than any packet that is answered.
+ *
+ * This file writes the headers below QUIC, and Retry packets. negotiate.h has Version Negotiation,
+ * and reset.h has stateless resets. */
 #ifndef EQUIC_ANSWER_H
 #define EQUIC_ANSWER_H
 
@@ -18,29 +18,32 @@
 #define NS_PER_MS	 1000000ull
 #define RETRY_ID_LEN	 8
 #define RETRY_TAG_LEN	 16
-/* First byte, version, both lengths, the ID that the gateway chooses, and the token. */
+/* Sum of the first byte, the version, both length bytes, the ID that the gateway chooses, and the
+ * token. */
 #define RETRY_LEN (1 + 4 + 1 + 1 + RETRY_ID_LEN + EQUIC_PROOF_TOKEN_LEN)
-/* Prefix of the hash input for the ID of a Retry packet. Tokens and IDs are hashed without it. */
+/* Prefix of the hash input for the ID of a Retry packet. It separates this hash from those of
+ * tokens and IDs, which have no such prefix. */
 #define RETRY_ID_LABEL 0x44492079525445ull
 
-/* Where QUIC begins in struct answer. There is room before it for both headers, and after it for
- * the longest Retry packet. */
+/* Offset of the QUIC packet in struct answer. Before it, there is room for the IP and UDP headers.
+ * After it, there is room for the longest Retry packet. */
 #define ANSWER_QUIC 64
 #define ANSWER_UDP  (ANSWER_QUIC - sizeof(struct udphdr))
 #define ANSWER_IP4  (ANSWER_UDP - sizeof(struct iphdr))
 #define ANSWER_IP6  (ANSWER_UDP - sizeof(struct ipv6hdr))
 #define ANSWER_MASK 127u
-/* Upper bound of the end of a Retry packet. */
+/* Upper bound for the offset of the end of a Retry packet. */
 #define ANSWER_RETRY 256
-/* No answer is that long. It is a power of two because the verifier needs a mask. */
+/* Every answer is shorter than this. It is a power of two because the verifier needs a mask. */
 #define ANSWER_LONGEST 1024
-/* How much of an answer is summed first. The kernel's helper takes up to 512 bytes per call. */
+/* Number of bytes of an answer that are summed first. The kernel's helper accepts up to 512 bytes
+ * per call. */
 #define ANSWER_SUM 256
 
 struct answer {
 	__u8 bytes[ANSWER_QUIC + ANSWER_LONGEST];
-	__u32 start; /* of the IP header in `bytes` */
-	__u32 len;   /* from there on */
+	__u32 start; /* offset of the IP header in `bytes` */
+	__u32 len;   /* length of the packet from the IP header on */
 	struct equic_proof_token token;
 };
 
@@ -58,7 +61,8 @@ INLINE struct answer *this_answer(void)
 	return bpf_map_lookup_elem(&answers, &zero);
 }
 
-/* Returns a pointer for a variable offset. The mask keeps it below ANSWER_QUIC + ANSWER_MASK. */
+/* Returns a pointer to a variable offset in the answer. The mask keeps the offset below ANSWER_QUIC
+ * + ANSWER_MASK. */
 INLINE __u8 *into(struct answer *a, __u32 off)
 {
 	OPAQUE(off);
@@ -72,7 +76,7 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	const __u64 *from = (const __u64 *)cid;
 	__u64 *to = (__u64 *)into(a, off);
 
-	/* Copies all 24 bytes. The bytes after the ID are overwritten later. */
+	/* Copies the whole structure of 24 bytes. The bytes after the ID are overwritten later. */
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
@@ -91,8 +95,8 @@ INLINE __u64 now_ms(const struct packet *p)
 	return p->now / NS_PER_MS;
 }
 
-/* Chooses the ID that a Retry packet gives to the client. It cannot be guessed, and the same packet
- * always gets the same one. */
+/* Chooses the Source Connection ID of a Retry packet. It is a keyed hash, so it cannot be guessed,
+ * and the same packet always gets the same ID. */
 INLINE bool choose_id(const struct packet *p, struct equic_cid *id)
 {
 	const __u64 *dcid = (const __u64 *)&p->quic.dcid, *scid = (const __u64 *)&p->quic.scid;
@@ -137,7 +141,7 @@ INLINE __u16 folded(__u32 sum)
 	return ~sum;
 }
 
-/* Adds the whole words of up to 764 bytes to a checksum. */
+/* Adds the whole words of a buffer of up to 764 bytes to a checksum. */
 INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
 {
 	OPAQUE(len);
@@ -150,15 +154,17 @@ INLINE __u32 bytes_summed(const void *from, __u32 len, __u32 sum)
 	return bpf_csum_diff(NULL, 0, (__be32 *)(from + ANSWER_SUM), len & 0x1fc, sum);
 }
 
-/* Returns the sum of the UDP pseudo-header. It is the same in both directions. */
+/* Returns the sum of the UDP pseudo-header, which is the same in both directions. */
 INLINE __u32 pseudo_summed(const struct packet *p, __u32 udp_len)
 {
-	/* The ::ffff before an IPv4 address adds zero to the checksum. */
+	/* The ::ffff before an IPv4 address adds zero to a checksum, so both families need the same
+	 * code.
+	 */
 	return bpf_csum_diff(NULL, 0, (__be32 *)p->src, sizeof(p->src) + sizeof(p->dst),
 			     bpf_htons(udp_len) + bpf_htons(IPPROTO_UDP));
 }
 
-/* Writes the headers before `len` bytes of QUIC, with both checksums. */
+/* Writes the IP and UDP headers for `len` bytes of QUIC, with both checksums. */
 static __noinline void put_headers(const struct packet *p, struct answer *a, __u32 len)
 {
 	struct udphdr *udp = (struct udphdr *)(a->bytes + ANSWER_UDP);
@@ -169,7 +175,7 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 	udp->len = bpf_htons(udp_len);
 	udp->check = 0;
 	sum = pseudo_summed(p, udp_len);
-	/* The bytes after the packet are zero. */
+	/* The length is rounded up to a whole word, because the bytes after the packet are zero. */
 	sum = bytes_summed(udp, udp_len + 3, sum);
 	udp->check = folded(sum);
 	if (!udp->check)
@@ -205,7 +211,7 @@ static __noinline void put_headers(const struct packet *p, struct answer *a, __u
 }
 
 /* Builds a Retry packet (RFC 9000 s.17.2.5) with a token for the packet's source. Returns false if
- * the ring has no key, or if the packet's connection ID does not allow a Retry. */
+ * the ring has no key, or if the length of the packet's connection ID does not allow a Retry. */
 static __noinline bool make_retry(const struct packet *p)
 {
 	bool version2 = p->quic.version == QUIC_V2;
@@ -239,10 +245,11 @@ static __noinline bool make_retry(const struct packet *p)
 	return true;
 }
 
-/* In generic mode, a packet from a sender on this machine may have the sum of its pseudo-header
- * where the checksum belongs, for the kernel or the hardware to complete (CHECKSUM_PARTIAL). That
- * also applies to the answer, at the same offset, so the answer needs such a sum, too. Returns
- * false if the answer's UDP header is at another offset. */
+/* Adapts the answer's checksum to a received packet with an incomplete checksum (CHECKSUM_PARTIAL).
+ * In generic mode, a packet from a sender on this machine may have only the sum of its
+ * pseudo-header there, for the kernel or the hardware to complete. The kernel completes the
+ * answer's checksum at the same offset, so the answer needs the sum of its own pseudo-header.
+ * Returns false if the answer's UDP header is at another offset. */
 INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)
 {
 	__u32 ifindex = ctx->ingress_ifindex, *flags, ip_len;
@@ -254,8 +261,8 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 		return true;
 	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
 		return false;
-	/* A complete checksum has this value by accident in one of 65,536 packets. Then the answer
-	 * is lost, and the client gets one when it retransmits. */
+	/* One in 65,536 complete checksums happens to have this value. In that case the answer is
+	 * lost, and the client gets one when it retransmits. */
 	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
 		return true;
 	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -278,7 +285,7 @@ INLINE bool swap_macs(struct xdp_md *ctx)
 	return true;
 }
 
-/* Replaces the packet by the answer. Returns XDP_TX, or XDP_DROP if that fails. */
+/* Replaces the packet with the answer. Returns XDP_TX, or XDP_DROP on failure. */
 static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 {
 	struct answer *a = this_answer();
@@ -288,8 +295,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
-	/* Verifiers before Linux 6.13 learn nothing from len != 0, but know that `x + 1` is not 0
-	 * here. */
+	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
+	 * is not 0 here. */
 	len = a->len - 1;
 	OPAQUE(len);
 	len = (len & (ANSWER_LONGEST - 1)) + 1;

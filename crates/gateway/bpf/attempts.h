@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of handshakes: admitted attempts, and which packets belong to them (docs/policy.md s.2,
- * step 16). */
+/* The table of handshakes. It says which attempts were admitted, and which packets belong to them
+ * (docs/policy.md s.2, step 16). */
 #ifndef EQUIC_ATTEMPTS_H
 #define EQUIC_ATTEMPTS_H
 
@@ -23,7 +23,9 @@ INLINE void handshake_key(const struct packet *p, struct equic_handshake_key *ke
 	words[2] = p->dst[0];
 	words[3] = p->dst[1];
 	key->scid = p->quic.scid;
-	/* Ports, service and family in one store, because they are compared as one word. */
+	/* Ports, service and family are written in one store, because they are later loaded as one
+	 * word.
+	 */
 	words[7] =
 		p->sport | (__u64)p->dport << 16 | (__u64)p->service << 32 | (__u64)p->family << 48;
 }
@@ -42,8 +44,8 @@ static __noinline struct equic_handshake *find_attempt(const struct packet *p)
 	return bpf_map_lookup_elem(&handshakes, &key);
 }
 
-/* Returns how many datagrams with an Initial the attempt may send. Without this limit, an admitted
- * client could repeat that packet without end. */
+/* Returns the maximum number of datagrams with an Initial in the attempt. Without this limit, an
+ * admitted client could repeat its Initial without end. */
 INLINE __u32 packets_of(const struct packet *p, const struct equic_handshake *attempt,
 			volatile struct equic_service *service)
 {
@@ -54,10 +56,10 @@ INLINE __u32 packets_of(const struct packet *p, const struct equic_handshake *at
 	return retry == EQUIC_RETRY_ADAPTIVE ? EQUIC_HANDSHAKE_UNPROVED : 0;
 }
 
-/* Returns the index of the packet's connection ID in an attempt that may be in progress, or the
- * index of the free slot for it. There is one slot for the ID that the server chose, and two after
- * a server's own Retry. Returns EQUIC_HANDSHAKE_CIDS if the packet does not belong to the attempt.
- */
+/* Returns the index of the packet's connection ID in the attempt, or the index of the free slot for
+ * this ID. An attempt has one slot for the ID that the server chose, or two after the server's own
+ * Retry. Returns EQUIC_HANDSHAKE_CIDS if the packet does not belong to the attempt, or if the
+ * attempt has expired. */
 INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *attempt,
 		      volatile struct equic_service *service)
 {
@@ -77,7 +79,8 @@ INLINE __u32 place_in(const struct packet *p, const struct equic_handshake *atte
 	return known < room ? known : EQUIC_HANDSHAKE_CIDS;
 }
 
-/* Does the packet belong to this attempt? Stores its connection ID if a slot is free. */
+/* Returns true if the packet belongs to this attempt. Stores the packet's connection ID if it is
+ * new. */
 INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt,
 		      volatile struct equic_service *service)
 {
@@ -93,7 +96,7 @@ INLINE bool under_way(const struct packet *p, struct equic_handshake *attempt,
 	return true;
 }
 
-/* Does the packet belong to an attempt that may be in progress? */
+/* Returns true if the packet belongs to an attempt that may be in progress. */
 INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);
@@ -101,8 +104,8 @@ INLINE bool of_attempt(const struct packet *p, volatile struct equic_service *se
 	return attempt && place_in(p, attempt, service) < EQUIC_HANDSHAKE_CIDS;
 }
 
-/* Checks a 0-RTT packet. It carries the client's own choice of an ID, which cannot be verified.
- * Returns EQUIC_REASON_FORGED_ID unless an attempt of its client is in progress. */
+/* Checks a 0-RTT packet. Its connection ID was chosen by the client, so it cannot be verified.
+ * Returns EQUIC_REASON_FORGED_ID unless the client has an attempt in progress. */
 static __noinline __u32 check_early(const struct packet *p, volatile struct equic_service *service)
 {
 	struct equic_handshake *attempt = find_attempt(p);
@@ -125,7 +128,8 @@ INLINE void begin(const struct packet *p, struct equic_handshake *attempt)
 	attempt->dcid[0] = p->quic.dcid;
 }
 
-/* Stores an attempt. An older one with the same key is overwritten in place. */
+/* Stores the packet's attempt as admitted. An older attempt with the same key is overwritten in
+ * place. */
 static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
 {
 	struct equic_handshake_key key;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * In generic mode, several datagrams of one sender can arrive as one packet: the kernel joined them
- * (GRO), or a sender on this machine sent them together (GSO). Only the kernel's own structures
- * have the length of each (docs/policy.md s.1, "Batches"). The verdict on the first datagram
- * applies to all of them, so the others must be such that it can.
- */
+/* Batches: in generic mode, several datagrams of one sender can arrive as one packet. Either the
+ * kernel joined them (GRO), or a sender on this machine sent them together (GSO). Only the kernel's
+ * own structures contain the length of each datagram (docs/policy.md s.1, "Batches").
+ *
+ * The verdict on the first datagram applies to the whole batch. So this file checks that the other
+ * datagrams would get the same verdict. */
 #ifndef EQUIC_BATCH_H
 #define EQUIC_BATCH_H
 
@@ -15,7 +15,8 @@
 #define GSO_DATAGRAMS ((1u << 17) | (1u << 18)) /* SKB_GSO_UDP_L4, SKB_GSO_FRAGLIST */
 #define CACHE_LINE    64			/* SMP_CACHE_BYTES of x86-64 and AArch64 */
 
-/* Fields of the kernel's structures. CO-RE relocates them for the running kernel. */
+/* Fields of the kernel's structures that the program reads. CO-RE relocates them for the running
+ * kernel. */
 struct xdp_buff___here {
 	void *data_hard_start;
 	__u32 frame_sz;
@@ -39,9 +40,10 @@ INLINE __u32 interface_flags(struct xdp_md *ctx)
 	return flags ? *flags : 0;
 }
 
-/* Returns the length of the datagrams in a batch (the last one may be shorter), or 0 if the packet
- * is not a batch. In generic mode, the end of the buffer is the end of the packet's socket buffer,
- * where the kernel stores that length. In native mode, other data is there. */
+/* Returns the length of each datagram in a batch (the last one may be shorter), or 0 if the packet
+ * is not a batch. In generic mode, the kernel stores that length at the end of the packet's socket
+ * buffer, which is also the end of the XDP buffer. In native mode, that memory contains other data.
+ */
 INLINE __u32 segment_length(struct xdp_md *ctx, const struct packet *p)
 {
 	struct xdp_buff___here *buff = (void *)ctx;
@@ -69,8 +71,9 @@ INLINE bool same_attempt(const struct quic *first, const struct quic *other)
 	       c[0] == d[0] && c[1] == d[1] && c[2] == d[2];
 }
 
-/* Is the connection ID of another datagram valid, given that the first one's is? If the first
- * datagram opens a connection, its ID was not verified, so this one is. */
+/* Returns true if the connection ID of another datagram is valid, given that the ID of the first
+ * datagram is valid. If the first datagram opens a connection, its ID was not verified, so this
+ * function verifies the other one. */
 INLINE bool id_holds(const struct quic *first, const struct quic *other)
 {
 	const __u64 *a = (const __u64 *)&first->dcid, *b = (const __u64 *)&other->dcid;
@@ -81,13 +84,14 @@ INLINE bool id_holds(const struct quic *first, const struct quic *other)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
 }
 
-/* Can the verdict on the first datagram of a batch stand for another one, which is in p->other? */
+/* Returns true if the verdict on the first datagram of a batch can stand for the datagram in
+ * p->other. */
 INLINE bool stands_for(struct xdp_md *ctx, struct packet *p, volatile struct equic_service *service)
 {
 	struct quic *q = &p->other;
 	__u32 flags = service->flags;
 
-	/* The verdict on a packet of an unknown version cannot stand for others. */
+	/* The verdict on a packet with an unknown version cannot stand for other packets. */
 	if (p->quic.opening && !p->quic.known_version)
 		return false;
 	if (bpf_xdp_load_bytes(ctx, q->off, &q->first_byte, 1))
@@ -116,7 +120,7 @@ struct batch_walk {
 	struct packet *p;
 };
 
-/* Checks one more datagram of a batch. Returns 1 to stop. */
+/* Checks the next datagram of a batch. Returns 1 to end the loop. */
 static long walk_batch(__u32 index, void *arg)
 {
 	struct batch_walk *w = arg;
@@ -134,8 +138,9 @@ static long walk_batch(__u32 index, void *arg)
 	return p->refused;
 }
 
-/* Reduces the packet to its first datagram, and sets what is charged for all of them. Returns false
- * if they are too many, or if the verdict on the first one cannot stand for all. */
+/* Reduces the packet to its first datagram, and sets the number of datagrams that are charged.
+ * Returns false if there are too many datagrams, or if the verdict on the first one cannot stand
+ * for all. */
 static __noinline bool take_apart(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];

@@ -5,8 +5,8 @@
 
 #include "stats.h"
 
-/* Per-CPU memory for captures. The copy is built here, because the stack is too small and a ring
- * reservation needs a constant size. */
+/* Per-CPU memory for captures. The program builds the copy here, because the stack is too small and
+ * a reservation in the ring buffer needs a constant size. */
 struct capture_room {
 	__u64 tat; /* theoretical arrival time of the CPU's bucket */
 	struct equic_captured packet;
@@ -33,8 +33,9 @@ INLINE bool is_wanted(const struct packet *p, __u32 reason)
 	       !((p->src[1] ^ capture.addr[1]) & capture.mask[1]);
 }
 
-/* Copies a packet into the ring if it matches the filter, at most capture.rate of them per CPU. The
- * filter comes before the rate, so that a flood of other packets does not use up the rate. */
+/* Copies a packet into the ring buffer if it matches the filter. Each CPU copies at most
+ * capture.rate packets. The filter is applied before the rate limit, so that a flood of other
+ * packets does not use up the rate. */
 static __noinline void capture_packet(struct xdp_md *ctx, const struct packet *p, __u32 reason,
 				      bool dropped)
 {
@@ -49,8 +50,8 @@ static __noinline void capture_packet(struct xdp_md *ctx, const struct packet *p
 		return;
 	describe(&room->packet.event, ctx, p, reason, dropped);
 	room->packet.frame_len = len;
-	/* Verifiers before Linux 6.13 learn nothing from len != 0, but know that `x + 1` is not 0
-	 * here. */
+	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
+	 * is not 0 here. */
 	len = (len < snap ? len : snap) - 1;
 	OPAQUE(len);
 	len = (len & (EQUIC_CAPTURE_MAX - 1)) + 1;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Second stage: which service does the packet belong to, what is its source, and what kind of QUIC
- * packet is it (docs/policy.md s.1 to s.3)? admit.h calls classify(). quic.h parses QUIC.
- */
+/* Second stage: finds the packet's service, its source, and the kind of QUIC packet (docs/policy.md
+ * s.1 to s.3). admit.h calls classify(). quic.h parses QUIC. */
 #ifndef EQUIC_CLASSIFY_H
 #define EQUIC_CLASSIFY_H
 
 #include "local.h"
 #include "quic.h"
 
-/* Returns the packet's service, or EQUIC_NO_SERVICE. */
+/* Returns the index of the packet's service, or EQUIC_NO_SERVICE. */
 INLINE __u32 service_of(struct packet *p)
 {
 	struct equic_listener key __attribute__((aligned(8))) = {};
@@ -19,7 +17,8 @@ INLINE __u32 service_of(struct packet *p)
 	__u32 zero = 0, *index;
 	__u8 entry;
 
-	/* Verifiers before Linux 6.8 do not track the range of a byte-swapped register. */
+	/* Verifiers before Linux 6.8 do not track the range of a byte-swapped register, so the port
+	 * is masked. */
 	OPAQUE(port);
 	port &= 0xffff;
 	p->named = false;
@@ -44,14 +43,14 @@ INLINE __u32 service_of(struct packet *p)
 	return entry ? entry - 1 : EQUIC_NO_SERVICE;
 }
 
-/* The first eight bytes of 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64. */
+/* The first eight bytes of the prefixes 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64. */
 #define NAT64		 0x000000009bff6400ull
 #define NAT64_LOCAL	 0x000001009bff6400ull
 #define NAT64_LOCAL_MASK 0x0000ffffffffffffull
 #define LINK_LOCAL	 0x00000000000080feull
 
-/* Which part of an IPv6 address identifies a client (docs/policy.md s.2)? Usually its prefix. After
- * the well-known prefix of NAT64 it is the IPv4 address at the end. If all clients share one
+/* Part of an IPv6 address that identifies a client (docs/policy.md s.2). Usually it is the prefix.
+ * After the well-known prefix of NAT64, it is the IPv4 address at the end. If all clients share one
  * prefix, it is the whole address. */
 enum span { SPAN_PREFIX, SPAN_IPV4, SPAN_WHOLE };
 
@@ -64,7 +63,7 @@ INLINE enum span span_of(const struct packet *p)
 	return SPAN_PREFIX;
 }
 
-/* Computes the source, a prefix of the address. */
+/* Computes the source key of a packet from its source address and service. */
 INLINE void source_of(const struct packet *p, struct equic_source *source)
 {
 	equic_word *words = (equic_word *)source;
@@ -81,17 +80,19 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
-	/* In one store with the reserved bytes, because they are compared as one word. */
+	/* This store includes the reserved bytes, because keys are compared in words. */
 	words[2] = p->service;
 }
 
-/* Is the source an address that no host on a network has (RFC 6890)? An IPv6 header with
- * ::ffff:a.b.c.d would use other lists and counts than a.b.c.d, although the server sees the same
- * address in both. Packets on the loopback interface may come from loopback addresses. */
+/* Returns true if no host can legitimately send from the packet's source address (RFC 6890).
+ * Packets on the loopback interface may come from loopback addresses.
+ *
+ * IPv6 sources of the form ::ffff:a.b.c.d are refused, too. The server would see the same address
+ * as for a.b.c.d, but other lists and counts would apply. */
 INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 {
 	if (p->family == 4) {
-		__u32 addr = p->src[1] >> 32; /* the low byte is the first */
+		__u32 addr = p->src[1] >> 32; /* the first byte of the address is the low one */
 		__u8 first = addr;
 
 		if (first != IN_LOOPBACKNET)
@@ -109,8 +110,8 @@ INLINE bool bad_source(struct xdp_md *ctx, const struct packet *p)
 	return !on_loopback(ctx);
 }
 
-/* Which kind of QUIC packet is this? Returns a reason that is final, or REASON_NONE for long
- * headers that the policy has to judge. */
+/* Finds the kind of QUIC packet. Returns a final reason, or REASON_NONE for long headers that the
+ * policy must judge. */
 INLINE __u32 classify(struct xdp_md *ctx, struct quic *q, volatile struct equic_service *service)
 {
 	__u32 flags = service->flags;

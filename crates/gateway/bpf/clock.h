@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The current time: to the tick, which is cheap, and to the nanosecond, which rates need. */
+/* The current time. The time of the last tick is cheap to read. Rates need the exact time in
+ * nanoseconds. */
 #ifndef EQUIC_CLOCK_H
 #define EQUIC_CLOCK_H
 
 #include "maps.h"
 
-/* Returns the time to the tick. Reading the tick's number is a load, reading the time is a call, so
- * the time is read once per tick. The low bits of both words must agree, because another CPU may be
- * between its two stores. */
+/* Returns the time of the current tick. Reading the tick's number is a load, but reading the time
+ * is a call, so the time is read once per tick. The low bits of both words must agree, because
+ * another CPU may be between its two stores. */
 INLINE __u64 time_now(void)
 {
 	__u64 tick, now;

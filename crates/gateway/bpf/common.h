@@ -16,14 +16,15 @@
 
 #define INLINE static __always_inline
 
-/* Hides a value's history from the compiler, so that the register whose bound was checked is also
- * the one that is used. The verifier tracks bounds by register. */
+/* Hides how a value was computed from the compiler. The verifier tracks bounds by register. Without
+ * this, the compiler may check one register and use another. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
-/* Saturates, because another CPU may have stored `then` after this one read its clock. */
+/* Returns the time from `then` to `now`, or 0 if `then` is later. That can happen because another
+ * CPU may have stored `then` after this one read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
-/* Masks with a bit for each reason that drops, and for each that answers. */
+/* Bit masks of the reasons that drop, and of the reasons that answer. */
 #define DOES_BIT(name, what, does)	      | ((does) == (what) ? 1ull << EQUIC_REASON_##name : 0)
 #define DROP_BIT(name, text, does, meaning)   DOES_BIT(name, EQUIC_DOES_DROP, does)
 #define ANSWER_BIT(name, text, does, meaning) DOES_BIT(name, EQUIC_DOES_ANSWER, does)
@@ -41,29 +42,29 @@ INLINE bool answers_it(__u32 reason)
 	return ANSWER_MASK_OF_REASONS >> (reason & 63) & 1;
 }
 
-/* The upper address word of ::ffff:a.b.c.d, without the address. */
+/* The second word of the address ::ffff:a.b.c.d, without a.b.c.d. */
 #define V4_MAPPED   0xffff0000ull
 #define V6_LOOPBACK (1ull << 56) /* the upper address word of ::1 */
 
-/* The UDP payload, and the QUIC packet in it. */
+/* The UDP payload, and the fields of its QUIC packet. */
 struct quic {
 	__u32 off;   /* offset of the payload in the frame */
-	__u32 len;   /* length of the payload by the UDP header */
-	__u32 avail; /* bytes of it in this packet: less than len only in a first fragment */
-	/* Only for an Initial. */
-	__u32 token_off; /* offset of its token in the payload */
+	__u32 len;   /* length of the payload, according to the UDP header */
+	__u32 avail; /* payload bytes in this packet: less than len only in a first fragment */
+	/* The token fields are valid only for an Initial. */
+	__u32 token_off; /* offset of the token in the payload */
 	__u32 token_len; /* 0: no token */
-	/* From here up to `dcid`, the fields are zero until they are parsed. */
+	/* The fields from here up to `dcid` are zero until they are parsed. */
 	__u32 version; /* host order; 0 for short headers */
 	__u8 first_byte;
-	bool opening;	    /* it would open a connection */
-	bool known_version; /* 1 or 2 */
-	bool handshake;	    /* it begins with a Handshake packet and opens nothing */
-	bool early;	    /* it begins with a 0-RTT packet and opens nothing */
+	bool opening;	    /* the packet would open a connection */
+	bool known_version; /* QUIC version 1 or 2 */
+	bool handshake;	    /* begins with a Handshake packet and opens no connection */
+	bool early;	    /* begins with a 0-RTT packet and opens no connection */
 	bool has_dcid;
 	bool has_scid;
 	bool reserved;
-	/* Left over from another packet, unless has_dcid and has_scid are set. */
+	/* The IDs are left over from another packet unless has_dcid and has_scid are set. */
 	struct equic_cid dcid;
 	struct equic_cid scid;
 };
@@ -71,12 +72,12 @@ _Static_assert(offsetof(struct quic, dcid) == offsetof(struct quic, version) + 1
 		       offsetof(struct quic, first_byte) % 8 == 0,
 	       "what is zeroed is a word and a half");
 
-/* The parsed fields of one packet. It is in per-CPU memory (maps.h), because the stack is small.
- * Fields keep the values of the previous packet until they are set. The context is not part of it,
- * because the verifier does not track pointers that are stored in a map. */
+/* The parsed fields of one packet. The structure is in per-CPU memory (maps.h), because the stack
+ * is small. Fields keep the values of the previous packet until they are set. The XDP context is
+ * not part of it, because the verifier does not track pointers that are stored in a map. */
 struct packet {
-	__u64 now;    /* to the tick, a few milliseconds: enough for everything but rates */
-	__u64 exact;  /* to the nanosecond; 0 until a rate needs it */
+	__u64 now;    /* time of the current tick (a few ms), which suffices except for rates */
+	__u64 exact;  /* time in nanoseconds; 0 until a rate needs it */
 	__u64 src[2]; /* full address; IPv4 mapped */
 	__u64 dst[2];
 	__u16 sport; /* network order */
@@ -85,24 +86,24 @@ struct packet {
 	__u8 family;
 	bool first_fragment;
 	__u32 frag_id;
-	__u8 frag_protocol; /* of IPv4; 0 for IPv6, where reassembly does not depend on it */
+	__u8 frag_protocol; /* IPv4 protocol; 0 for IPv6, whose reassembly does not depend on it */
 	bool named;	    /* the service names this destination address, not a wildcard */
 	bool exempt;	    /* the source is on the allow list */
-	bool proved;	    /* its token is valid, so the source address is validated */
+	bool proved;	    /* the token is valid, so the source address is validated */
 	__u32 kind;	    /* result of classify() */
 	__u32 own; /* index into `overrides`; 0: the service's limits. Undefined if the service has
 		      no overrides */
 	__u32 l2_len; /* Ethernet header and VLAN tags; 0 if the packet begins with its IP header */
 	__u32 interface; /* enum equic_interface_flags */
 	__u32 segment;	 /* bytes of each datagram of a batch except the last; 0 if not a batch */
-	__u32 datagrams; /* number in a batch; 1 if not a batch */
-	bool refused;	 /* the verdict on the first datagram cannot stand for another */
-	__u32 whole;	 /* bytes of all their payloads; `quic` is the first */
+	__u32 datagrams; /* number of datagrams in a batch; 1 if not a batch */
+	bool refused;	 /* the verdict on the first datagram cannot stand for all */
+	__u32 whole;	 /* payload bytes of all datagrams; `quic` is the first datagram */
 	struct quic quic;
-	struct quic other; /* of another datagram of a batch */
+	struct quic other; /* another datagram of a batch */
 	__u64 head[5];	   /* buffer for a header that is not in the frame's linear part */
-	/* Belongs to the CPU, not to the packet: theoretical arrival time of the bucket of events.
-	 */
+	/* Theoretical arrival time of the bucket of events. It belongs to the CPU, not to the
+	 * packet. */
 	__u64 event_tat;
 };
 

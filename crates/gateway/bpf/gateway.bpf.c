@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/*
- * The gateway's XDP program. It decides for every packet to a protected service whether the packet
+/* The gateway's XDP program. It decides for every packet to a protected service whether the packet
  * reaches the server. docs/policy.md specifies the decisions and their order.
  *
  *     parse.h -> classify.h (service, source) -> admit.h (calls classify) -> act.h
  *
  *     abi.h       interface to user space: constants, reasons, structures
- *     common.h    the packet being judged
+ *     common.h    the packet that is being judged
  *     maps.h      the maps and the global data
- *     clock.h     the time
+ *     clock.h     the current time
  *     rates.h     token buckets
  *     parse.h     frame -> UDP payload
- *     local.h     is a packet for this host?
+ *     local.h     finds out whether a packet is for this host
  *     batch.h     several datagrams in one packet
- *     quic.h      UDP payload -> what QUIC shows without keys
+ *     quic.h      UDP payload -> QUIC fields that are readable without keys
  *     classify.h  service, source, kind of packet
  *     lists.h     deny and allow lists
  *     ledger.h    connections of a source
- *     proof.h     Retry tokens and connection IDs: made and checked
+ *     proof.h     makes and checks Retry tokens and connection IDs
  *     ghash.h     the integrity tag of Retry packets
  *     ids.h       verification of connection IDs
  *     overrides.h limits of one source
@@ -25,19 +24,18 @@
  *     attempts.h  the table of handshakes
  *     answer.h    answers in the server's name, and Retry
  *     negotiate.h Version Negotiation packets
- *     prefixes.h  new connections by prefixes of their source
+ *     prefixes.h  rates of new connections by prefix
  *     reset.h     stateless resets for dead servers
  *     places.h    handshakes in progress that count towards a quota
- *     admit.h     the decision: a reason
+ *     admit.h     finds the reason for the verdict
  *     stats.h     counters, events, explanations
  *     capture.h   copies of dropped packets
- *     act.h       from the reason to the action
- */
+ *     act.h       reason -> action */
 #include "act.h"
 
-/* Resets what the previous packet left behind. It is called only for packets to a service, because
- * most packets of a busy host are not. Connection IDs need no reset: has_dcid and has_scid are
- * checked before each use. */
+/* Resets the fields that the previous packet left behind. It is called only for packets to a
+ * service, because most packets of a busy host have another destination. Connection IDs need no
+ * reset, because has_dcid and has_scid are checked before each use. */
 INLINE void clean(struct packet *p)
 {
 	p->exact = 0;
@@ -46,7 +44,7 @@ INLINE void clean(struct packet *p)
 	*(__u64 *)&p->quic.first_byte = 0;
 }
 
-/* A later fragment gets the verdict of its first fragment. */
+/* Judges a later fragment, which gets the verdict of its first fragment. */
 static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 {
 	volatile struct equic_service *service;
@@ -71,7 +69,8 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, &source);
-	/* Creates no entry, so that fragments after a denied packet cannot evict other sources. */
+	/* The lookup creates no entry, so that fragments of a denied source cannot evict other
+	 * sources. */
 	state = bpf_map_lookup_elem(&sources, &source);
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);

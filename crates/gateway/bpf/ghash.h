@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * The Retry Integrity Tag (RFC 9001 s.5.8, RFC 9369 s.3.3.3). It is AES-128-GCM of an empty
- * plaintext with constant key and nonce. So the outputs of AES are constants, too, and only GHASH
- * (NIST SP 800-38D s.6.4) has to be computed, a polynomial over GF(2^128) at a constant point H.
+/* The Retry Integrity Tag (RFC 9001 s.5.8, RFC 9369 s.3.3.3). It is the AES-128-GCM tag of an empty
+ * plaintext with a constant key and nonce. Therefore the outputs of AES are constants, too. Only
+ * GHASH (NIST SP 800-38D s.6.4) has to be computed: a polynomial over GF(2^128), evaluated at a
+ * constant point H.
  *
- * An element is two words: the highest bit of `high` is x^0, the lowest bit of `low` is x^127.
- */
+ * A field element is two words. The highest bit of `high` is the coefficient of x^0, and the lowest
+ * bit of `low` is that of x^127. */
 #ifndef EQUIC_GHASH_H
 #define EQUIC_GHASH_H
 
 #include "maps.h"
 
 #define GHASH_BLOCK  16
-#define GHASH_BLOCKS 9 /* of the longest Retry packet and the ID before it */
+#define GHASH_BLOCKS 9 /* blocks in the longest Retry packet and the ID before it */
 
 struct element {
 	__u64 high;
 	__u64 low;
 };
 
-/* H = AES(key, 0) and AES(key, nonce 00000001) of versions 1 and 2. */
+/* For versions 1 and 2: H = AES(key, 0), and the mask AES(key, nonce 00000001). */
 #define H1_HIGH	   0x72956a454ffaff54ull
 #define H1_LOW	   0x85a13a1244d01d47ull
 #define MASK1_HIGH 0x555e4b7493556eeaull
@@ -29,14 +29,15 @@ struct element {
 #define MASK2_HIGH 0x4e901396e3a9359full
 #define MASK2_LOW  0x4535b65e5ad6ae51ull
 
-/* H times x^n, for n up to 7. A bit shifted out of x^127 comes back as 1 + x + x^2 + x^7. */
+/* Computes H times x^n, for n up to 7. A bit that is shifted out of x^127 comes back as 1 + x + x^2
+ * + x^7. */
 #define LOWEST(word, n) ((word) & ((1ull << (n)) - 1))
 #define BACK(low, n)                                                                               \
 	(LOWEST(low, n) << 8 ^ LOWEST(low, n) << 7 ^ LOWEST(low, n) << 6 ^ LOWEST(low, n) << 1)
 #define TIMES_HIGH(high, low, n) ((high) >> (n) ^ BACK(low, n) << (56 - (n)))
 #define TIMES_LOW(high, low, n)	 ((low) >> (n) ^ LOWEST(high, n) << ((64 - (n)) & 63))
 
-/* H times a byte, whose highest bit is x^0. */
+/* Computes H times a byte, whose highest bit is the coefficient of x^0. */
 #define BIT_OF(byte, n, value) ((byte) >> (7 - (n)) & 1 ? (value) : 0ull)
 #define PRODUCT(byte, times, high, low)                                                            \
 	(BIT_OF(byte, 0, times(high, low, 0)) ^ BIT_OF(byte, 1, times(high, low, 1)) ^             \
@@ -58,13 +59,14 @@ struct element {
 	{ENTRIES64(0, high, low), ENTRIES64(64, high, low), ENTRIES64(128, high, low),             \
 	 ENTRIES64(192, high, low)}
 
-/* In its own section, because `load` must be the only variable that user space sets in .rodata. */
+/* The table is in its own section, because `load` must be the only variable in .rodata, which user
+ * space sets. */
 const struct element ghash_products[2][256] SEC(".rodata.ghash") = {
 	ENTRIES(H1_HIGH, H1_LOW),
 	ENTRIES(H2_HIGH, H2_LOW),
 };
 
-/* Multiplies x by H, byte by byte from the highest power (Shoup's method). */
+/* Multiplies x by H, byte by byte, from the highest power down (Shoup's method). */
 INLINE void times_h(struct element *x, const struct element *products)
 {
 	__u64 words[2] = {x->low, x->high}, high = 0, low = 0;
@@ -86,8 +88,8 @@ INLINE void times_h(struct element *x, const struct element *products)
 	x->low = low;
 }
 
-/* Computes the tag over `len` bytes, padded with zeros to a whole block, in the order of a packet.
- * `bytes` has room for GHASH_BLOCKS blocks. */
+/* Computes the tag over `len` bytes, padded with zeros to a whole block. The result is in the byte
+ * order of a packet. `bytes` has room for GHASH_BLOCKS blocks. */
 static __noinline void integrity_tag(const __u64 *bytes, __u32 len, bool version2, __u64 *tag)
 {
 	const struct element *products = ghash_products[version2 ? 1 : 0];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Verifies that a server of the service made the packet's Destination Connection ID (docs/policy.md
- * s.10).
- */
+/* Verifies that a server of the service issued the packet's Destination Connection ID
+ * (docs/policy.md s.10). */
 #ifndef EQUIC_IDS_H
 #define EQUIC_IDS_H
 
@@ -11,8 +10,8 @@
 
 #define ROTATION_OF(first_byte) ((first_byte) >> 5)
 
-/* Reads the connection ID of a short header, which does not contain a length. Returns false if the
- * ID is not in the frame. */
+/* Reads the connection ID of a short header, whose length the packet does not contain. Returns
+ * false if the payload is too short for an ID. */
 INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
 {
 	__u64 *words = (__u64 *)&q->dcid;
@@ -33,8 +32,9 @@ INLINE bool read_short_id(struct xdp_md *ctx, struct quic *q)
 	return true;
 }
 
-/* For a packet whose connection ID must be a server's choice, returns EQUIC_REASON_FORGED_ID unless
- * the ID is valid. Returns REASON_NONE for all other packets. */
+/* Checks the connection ID of a packet whose ID must have been issued by a server. Returns
+ * EQUIC_REASON_FORGED_ID if the ID is not valid. Returns REASON_NONE for a valid ID and for all
+ * other packets. */
 INLINE __u32 check_id(struct xdp_md *ctx, struct packet *p, const struct equic_source *source,
 		      __u32 group)
 {
@@ -50,9 +50,8 @@ INLINE __u32 check_id(struct xdp_md *ctx, struct packet *p, const struct equic_s
 	proof = equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL);
 	if (proof == EQUIC_PROOF_OK)
 		return REASON_NONE;
-	/* For some time, the ID may belong to a connection that is older than the ring. Then its
-	 * source holds a connection.
-	 */
+	/* For some time after the ring was created, the ID may belong to a connection that is older
+	 * than the ring. In that case, its source holds a connection. */
 	if (proof == EQUIC_PROOF_UNKNOWN_EPOCH && p->now < control.older_ids_until_ns &&
 	    ROTATION_OF(p->quic.dcid.bytes[0]) < EQUIC_PROOF_EPOCHS &&
 	    connections_of(source, group, p->now))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Counts the connections of a source. Reads the ledgers (docs/policy.md s.6). */
+/* Reads the ledgers to find the number of connections of a source (docs/policy.md s.6). */
 #ifndef EQUIC_LEDGER_H
 #define EQUIC_LEDGER_H
 
@@ -26,7 +26,7 @@ struct wanted {
 	__u32 first;
 };
 
-/* Returns the source's connections in one bucket. */
+/* Returns the number of connections that one bucket has for the source. */
 INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 {
 	volatile struct equic_ledger_bucket *b;
@@ -52,8 +52,8 @@ INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 	return 0;
 }
 
-/* Returns how many connections were ever opened by the source and by the sources that share its
- * cell (docs/policy.md s.7). */
+/* Returns the number of connections ever opened by the source and by the other sources that share
+ * its cell (docs/policy.md s.7). */
 INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
 {
 	volatile struct equic_ledger_bucket *b;
@@ -63,8 +63,8 @@ INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
 	return b ? b->slot[want->tag >> 1 & (EQUIC_SLOTS - 1)].opened : 0;
 }
 
-/* Returns the source's connections in one ledger, if its process is alive. Adds the connections
- * ever opened to `*opened`, unless it is NULL. */
+/* Returns the number of the source's connections in one ledger, or 0 if the ledger's process is not
+ * alive. Adds the number of connections ever opened to `*opened`, unless that is NULL. */
 INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 {
 	volatile struct equic_ledger_header *header;
@@ -72,7 +72,7 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	void *ledger;
 	__u64 beat;
 
-	/* A server's counts are valid only for the services that it was admitted for. */
+	/* A server's counts are valid only for the services that the gateway admitted it for. */
 	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (want->group & 63) & 1)
 		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
@@ -82,14 +82,14 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	if (!header)
 		return 0;
 	beat = header->heartbeat_ns;
-	/* The server writes the heartbeat. One far in the future is as invalid as an old one. */
+	/* The server writes the heartbeat, and could write anything. A heartbeat far in the future
+	 * is as invalid as an old one. */
 	if ((want->now > beat ? want->now - beat : beat - want->now) >= control.lease_ns) {
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	/* Read before the count: a handshake that completes in between counts twice for a moment,
-	 * but is never missed.
-	 */
+	/* Read before the count. So a handshake that completes in between counts twice for a
+	 * moment, but is never missed. */
 	if (opened)
 		*opened += bucket_opened(ledger, want);
 	count = bucket_count(ledger, want->first, want);
@@ -107,13 +107,14 @@ struct ledger_sum {
 	__u32 opened;
 };
 
-/* Servers write the counts. The sum saturates, because otherwise two of them could make it 0. */
+/* Adds two counts and saturates. Servers write the counts, so without saturation two servers could
+ * make the sum wrap to 0. */
 INLINE __u32 add_counts(__u32 sum, __u32 more)
 {
 	return sum + more < sum ? ~0u : sum + more;
 }
 
-/* Adds the count of one ledger. Returns 1 to stop. */
+/* Adds the count of the ledger in slot `index`. Returns 1 to end the loop. */
 static long add_ledger(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;
@@ -126,7 +127,7 @@ static long add_ledger(__u32 index, void *arg)
 	return 0;
 }
 
-/* Adds the counts of one ledger. Returns 1 to stop. */
+/* Adds both counts of the ledger in slot `index`. Returns 1 to end the loop. */
 static long add_ledger_and_opened(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;
@@ -147,13 +148,13 @@ static __noinline __u32 all_ledgers(const struct wanted *want)
 	return sum.count;
 }
 
-/* Keyed hash of an address in a quota group, or in a service. */
+/* Returns the keyed hash of an address. `scope` is a quota group or the index of a service. */
 INLINE __u64 hash_of(const __u64 addr[2], __u32 scope)
 {
 	__u64 h = load.seed ^ scope * GROUP_FACTOR;
 
-	/* IPv4 needs one mixing round, IPv6 two. The rounds depend on each other, so one less saves
-	 * its latency. */
+	/* An IPv4 address needs one mixing round, and an IPv6 address needs two. Each round waits
+	 * for the one before, so one round fewer saves its whole latency. */
 	if (addr[0])
 		h = mix(h ^ addr[0]);
 	return mix(h ^ addr[1]);
@@ -171,19 +172,19 @@ INLINE void look_for(struct wanted *want, const struct equic_source *source, __u
 	want->first = (__u32)h & load.ledger_mask;
 }
 
-/* Returns the source's connections in the quota group: the sum over all ledgers whose owner is
- * alive. */
+/* Returns the number of the source's connections in the quota group, summed over the ledgers of all
+ * living servers. */
 INLINE __u32 connections(const struct equic_source *source, __u32 group, __u64 now)
 {
 	struct wanted want = {};
 
 	look_for(&want, source, group, now);
-	/* A single server is the common case, and needs no loop. */
+	/* A single server is the common case. It needs no loop. */
 	return control.owner_mask == 1 ? ledger_count(0, &want, NULL) : all_ledgers(&want);
 }
 
-/* The same, for callers on a slow path. Global function: the verifier checks it once, not for every
- * caller's state. */
+/* Does the same as connections(), for callers on a slow path. It is a global function so that the
+ * verifier checks it once, not for every caller's state. */
 __noinline __u32 connections_of(const struct equic_source *source, __u32 group, __u64 now)
 {
 	struct ledger_sum sum = {};

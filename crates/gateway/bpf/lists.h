@@ -18,8 +18,9 @@ INLINE enum listed says(const struct equic_acl_entry *entry)
 	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
 }
 
-/* Returns what a trie has for a key, whose first word is its prefix length. An expired entry must
- * not hide a shorter one that is still valid, so the lookup is repeated with a shorter prefix. */
+/* Returns the list entry for a key. The key's first word is its prefix length. An expired entry
+ * must not hide a shorter prefix that is still valid, so the lookup is repeated with a shorter
+ * prefix. */
 INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 {
 	for (int i = 0; i <= ACL_RETRIES; i++) {
@@ -44,7 +45,7 @@ static __noinline enum listed look_up_acl6(const struct packet *p)
 	return longest_valid(&acl6, &key.prefixlen, p->now);
 }
 
-/* Searches further if the longest prefix of the source has expired. */
+/* Searches for a shorter prefix if the longest one of the source has expired. */
 static __noinline enum listed look_further_acl4(const struct packet *p)
 {
 	struct equic_acl4_key key = {.prefixlen = 32};
@@ -53,7 +54,7 @@ static __noinline enum listed look_further_acl4(const struct packet *p)
 	return longest_valid(&acl4, &key.prefixlen, p->now);
 }
 
-/* Looks the packet's source up in the lists. The path of a flood has no function call. */
+/* Looks up the packet's source in the lists. For a flood over IPv4, this makes no function call. */
 INLINE enum listed look_up_acl(const struct packet *p)
 {
 	struct equic_acl4_key key = {.prefixlen = 32};

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Is a packet for this host (docs/policy.md s.1, "Packets that pass through", and s.8, "Who is
- * answered")? User space stores the host's addresses, and until when they are valid.
- */
+/* Finds out whether a packet is for this host (docs/policy.md s.1, "Packets that pass through", and
+ * s.8, "Who is answered"). User space stores the host's addresses, and the time until which they
+ * are valid. */
 #ifndef EQUIC_LOCAL_H
 #define EQUIC_LOCAL_H
 
 #include "parse.h"
 
-#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+#define LOOPBACK_IFINDEX 1 /* the same in every network namespace */
 #define AF_INET_NUMBER	 2
 #define AF_INET6_NUMBER	 10
 
@@ -18,7 +17,8 @@ INLINE bool on_loopback(struct xdp_md *ctx)
 			    : ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
-/* Returns the kind of one of the packet's addresses on this host: enum equic_local_kind, or 0. */
+/* Returns the kind of the packet's source or destination address on this host: an enum
+ * equic_local_kind, or 0 if this host does not have the address. */
 static __noinline __u32 kind_of(const struct packet *p, bool source)
 {
 	struct equic_local_key key = {.prefixlen = 8 * (sizeof(key) - sizeof(key.prefixlen))};
@@ -43,13 +43,14 @@ INLINE bool is_our_mac(const __u8 *mac)
 	return bpf_map_lookup_elem(&local_macs, &key);
 }
 
-/* Is the destination a multicast address, or the limited broadcast address? */
+/* Returns true if the destination is a multicast address or the limited broadcast address. */
 INLINE bool to_group(const struct packet *p)
 {
 	return p->family == 4 ? (__u8)(p->dst[1] >> 32) >= 0xe0 : (__u8)p->dst[0] == 0xff;
 }
 
-/* Linux accepts packets to loopback addresses only on the loopback interface. */
+/* Returns true for a packet to a loopback address that did not arrive on the loopback interface.
+ * Linux drops such packets. */
 INLINE bool to_loopback_from_elsewhere(struct xdp_md *ctx, const struct packet *p)
 {
 	bool loopback = p->family == 4 ? (__u8)(p->dst[1] >> 32) == IN_LOOPBACKNET
@@ -63,9 +64,10 @@ INLINE bool knows_addresses(const struct packet *p)
 	return p->now < control.local_until_ns;
 }
 
-/* Does this host forward the packet? That is so if its destination is known not to be an address of
- * this host, and either its frame is for another host, or the kernel's routes forward it. Global
- * function: the verifier checks it once, not for every caller's state. */
+/* Returns true if this host forwards the packet. To be forwarded, the destination must be known not
+ * to be an address of this host. In addition, the frame must be for another host, or the kernel
+ * must have a route for the packet. It is a global function so that the verifier checks it once,
+ * not for every caller's state. */
 __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 {
 	struct bpf_fib_lookup route = {};
@@ -95,15 +97,16 @@ __noinline __u32 passes_through(struct xdp_md *ctx, struct packet *p)
 	       found == BPF_FIB_LKUP_RET_UNSUPP_LWT || found == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
-/* Can the gateway answer the packet's sender in the server's name? It can if a server on this host
- * would receive the packet, or one behind this host whose address a service names. Global function:
- * the verifier checks it once, not for every caller's state. */
+/* Returns true if the gateway can answer the packet's sender in the server's name. It can if the
+ * packet would reach a server on this host, or a server behind this host whose address a service
+ * names. It is a global function so that the verifier checks it once, not for every caller's state.
+ */
 __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 {
 	struct ethhdr *eth;
 	__u32 kind;
 
-	/* The kernel would treat the answer to a batch as a batch, too. */
+	/* The kernel would send the answer to a batch as a batch, too. */
 	if (!p || p->datagrams > 1 || p->interface & EQUIC_INTERFACE_NO_ANSWERS)
 		return false;
 	if (p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))
@@ -115,7 +118,8 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 		return false;
 	if (!knows_addresses(p))
 		return true;
-	/* Linux drops packets from its own addresses that arrive from a network. */
+	/* Linux drops packets that arrive from a network with one of its own addresses as source.
+	 */
 	if (kind_of(p, true) && !on_loopback(ctx))
 		return false;
 	kind = kind_of(p, false);

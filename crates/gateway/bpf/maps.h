@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Maps and global data of the program. Sizes marked "config" are set before loading; the numbers
- * here are the defaults. docs/policy.md, "What a full table does", says which of them an attacker
- * can fill, and what happens then.
- */
+/* Maps and global data of the program. User space sets the sizes marked "config" before loading.
+ * The numbers here are the defaults. docs/policy.md, "What a full table does", says which maps an
+ * attacker can fill, and with what effect. */
 #ifndef EQUIC_MAPS_H
 #define EQUIC_MAPS_H
 
 #include "common.h"
 #include "proof.h"
 
-/* Services at wildcard addresses, by port. One lookup also sorts out packets that are for no
+/* Services at wildcard addresses, by port. A single lookup in it also finds that a packet is for no
  * service. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -20,7 +18,7 @@ struct {
 	__type(value, struct equic_ports);
 } ports SEC(".maps");
 
-/* (address, port) -> index into `services`. */
+/* Maps an address and port to an index into `services`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -28,7 +26,7 @@ struct {
 	__type(value, __u32);
 } listeners SEC(".maps");
 
-/* Deny and allow lists; max_entries: config. */
+/* Deny and allow lists. max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 16384);
@@ -45,7 +43,7 @@ struct {
 	__type(value, struct equic_acl_entry);
 } acl6 SEC(".maps");
 
-/* Index into `overrides` for a source. */
+/* Maps a source to an index into `overrides`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, EQUIC_OVERRIDES);
@@ -62,7 +60,7 @@ struct {
 	__type(value, __u32);
 } overrides6 SEC(".maps");
 
-/* Buckets and statistics per source; max_entries: config. */
+/* Buckets and statistics of each source. max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -78,7 +76,7 @@ struct {
 	__type(value, struct equic_strangers);
 } strangers SEC(".maps");
 
-/* Buckets of the prefixes from which connections are opened. */
+/* Buckets of the prefixes from which clients open connections. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -86,7 +84,7 @@ struct {
 	__type(value, __u64);
 } prefixes SEC(".maps");
 
-/* Admitted attempts; max_entries: config. */
+/* Admitted attempts. max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -94,7 +92,7 @@ struct {
 	__type(value, struct equic_handshake);
 } handshakes SEC(".maps");
 
-/* Addresses of this host, and the link-layer addresses of frames to it: local.h. */
+/* Addresses of this host, and the link-layer addresses of frames to it. local.h reads them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 16384);
@@ -107,11 +105,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64); /* the lower six bytes */
+	__type(key, __u64); /* the MAC address in the lower six bytes */
 	__type(value, __u32);
 } local_macs SEC(".maps");
 
-/* How the program is attached, by interface index. */
+/* Flags that say how the program is attached, by interface index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -132,7 +130,7 @@ struct fragment {
 	__u16 dropped;
 };
 
-/* First fragments and their verdicts, for the fragment policies `follow` and `drop`. */
+/* Verdicts on first fragments, for the fragment policies `follow` and `drop`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -140,7 +138,7 @@ struct {
 	__type(value, struct fragment);
 } fragments SEC(".maps");
 
-/* One ledger: the header, then the buckets; max_entries: config. */
+/* One ledger: the header, then the buckets. max_entries: config. */
 struct ledger {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -149,7 +147,7 @@ struct ledger {
 	__uint(value_size, sizeof(struct equic_ledger_bucket));
 };
 
-/* The ledgers of the servers of this gateway. */
+/* The ledgers of the servers behind this gateway. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, EQUIC_MAX_OWNERS);
@@ -157,9 +155,9 @@ struct {
 	__array(values, struct ledger);
 } ledgers SEC(".maps");
 
-/* The packet that a CPU is judging. A packet from the wire is never interrupted by another one.
- * Only a run of BPF_PROG_TEST_RUN can be, before Linux 6.10. Its verdict is then based on wrong
- * bytes. */
+/* The packet that this CPU is judging. No other packet from the wire can interrupt its processing.
+ * Before Linux 6.10, a packet can interrupt a run of BPF_PROG_TEST_RUN, whose verdict is then based
+ * on wrong bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -179,10 +177,9 @@ struct {
 	__uint(max_entries, 256 * 1024);
 } events SEC(".maps");
 
-/*
- * Global data. Each section becomes an array map that user space maps into its memory, so that
- * changing a limit is one store. `volatile`, because user space stores at any time.
- */
+/* Global data. Each section becomes an array map that user space maps into its memory, so that it
+ * can change a limit with one store. The data is `volatile` because user space may store at any
+ * time. */
 const volatile struct equic_load load = {
 	.v4_mask = 0xffffffff,
 	.v6_mask = {~0ull, 0},
@@ -198,17 +195,18 @@ volatile struct equic_service services[EQUIC_MAX_SERVICES] SEC(".data.services")
 
 volatile struct equic_override overrides[EQUIC_OVERRIDES] SEC(".data.own");
 
-/* Written by the program for every new connection, so kept apart from data that is only read. */
+/* The program writes this data for every new connection, so it is separate from data that is only
+ * read. */
 struct equic_service_rates rates SEC(".data.rates");
 
-/* Keys of tokens (docs/retry.md s.2). User space writes them. */
+/* The keys of tokens (docs/retry.md s.2). User space writes them. */
 struct equic_proof_ring ring SEC(".data.ring");
 
 /* The time of the kernel's current tick. */
 #define CLOCK_TAG 0xffffull
 struct coarse_clock {
 	__u64 tick;
-	__u64 now; /* except for the low bits (65 us), which are the tick's */
+	__u64 now; /* the low bits (65 us) are those of `tick` */
 };
 volatile struct coarse_clock clock SEC(".data.clock");
 

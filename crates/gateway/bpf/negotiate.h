@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Version Negotiation packets (docs/policy.md s.9). Versions that this program does not know may
- * have connection IDs of up to 255 bytes (RFC 8999 s.5.1). The answer repeats them completely.
+/* Version Negotiation packets (docs/policy.md s.9). Versions that this program does not know may
+ * have connection IDs of up to 255 bytes (RFC 8999 s.5.1). The answer repeats both IDs completely.
  */
 #ifndef EQUIC_NEGOTIATE_H
 #define EQUIC_NEGOTIATE_H
 
 #include "answer.h"
 
-/* First byte and version, up to the length of the first ID. */
+/* Length of the first byte and the version, which precede the length of the first ID. */
 #define NEGOTIATION_IDS	 5
 #define RESERVED_PATTERN 0x0a0a0a0a /* RFC 9000 s.15 */
 #define RESERVED_FREE	 0xf0f0f0f0
 
-/* Copies a connection ID with its length byte from the packet at `off` to the answer at `to`.
- * Returns the length of the ID, or a negative number on failure. */
+/* Copies a connection ID and its length byte from offset `off` of the packet to offset `to` of the
+ * answer. Returns the length of the ID, or a negative number on failure. */
 static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, __u32 to)
 {
 	__u32 len;
@@ -22,8 +21,8 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 
 	if (!a || bpf_xdp_load_bytes(ctx, off, &byte, 1))
 		return -1;
-	/* With the length byte there is always something to copy: verifiers before Linux 6.8 learn
-	 * nothing from len != 0. */
+	/* Verifiers before Linux 6.8 do not infer a range from len != 0. Copying the length byte
+	 * together with the ID makes the number of bytes at least 1. */
 	len = byte;
 	OPAQUE(len);
 	len = (len & 255) + 1;
@@ -32,7 +31,7 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 	return bpf_xdp_load_bytes(ctx, off, a->bytes + to, len) ? -1 : (int)(len - 1);
 }
 
-/* Appends a word in network order. Returns the offset after it. */
+/* Appends a version in network order. Returns the offset after it. */
 INLINE __u32 put_version(struct answer *a, __u32 off, __u32 version)
 {
 	OPAQUE(off);
@@ -41,8 +40,8 @@ INLINE __u32 put_version(struct answer *a, __u32 off, __u32 version)
 	return off + sizeof(version);
 }
 
-/* Returns a reserved version, but not the packet's own: a client that finds its version in the list
- * discards the packet (RFC 9000 s.6.2). */
+/* Returns a reserved version that differs from the version of the packet. A client discards a
+ * Version Negotiation packet that lists the client's own version (RFC 9000 s.6.2). */
 INLINE __u32 reserved_version(const struct packet *p)
 {
 	__u32 version = bpf_ntohl(*(const __be32 *)p->quic.dcid.bytes);
@@ -52,7 +51,7 @@ INLINE __u32 reserved_version(const struct packet *p)
 }
 
 /* Builds a Version Negotiation packet (RFC 9000 s.17.2.1) that lists the versions which the service
- * accepts. Returns false if the packet cannot be read. */
+ * accepts. Returns false if the packet that is answered cannot be read. */
 static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet *p, __u32 versions)
 {
 	struct answer *a = this_answer();
@@ -78,7 +77,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 	if (versions != EQUIC_VERSIONS_1)
 		off = put_version(a, off, QUIC_V2);
 	off = put_version(a, off, reserved_version(p));
-	/* Zeros for the checksum, which covers whole words. */
+	/* The checksum covers whole words, so the bytes after the packet must be zero. */
 	put_version(a, off, 0);
 	put_headers(p, a, off - ANSWER_QUIC);
 	return true;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Limits of one source: those of its prefix, or the service's (docs/policy.md s.13). */
+/* Limits that apply to one source: those of its prefix, or the service's (docs/policy.md s.13). */
 #ifndef EQUIC_OVERRIDES_H
 #define EQUIC_OVERRIDES_H
 
 #include "rates.h"
 
 #define OVERRIDE_MASK (EQUIC_OVERRIDES - 1)
-#define SERVICE_BITS  32 /* before the address, in the keys of the tries */
+#define SERVICE_BITS  32 /* in the tries' keys, before the address */
 
-/* Returns the index of the override for the packet's source, or 0 if it has none. Global function:
- * the verifier checks it once, not for every caller's state. */
+/* Returns the index of the override for the packet's source, or 0 if the source has none. It is a
+ * global function so that the verifier checks it once, not for every caller's state. */
 __noinline __u32 override_of(const struct packet *p)
 {
 	struct equic_override4_key key4;
@@ -32,8 +32,8 @@ __noinline __u32 override_of(const struct packet *p)
 	return index ? *index & OVERRIDE_MASK : 0;
 }
 
-/* Returns the override of the packet's source if it sets this limit, else NULL. Checks the service
- * each time, because loading what was just stored into the packet would stall. */
+/* Returns the override of the packet's source if it sets this limit, else NULL. It reads the
+ * service each time, because loading a value that was just stored into the packet would stall. */
 INLINE volatile struct equic_override *own_limit(const struct packet *p,
 						 volatile struct equic_service *service, __u8 sets)
 {
@@ -49,7 +49,7 @@ INLINE volatile struct equic_override *own_limit(const struct packet *p,
 	return overrides[index].sets & sets ? &overrides[index] : NULL;
 }
 
-/* Returns the connections that the packet's source may hold. 0: no limit. */
+/* Returns the maximum number of connections that the packet's source may hold. 0 means no limit. */
 INLINE __u32 connections_limit(const struct packet *p, volatile struct equic_service *service)
 {
 	volatile struct equic_override *own = own_limit(p, service, EQUIC_OVERRIDE_MAX_CONNECTIONS);
@@ -57,7 +57,8 @@ INLINE __u32 connections_limit(const struct packet *p, volatile struct equic_ser
 	return own ? own->max_connections : service->max_connections;
 }
 
-/* Returns the rate that applies to the packet's source. `offset` is its position in an override. */
+/* Returns the rate that applies to the packet's source. `offset` is the position of the rate in
+ * struct equic_override. */
 INLINE volatile struct equic_rate *rate_for(const struct packet *p,
 					    volatile struct equic_service *service,
 					    volatile struct equic_rate *of_service, __u8 sets,

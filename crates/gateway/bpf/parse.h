@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * From the frame to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP (docs/policy.md s.1). On some
- * interfaces, packets begin with their IP header. Each step takes an offset, checks its bounds and
- * returns where the next one starts.
- */
+/* First stage: parses the frame up to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP
+ * (docs/policy.md s.1). On some interfaces, packets begin with their IP header. Each step takes an
+ * offset, checks its bounds and returns where the next step starts. */
 #ifndef EQUIC_PARSE_H
 #define EQUIC_PARSE_H
 
@@ -25,15 +23,16 @@
 #define MAX_OFFSET	   0xff00 /* close to the largest offset that verifiers accept */
 
 enum parsed {
-	PARSED_OTHER,	 /* not UDP, or malformed below UDP: not for any service */
-	PARSED_UDP,	 /* ports, and a payload that agrees with the lengths */
-	PARSED_BAD_UDP,	 /* ports, but the lengths contradict each other */
-	PARSED_BATCH,	 /* ports, and a batch that cannot be split */
-	PARSED_FRAGMENT, /* a later fragment: addresses, but no ports */
-	PARSED_DEEP,	 /* headers that the program cannot parse, but the host might */
+	PARSED_OTHER,	 /* not UDP, or malformed below UDP: for no service */
+	PARSED_UDP,	 /* has ports, and a payload that fits the lengths */
+	PARSED_BAD_UDP,	 /* has ports, but the lengths contradict each other */
+	PARSED_BATCH,	 /* has ports, and is a batch that cannot be split */
+	PARSED_FRAGMENT, /* a later fragment: has addresses, but no ports */
+	PARSED_DEEP,	 /* has headers that the host may parse, but the program cannot */
 };
 
-/* Returns the `n` bytes at `off`, or NULL if they are not in the frame's linear part. */
+/* Returns a pointer to `n` bytes at offset `off`, or NULL if they are not in the frame's linear
+ * part. */
 INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 {
 	void *data = (void *)(long)ctx->data;
@@ -50,15 +49,15 @@ INLINE void *at(struct xdp_md *ctx, __u32 off, __u32 n)
 	return data;
 }
 
-/* Does the frame have `end` bytes? Only a jumbo frame can be longer than its linear part, so the
- * helper is called only if that part is too short. */
+/* Returns true if the frame has at least `end` bytes. Only a jumbo frame can be longer than its
+ * linear part, so the helper is called only if that part is too short. */
 INLINE bool holds(struct xdp_md *ctx, __u32 end)
 {
 	return end <= ctx->data_end - ctx->data || end <= bpf_xdp_get_buff_len(ctx);
 }
 
-/* As at(), but also for the other parts of the frame: those bytes are a copy, valid until the next
- * call. */
+/* Like at(), but also reads from the other parts of the frame. It copies those bytes, and the copy
+ * is valid until the next call. */
 INLINE void *reach(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 n)
 {
 	void *direct = at(ctx, off, n);
@@ -82,7 +81,7 @@ struct extension_walk {
 	bool broken;
 };
 
-/* Parses one IPv6 extension header (RFC 8200 s.4). Returns 1 to stop. */
+/* Parses one IPv6 extension header (RFC 8200 s.4). Returns 1 to end the loop. */
 static long walk_extension(__u32 index, void *arg)
 {
 	struct extension_walk *w = arg;
@@ -129,8 +128,8 @@ static long walk_extension(__u32 index, void *arg)
 	return w->broken;
 }
 
-/* Parses IPv4 (RFC 791). On PARSED_UDP `*l4` is the UDP header's offset and `*l4_len` the rest of
- * the IP packet. */
+/* Parses IPv4 (RFC 791). With PARSED_UDP, `*l4` is the offset of the UDP header, and `*l4_len` is
+ * the number of bytes from there to the end of the IP packet. */
 INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
@@ -161,9 +160,10 @@ INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	return PARSED_UDP;
 }
 
-/* Parses IPv6 (RFC 8200) and its extension headers. If the packet's upper-layer header is missing,
- * the result is PARSED_OTHER if the host drops the packet, too. It is PARSED_DEEP if the host may
- * see that header: after reassembly, or after more headers than are parsed here. */
+/* Parses IPv6 (RFC 8200) and its extension headers. If the packet has no upper-layer header, the
+ * result depends on the host. It is PARSED_OTHER if the host drops the packet, too. It is
+ * PARSED_DEEP if the host may find that header: after reassembly, or behind more extension headers
+ * than this function parses. */
 INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
@@ -177,8 +177,9 @@ INLINE enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, __u32 off, _
 	payload = bpf_ntohs(ip->payload_len);
 	if (!holds(ctx, off + sizeof(*ip) + payload))
 		return PARSED_OTHER;
-	/* A jumbogram (RFC 2675), or a packet that looks like one: Linux uses the frame's length.
-	 * TCP that this host's GRO has joined also looks like that (BIG TCP). */
+	/* This is a jumbogram (RFC 2675), or a packet that looks like one. Linux uses the frame's
+	 * length for both. TCP segments that the GRO of this host joined (BIG TCP) also look like
+	 * this. */
 	jumbo = !payload && ip->nexthdr == IPPROTO_HOPOPTS;
 	if (jumbo)
 		payload = bpf_xdp_get_buff_len(ctx) - off - sizeof(*ip);
@@ -216,7 +217,8 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 
 	if (left < UDP_PORTS_LEN)
 		return p->first_fragment ? PARSED_DEEP : PARSED_OTHER;
-	/* Long extension headers can push it out of the linear part of a jumbo frame. */
+	/* Long extension headers can push the UDP header out of the linear part of a jumbo frame.
+	 */
 	if (linear) {
 		word = *(__u64 *)linear;
 	} else {
@@ -241,7 +243,8 @@ INLINE enum parsed parse_udp(struct xdp_md *ctx, struct packet *p, __u32 off, __
 	return PARSED_UDP;
 }
 
-/* Skips the Ethernet header and VLAN tags. Returns the EtherType after them, or 0. */
+/* Skips the Ethernet header and VLAN tags. Returns the EtherType after them, or 0 if the frame is
+ * too short. */
 INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 {
 	struct ethhdr *eth = at(ctx, 0, sizeof(*eth));
@@ -250,7 +253,8 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 
 	if (!eth)
 		return 0;
-	/* The structure is packed: the compiler would load the member byte by byte. */
+	/* This avoids reading the member itself: the structure is packed, so the compiler would
+	 * load it byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
@@ -268,7 +272,8 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 	return type;
 }
 
-/* Returns the EtherType for a packet that begins with its IP header, or 0. */
+/* Returns the EtherType of a packet that begins with its IP header, or 0 if its version is unknown.
+ */
 INLINE __be16 type_of_version(struct xdp_md *ctx)
 {
 	__u8 *first = at(ctx, 0, 1);
@@ -279,7 +284,7 @@ INLINE __be16 type_of_version(struct xdp_md *ctx)
 	return version == 6 ? bpf_htons(ETH_P_IPV6) : 0;
 }
 
-/* Parses a packet: sets its addresses, ports and payload bounds. */
+/* Parses a packet, and stores its addresses, ports and the bounds of its payload. */
 INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 {
 	__u32 off = 0, l4 = 0, l4_len = 0;
@@ -290,8 +295,8 @@ INLINE enum parsed parse(struct xdp_md *ctx, struct packet *p)
 		type = type_of_version(ctx);
 	else
 		type = parse_ethernet(ctx, p, &off);
-	/* Linux removes any number of tags: all with VLAN 0, and the others if there are VLAN
-	 * interfaces for them. */
+	/* The packet has more tags than the program parses. Linux removes any number of them: those
+	 * with VLAN 0 always, and others if there is a VLAN interface for them. */
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD))
 		return PARSED_DEEP;
 	p->l2_len = off;

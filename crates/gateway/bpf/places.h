@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reservations of a quota by handshakes in progress (docs/policy.md s.7). */
+/* Handshakes in progress reserve connections of a source's quota (docs/policy.md s.7). */
 #ifndef EQUIC_PLACES_H
 #define EQUIC_PLACES_H
 
@@ -11,9 +11,10 @@
 #define PERIOD_SHIFT  (2 * ATTEMPT_BITS)
 #define PERIOD_MASK   0xffffull
 #define ATTEMPT_TRIES 8
-#define GIVE_BACK     0 /* instead of a limit */
+#define GIVE_BACK     0 /* passed instead of a limit: returns a reservation */
 
-/* Returns the word of attempts brought up to date: `done` of them have become connections. */
+/* Returns the word of attempts for the current period, after subtracting the `done` attempts that
+ * have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
@@ -33,19 +34,19 @@ INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
 }
 
-/* The state of one try to change a source's word of attempts. */
+/* The input and the result of changing a source's word of attempts. */
 struct place {
 	__u64 *word;
 	__u64 period;
 	__u64 done;
 	__u64 held;
 	__u64 limit;
-	__u32 reason; /* why nothing was reserved; or REASON_NONE */
-	bool back;    /* the reservation is given back */
-	bool settled;
+	__u32 reason; /* REASON_NONE, or the reason that nothing was reserved */
+	bool back;    /* a reservation is returned */
+	bool settled; /* the word was changed */
 };
 
-/* Tries once to change the word. Returns 1 to stop. */
+/* Tries once to change the word. Returns 1 to end the loop. */
 static long try_place(__u32 index, void *arg)
 {
 	struct place *ask = arg;
@@ -69,19 +70,22 @@ static long try_place(__u32 index, void *arg)
 	return ask->settled;
 }
 
-/* Returns how many attempts of the source have become connections since the last call. Each is
- * subtracted by one CPU only. */
+/* Returns the number of the source's attempts that have become connections since the last call.
+ * Each attempt is subtracted by one CPU only. */
 INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 {
 	__u32 done = opened - __sync_lock_test_and_set(&state->opened_seen, opened);
 
-	return done >> 31 ? 0 : done; /* a server has left, and its counts with it */
+	return done >> 31 ? 0 : done; /* negative: a server has left, so its counts are missing */
 }
 
-/* Step 18 with the policy `underway`: handshakes in progress count like connections. Reserves one
- * of `limit`, or returns why it cannot; CPUs that reserve at once get one each. With GIVE_BACK,
- * returns a reservation, because an opening that a rate refused must not hold one. Global function:
- * the verifier checks it once, not for every caller's state. */
+/* Reserves one of `limit` connections (step 18 of docs/policy.md s.2, with the policy `underway`,
+ * which counts handshakes in progress like connections). Returns REASON_NONE, or the reason that no
+ * connection is available. CPUs that reserve at once get different reservations.
+ *
+ * With GIVE_BACK as the limit, it returns a reservation instead, because an opening that a rate
+ * refused must not hold one. It is a global function so that the verifier checks it once, not for
+ * every caller's state. */
 __noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
 			    __u32 index, __u64 now, __u32 limit)
 {

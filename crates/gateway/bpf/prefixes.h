@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Rates of new connections by prefixes of their source (docs/policy.md s.12). */
+/* Rates of new connections for each prefix of their source (docs/policy.md s.12). */
 #ifndef EQUIC_PREFIXES_H
 #define EQUIC_PREFIXES_H
 
 #include "classify.h"
 #include "rates.h"
 
-/* Number of prefix lengths of each family. */
+/* Number of prefix lengths in each family. */
 #define PREFIX_LEVELS_V6  4
 #define PREFIX_LEVELS_V4  2
 #define PREFIX_LEVEL_MASK 7u
@@ -14,13 +14,14 @@
 _Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");
 _Static_assert(EQUIC_PREFIX_LEVELS == PREFIX_LEVELS_V4 + PREFIX_LEVELS_V6, "two families");
 
-/* Bits of an address word that the nth level of a family cuts off: 0, 8, 16, and 32. */
+/* Returns how many bits of an address word level `level` of a family cuts off: 0, 8, 16, or 32. */
 INLINE __u32 bits_cut(__u32 level)
 {
 	return level == 3 ? 32 : 8 * level;
 }
 
-/* Returns the word of a prefix's bucket, which is full if it is new. NULL: the map has no room. */
+/* Returns the word of a prefix's bucket. A new bucket is full. Returns NULL if the map has no room.
+ */
 INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 {
 	__u64 *tat = bpf_map_lookup_elem(&prefixes, key), full = 0;
@@ -32,9 +33,9 @@ INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 	return bpf_map_lookup_elem(&prefixes, key);
 }
 
-/* Charges an opening to every prefix of its source that the service has a rate for. Returns 0 as
- * soon as one bucket refuses. Global function: the verifier checks it once, not for every caller's
- * state. */
+/* Charges an opening to every prefix of its source for which the service has a rate. Returns 0 as
+ * soon as one bucket refuses. It is a global function so that the verifier checks it once, not for
+ * every caller's state. */
 __noinline __u32 within_prefixes(struct packet *p)
 {
 	volatile struct equic_service *service;
@@ -48,7 +49,7 @@ __noinline __u32 within_prefixes(struct packet *p)
 	span = p->family == 4 ? SPAN_IPV4 : span_of(p);
 	first = span == SPAN_IPV4 ? EQUIC_PREFIX_V4_32 : EQUIC_PREFIX_V6_64;
 	count = span == SPAN_IPV4 ? PREFIX_LEVELS_V4 : PREFIX_LEVELS_V6;
-	/* If the whole address identifies the client, it uses the bucket of a /64 only. */
+	/* A client that is identified by its whole address uses only the bucket of a /64. */
 	if (span == SPAN_WHOLE)
 		count = 1;
 	key.service = p->service;
@@ -60,7 +61,7 @@ __noinline __u32 within_prefixes(struct packet *p)
 			break;
 		if (!(service->prefix_levels >> level & 1))
 			continue;
-		/* The first bytes of an address are the low bits of its words. */
+		/* The first bytes of an address are in the low bits of its words. */
 		words[0] = p->family == 4 ? 0 : p->src[0];
 		words[1] = p->src[1] & ~0ull >> bits_cut(i);
 		key.length = 128 - bits_cut(i);

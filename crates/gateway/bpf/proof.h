@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Retry tokens and verifiable connection IDs: makes and checks the formats of docs/retry.md. The
+/* Makes and checks Retry tokens and verifiable connection IDs in the formats of docs/retry.md. The
  * Rust crate equic-token does the same, and a test compares the two.
  *
- * The code is written for BPF, where the program includes it, and for any C compiler: it uses no
- * helpers, no maps, no memory except the caller's, and no loops that depend on a packet. It works
- * on words in registers, because Linux 6.1 leaves the program few bytes of stack.
- */
+ * The XDP program includes this file, and any C compiler can compile it. It uses no helpers, no
+ * maps, no memory except the caller's, and no loops whose length depends on a packet. It works on
+ * words in registers, because Linux 6.1 leaves the program few bytes of stack. */
 #ifndef EQUIC_PROOF_H
 #define EQUIC_PROOF_H
 
@@ -16,28 +14,27 @@
 #error "messages are put together from words as little-endian machines load them"
 #endif
 
-/* A word of a structure of bytes. */
+/* A word of eight bytes, for reading and writing structures of bytes. */
 typedef __u64 __attribute__((may_alias)) equic_word;
 
 #define EQUIC_PROOF_INLINE static inline __attribute__((always_inline))
 
-/* Hides a value's history from the compiler, so that the register whose bound was checked is also
- * the one that is used. The verifier tracks bounds by register. */
+/* Hides how a value was computed from the compiler. The verifier tracks bounds by register. Without
+ * this, the compiler may check one register and use another. */
 #define EQUIC_PROOF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 
-#define EQUIC_PROOF_EPOCHS     7u /* 0 to 6: QUIC-LB reserves 7 for IDs without a server ID */
+#define EQUIC_PROOF_EPOCHS     7u /* epochs 0 to 6; QUIC-LB reserves 7 for IDs without a server ID */
 #define EQUIC_PROOF_FORMAT     0x10u
 #define EQUIC_PROOF_TOKEN_LEN  80u
 #define EQUIC_PROOF_CID_MIN    8u /* RFC 9000 s.7.2 */
 #define EQUIC_PROOF_CHECK_LEN  4u
 #define EQUIC_PROOF_NONCE_MIN  3u
 #define EQUIC_PROOF_SERVER_MAX 8u
-#define EQUIC_PROOF_SKEW_MS                                                                        \
-	2000u /* largest accepted difference between the clocks of two machines */
-#define EQUIC_PROOF_TIME_BITS 48u
+#define EQUIC_PROOF_SKEW_MS    2000u /* maximum difference between the clocks of two machines */
+#define EQUIC_PROOF_TIME_BITS  48u
 
-/* A key ring as user space writes it (docs/retry.md s.2). It is the value of a map, byte for byte.
- */
+/* A key ring as user space writes it (docs/retry.md s.2). The value of the map has exactly these
+ * bytes. */
 struct equic_proof_ring {
 	__u8 magic[4]; /* "EQKR" */
 	__u8 version;  /* 1 */
@@ -50,28 +47,29 @@ struct equic_proof_ring {
 };
 _Static_assert(sizeof(struct equic_proof_ring) == 128, "equic_proof_ring");
 
-/* A Retry token as it is in a packet. */
+/* A Retry token as it is sent in a packet. */
 struct equic_proof_token {
 	__u64 words[EQUIC_PROOF_TOKEN_LEN / 8];
 };
 _Static_assert(sizeof(struct equic_proof_token) == EQUIC_PROOF_TOKEN_LEN, "equic_proof_token");
 
-/* Source of a datagram, in the form of struct packet. */
+/* The source of a datagram, in the same form as in struct packet. */
 struct equic_proof_client {
-	__u64 addr[2]; /* as loaded from 16 bytes; IPv4 as ::ffff:a.b.c.d */
+	__u64 addr[2]; /* 16 bytes as two words; IPv4 as ::ffff:a.b.c.d */
 	__u16 port;    /* network order */
 	__u8 family;   /* 4 or 6 */
 };
 
-/* Result of checking a token or a connection ID. The order is that of equic_token::TokenError. */
+/* Result of checking a token or a connection ID. The order is the same as in
+ * equic_token::TokenError. */
 enum equic_proof {
 	EQUIC_PROOF_OK,
-	EQUIC_PROOF_NEW_TOKEN,	   /* first bit 1: of a NEW_TOKEN frame, for the server to check */
-	EQUIC_PROOF_MALFORMED,	   /* not in this format: another length, or a field out of range */
-	EQUIC_PROOF_UNKNOWN_EPOCH, /* its key was retired, or belongs to another ring */
+	EQUIC_PROOF_NEW_TOKEN, /* first bit 1: from a NEW_TOKEN frame; the server must check it */
+	EQUIC_PROOF_MALFORMED, /* not in this format: wrong length, or a field out of range */
+	EQUIC_PROOF_UNKNOWN_EPOCH, /* unknown key: it was retired, or belongs to another ring */
 	EQUIC_PROOF_FORGED,	   /* not made by this ring for this client and connection ID */
 	EQUIC_PROOF_EXPIRED,
-	EQUIC_PROOF_EARLY, /* made later than now: a clock went back */
+	EQUIC_PROOF_EARLY, /* made in the future: a clock went back */
 };
 
 /* ---- SipHash-2-4 (Aumasson and Bernstein, 2012), 64 bits of output ---- */
@@ -112,8 +110,8 @@ EQUIC_PROOF_INLINE void equic_sip_word(struct equic_sip *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* `last` is the rest of the message, up to seven bytes, and in its highest byte the message's
- * length. */
+/* Hashes the last block and returns the hash. The highest byte of `last` is the length of the
+ * message. The other bytes are the rest of the message, up to seven bytes. */
 EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 {
 	equic_sip_word(s, last);
@@ -125,13 +123,14 @@ EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* `length` is the message's length in bytes, a multiple of eight. */
+/* Returns the hash of a message without a rest. `length` is its length in bytes, a multiple of
+ * eight. */
 EQUIC_PROOF_INLINE __u64 equic_sip_finish(struct equic_sip *s, __u64 length)
 {
 	return equic_sip_end(s, length << 56);
 }
 
-/* Keys a hash for an epoch. Returns 0 if the ring has no key for it. */
+/* Starts a hash with the key of an epoch. Returns 0 if the ring has no key for that epoch. */
 EQUIC_PROOF_INLINE int equic_proof_key(const struct equic_proof_ring *ring, __u32 epoch,
 				       struct equic_sip *s)
 {
@@ -144,7 +143,7 @@ EQUIC_PROOF_INLINE int equic_proof_key(const struct equic_proof_ring *ring, __u3
 
 /* ---- Retry tokens ---- */
 
-/* Computes the tag of a token, over all words before the tag. */
+/* Computes the tag of a token over all words before the tag. */
 EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic_proof_token *token)
 {
 	equic_sip_word(s, token->words[0]);
@@ -159,17 +158,18 @@ EQUIC_PROOF_INLINE __u64 equic_proof_tag(struct equic_sip *s, const struct equic
 	return equic_sip_finish(s, 72);
 }
 
-/* Returns the upper half of word 3: the client's port and family. */
+/* Returns the client's port and family: the upper half of word 3 of a token. */
 EQUIC_PROOF_INLINE __u64 equic_proof_from(const struct equic_proof_client *client)
 {
 	return (__u64)client->family << 32 | (__u64)client->port << 48;
 }
 
 /* Makes the token of a Retry packet at time `now_ms` of the ring's clock. `original` is the
- * Destination Connection ID of the packet that is answered, `retry` is the Source Connection ID of
- * the answer; both have 8 to 20 bytes, and zeros after them. Returns EQUIC_PROOF_OK,
- * EQUIC_PROOF_MALFORMED for other lengths or equal IDs (RFC 9000 s.17.2.5.1), or
- * EQUIC_PROOF_UNKNOWN_EPOCH for a ring without a key. */
+ * Destination Connection ID of the packet that is answered. `retry` is the Source Connection ID of
+ * the answer. Both have 8 to 20 bytes, and zeros after them.
+ *
+ * Returns EQUIC_PROOF_OK. Returns EQUIC_PROOF_MALFORMED for other lengths or equal IDs (RFC 9000
+ * s.17.2.5.1), and EQUIC_PROOF_UNKNOWN_EPOCH if the ring has no current key. */
 EQUIC_PROOF_INLINE enum equic_proof
 equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 		 const struct equic_proof_client *client, const struct equic_cid *original,
@@ -188,7 +188,7 @@ equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 		return EQUIC_PROOF_MALFORMED;
 	if (!equic_proof_key(ring, epoch, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
-	/* Big endian in the token: its first byte is the lowest of the word. */
+	/* The time is big endian in the token, so its first byte is the lowest byte of the word. */
 	time = __builtin_bswap64(now_ms << (64 - EQUIC_PROOF_TIME_BITS));
 	token->words[0] = original->len | id[0] << 8;
 	token->words[1] = id[0] >> 56 | id[1] << 8;
@@ -204,10 +204,12 @@ equic_proof_seal(const struct equic_proof_ring *ring, __u64 now_ms,
 	return EQUIC_PROOF_OK;
 }
 
-/* Checks a token of 80 bytes that came from `client` in a packet to `dcid`, which has zeros after
- * its length. With EQUIC_PROOF_OK, `original` (unless NULL) is the Destination Connection ID of the
- * client's first packet. The caller checks the length: tokens of other lengths are
- * EQUIC_PROOF_MALFORMED, or EQUIC_PROOF_NEW_TOKEN if their first bit is 1. */
+/* Checks a token of 80 bytes that came from `client` in a packet to the connection ID `dcid`, which
+ * has zeros after its length. With EQUIC_PROOF_OK, it sets `original` (unless that is NULL) to the
+ * Destination Connection ID of the client's first packet.
+ *
+ * The caller checks the length. A token of another length is EQUIC_PROOF_MALFORMED, or
+ * EQUIC_PROOF_NEW_TOKEN if its first bit is 1. */
 EQUIC_PROOF_INLINE enum equic_proof
 equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		 const struct equic_proof_client *client, const struct equic_cid *dcid,
@@ -225,13 +227,14 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		return EQUIC_PROOF_MALFORMED;
 	if (!equic_proof_key(ring, kind & 7, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
-	/* Of another client or another packet. No hash is needed to see that. */
+	/* A token of another client or another packet can be rejected without a hash. */
 	if (((token->words[3] ^ equic_proof_from(client)) >> 32) |
 	    (token->words[4] ^ client->addr[0]) | (token->words[5] ^ client->addr[1]) |
 	    (token->words[6] ^ id[0]) | (token->words[7] ^ id[1]) |
 	    (token->words[8] ^ ((__u32)id[2] | (__u64)dcid->len << 32)))
 		return EQUIC_PROOF_FORGED;
-	/* Both words are compared at once, so the time does not reveal how much was right. */
+	/* Compares the whole tag at once, so that the time does not reveal how many bytes were
+	 * right. */
 	if (equic_proof_tag(&s, token) != token->words[9])
 		return EQUIC_PROOF_FORGED;
 	time = third >> 48 | (__u64)(__u32)token->words[3] << 16;
@@ -252,13 +255,13 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 
 /* ---- Connection IDs ---- */
 
-/* Length of a service's IDs, and of the server ID after their first byte. */
+/* Length of a service's connection IDs, and of the server ID that follows their first byte. */
 struct equic_proof_id_format {
-	__u8 len;	/* 8 to 20 */
-	__u8 server_id; /* 0 to 8, and at least 3 bytes remain for a nonce */
+	__u8 len;	/* length of an ID: 8 to 20 */
+	__u8 server_id; /* length of the server ID: 0 to 8; the nonce needs 3 more bytes */
 };
 
-/* Returns the first `bytes` bytes (4 to 16) of an ID, those before its check, as two words. */
+/* Returns the first `bytes` bytes (4 to 16) of an ID, which precede its check, as two words. */
 EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 bytes, __u64 *low,
 					   __u64 *high)
 {
@@ -274,7 +277,7 @@ EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 byt
 	}
 }
 
-/* Returns the check's four bytes, at offset `bytes` (4 to 16) of the ID. */
+/* Returns the four bytes of an ID's check, which is at offset `bytes` (4 to 16). */
 EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 bytes)
 {
 	const equic_word *words = (const equic_word *)id;
@@ -292,9 +295,10 @@ EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 
 	return (__u32)(low >> shift | high << (64 - shift));
 }
 
-/* Hashes the bytes between the first byte and the check, 3 to 15 of them. The first byte selects
- * the key and the length, so the hash depends on it anyway. IDs of up to 12 bytes fit into the
- * hash's last block, next to the length: six rounds. */
+/* Computes the check of an ID: a hash of the 3 to 15 bytes between the first byte and the check.
+ * The first byte selects the key and the length, so the hash depends on it anyway. For IDs of up to
+ * 12 bytes, these bytes fit into the hash's last block, next to the length. That makes six rounds.
+ */
 EQUIC_PROOF_INLINE __u32 equic_proof_check(struct equic_sip *s, __u64 low, __u64 high, __u32 bytes)
 {
 	__u64 hashed = bytes - 1, word = low >> 8 | high << 56;
@@ -313,11 +317,12 @@ EQUIC_PROOF_INLINE int equic_proof_id_format_holds(const struct equic_proof_id_f
 	       1 + format->server_id + EQUIC_PROOF_NONCE_MIN + EQUIC_PROOF_CHECK_LEN <= format->len;
 }
 
-/* Checks a connection ID of a service's format, which has zeros after its length. A short header
- * does not contain a length, so the caller takes format->len bytes. `server`, unless NULL, gets the
- * server ID, with its first byte in the lowest bits. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED,
- * EQUIC_PROOF_UNKNOWN_EPOCH (from before a restart, or older than the keys of the ring) or
- * EQUIC_PROOF_FORGED. */
+/* Checks a connection ID in a service's format. It must have zeros after its length. A short header
+ * does not contain the length, so the caller takes format->len bytes from the packet. If `server`
+ * is not NULL, it gets the server ID, with the first byte in the lowest bits.
+ *
+ * Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED, EQUIC_PROOF_UNKNOWN_EPOCH (the ID is from before a
+ * restart, or older than the keys of the ring) or EQUIC_PROOF_FORGED. */
 EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof_ring *ring,
 							const struct equic_proof_id_format *format,
 							const struct equic_cid *id, __u64 *server)
@@ -329,7 +334,7 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (!equic_proof_id_format_holds(format) || id->len != format->len ||
 	    (first & 0x1f) + 1 != format->len)
 		return EQUIC_PROOF_MALFORMED;
-	/* The verifier knows only that a byte from a map is a byte. */
+	/* For the verifier, a byte from a map can have any value, even after the checks above. */
 	if (!__builtin_constant_p(format->len))
 		EQUIC_PROOF_OPAQUE(bytes);
 	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
@@ -341,7 +346,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (server) {
 		__u32 shift = 8 * (format->server_id & 15);
 
-		/* The bytes after the first one: seven of the first word, the eighth of the second.
+		/* The server ID follows the first byte: seven bytes in the first word, the eighth
+		 * in the second.
 		 */
 		*server = low >> 8 | high << 56;
 		if (shift < 64)
@@ -350,15 +356,16 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	return EQUIC_PROOF_OK;
 }
 
-/* Prefixes of the hash inputs for the halves of a stateless reset token: "reset 1", "reset 2". */
+/* Prefixes of the hash inputs for the two halves of a stateless reset token: "reset 1" and "reset
+ * 2". */
 #define EQUIC_PROOF_RESET_1 0x0031207465736572ull
 #define EQUIC_PROOF_RESET_2 0x0032207465736572ull
 
-/* The name of a service as it is hashed: 31 bytes at most, and zeros after them. */
+/* Words in the name of a service as it is hashed: at most 31 bytes, and zeros after them. */
 #define EQUIC_PROOF_NAME_WORDS 4
 
 /* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch. Returns
- * 0 if the ring has no such key. */
+ * 0 if the ring has no key for that epoch. */
 EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, __u64 label,
 					   const struct equic_cid *id,
 					   const __u64 service[EQUIC_PROOF_NAME_WORDS])
@@ -379,8 +386,9 @@ EQUIC_PROOF_INLINE __u64 equic_proof_of_id(const struct equic_proof_ring *ring, 
 	return equic_sip_finish(&s, 64);
 }
 
-/* Makes the stateless reset token (RFC 9000 s.10.3.2) for a connection to a service: docs/retry.md
- * s.5. equic_proof_id_open must have returned EQUIC_PROOF_OK for its connection ID. */
+/* Makes the stateless reset token (RFC 9000 s.10.3.2) for a connection to a service, see
+ * docs/retry.md s.5. equic_proof_id_open must have returned EQUIC_PROOF_OK for the connection ID.
+ */
 EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *ring,
 						const __u64 service[EQUIC_PROOF_NAME_WORDS],
 						const struct equic_cid *id, __u64 token[2])
@@ -389,9 +397,9 @@ EQUIC_PROOF_INLINE void equic_proof_reset_token(const struct equic_proof_ring *r
 	token[1] = equic_proof_of_id(ring, EQUIC_PROOF_RESET_2, id, service);
 }
 
-/* Makes a connection ID, for example as the Source Connection ID of a Retry packet. `server` is the
- * server ID, with its first byte in the lowest bits. `nonce` has up to 15 bytes and must not have
- * been used before. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */
+/* Makes a connection ID, for example the Source Connection ID of a Retry packet. `server` is the
+ * server ID, with its first byte in the lowest bits. `nonce` has up to 15 bytes and must never be
+ * used twice. Returns EQUIC_PROOF_OK, EQUIC_PROOF_MALFORMED or EQUIC_PROOF_UNKNOWN_EPOCH. */
 EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_seal(const struct equic_proof_ring *ring,
 							const struct equic_proof_id_format *format,
 							__u64 server, const __u64 nonce[2],

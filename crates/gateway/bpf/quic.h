@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Parses what QUIC shows without keys: RFC 8999, 9000 s.17, 9369 s.3 (docs/policy.md s.3). */
+/* Parses the parts of QUIC packets that are readable without keys: RFC 8999, RFC 9000 s.17, RFC
+ * 9369 s.3 (docs/policy.md s.3). */
 #ifndef EQUIC_QUIC_H
 #define EQUIC_QUIC_H
 
@@ -13,7 +14,7 @@
 #define QUIC_MIN_DCID	   8	/* RFC 9000 s.7.2 */
 #define QUIC_MIN_SHORT	   21	/* RFC 9000 s.10.3 */
 #define QUIC_MIN_PROTECTED 20	/* packet number and sample: RFC 9001 s.5.4.2 */
-#define QUIC_COALESCED	   3	/* packets that are parsed after the first one */
+#define QUIC_COALESCED	   3	/* maximum number of packets that are parsed after the first */
 #define REASON_NONE	   EQUIC_REASON_COUNT
 
 enum quic_type { QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY };
@@ -22,24 +23,25 @@ struct long_header {
 	__u32 version;
 	__u32 next; /* offset of the next packet, from the start of the payload */
 	__u8 first_byte;
-	__u8 type; /* enum quic_type; of versions 1 and 2 only */
+	__u8 type; /* enum quic_type, only for versions 1 and 2 */
 	bool known_version;
 	bool has_dcid;
 	bool has_scid;
 	__u32 token_off;
 	__u32 token_len;
-	__u32 length; /* value of its Length field */
+	__u32 length; /* value of the Length field */
 };
 
-/* Keeps the first `len` bytes of 24: three loads instead of a loop, and no branches, because the
- * verifier would follow each of them. */
+/* Masks that keep the first `len` of 24 bytes. Three loads of a mask replace a loop with branches,
+ * each of which the verifier would follow. */
 #define MASK(len, word)                                                                            \
 	((len) >= 8 * (word) + 8 ? ~0ull                                                           \
 	 : (len) <= 8 * (word)	 ? 0ull                                                            \
 				 : (1ull << (8 * ((len) & 7))) - 1)
 #define MASKS(len) {MASK(len, 0), MASK(len, 1), MASK(len, 2)}
 
-/* In its own section, because `load` must be the only variable that user space sets in .rodata. */
+/* The table is in its own section, because `load` must be the only variable in .rodata, which user
+ * space sets. */
 const __u64 cid_masks[32][3] SEC(".rodata.masks") = {
 	MASKS(0),  MASKS(1),  MASKS(2),	 MASKS(3),  MASKS(4),  MASKS(5),  MASKS(6),
 	MASKS(7),  MASKS(8),  MASKS(9),	 MASKS(10), MASKS(11), MASKS(12), MASKS(13),
@@ -50,18 +52,19 @@ INLINE void take_cid(struct equic_cid *cid, const __u64 *from, __u32 len)
 {
 	__u64 *words = (__u64 *)cid;
 
-	/* The compiler knows that len is small; verifiers before Linux 6.8 need the mask. */
+	/* The compiler knows that len is small and would remove the mask, which verifiers before
+	 * Linux 6.8 need. */
 	OPAQUE(len);
 	len &= 31;
 	words[0] = from[0] & cid_masks[len][0];
 	words[1] = from[1] & cid_masks[len][1];
-	/* One store with the length: both are later loaded as one word, which would stall after two
-	 * stores. */
+	/* The bytes and the length are written in one store. Both are later loaded as one word,
+	 * which would stall after two stores. */
 	words[2] = (from[2] & cid_masks[len][2]) | (__u64)len << 32;
 }
 
-/* Reads a connection ID whose length byte is at `off` from the start of the payload. A longer one
- * is cut to 20 bytes. Returns the offset after it, or 0 if it does not fit. */
+/* Reads a connection ID whose length byte is at offset `off` of the payload. An ID of more than 20
+ * bytes is cut to 20. Returns the offset after the ID, or 0 if the payload is too short. */
 INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struct equic_cid *cid,
 		      bool *too_long)
 {
@@ -91,8 +94,9 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
-		/* Verifiers before Linux 6.8 learn nothing from n != 0, but see that n + 1 is not
-		 * 0. */
+		/* Verifiers before Linux 6.8 do not infer a range from n != 0. They do see that n +
+		 * 1 is not 0.
+		 */
 		n--;
 		OPAQUE(n);
 		if (n < EQUIC_CID_MAX &&
@@ -102,7 +106,8 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	return off + 1 + len;
 }
 
-/* Reads a variable-length integer (RFC 9000 s.16). Returns the offset after it, or 0. */
+/* Reads a variable-length integer (RFC 9000 s.16). Returns the offset after it, or 0 if the payload
+ * is too short. */
 INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __u64 *value)
 {
 	__u8 *direct = at(ctx, q->off + off, 8);
@@ -133,7 +138,7 @@ INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __
 	return off + n;
 }
 
-/* Returns the packet type: RFC 9000 s.17.2, table 5; RFC 9369 s.3.2. */
+/* Returns the packet type of a long header: RFC 9000 s.17.2, table 5; RFC 9369 s.3.2. */
 INLINE __u8 long_type(__u8 first_byte, __u32 version)
 {
 	__u8 bits = first_byte >> 4 & 3;
@@ -141,8 +146,8 @@ INLINE __u8 long_type(__u8 first_byte, __u32 version)
 	return version == QUIC_V2 ? (bits - 1) & 3 : bits;
 }
 
-/* Parses and checks the part of a long header that all versions share (RFC 8999 s.5.1). Leaves the
- * offset after it in h->next. Returns a drop reason or REASON_NONE. */
+/* Parses and checks the part of a long header that is the same in all versions (RFC 8999 s.5.1).
+ * Stores the offset after it in h->next. Returns a drop reason or REASON_NONE. */
 INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off,
 			     struct long_header *h, struct equic_cid *dcid, struct equic_cid *scid)
 {
@@ -173,7 +178,8 @@ INLINE __u32 parse_invariant(struct xdp_md *ctx, const struct quic *q, __u32 off
 	return too_long ? EQUIC_REASON_LONG_CID : REASON_NONE;
 }
 
-/* Parses Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2. */
+/* Parses the fields Token and Length of an Initial, 0-RTT or Handshake packet of version 1 or 2.
+ * Returns a drop reason or REASON_NONE. */
 INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long_header *h)
 {
 	__u32 off = h->next;
@@ -199,7 +205,8 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
-/* Results, stored in long_header.next, which is no longer needed then. */
+/* Results of the loop. They are stored in long_header.next, which the loop no longer needs at its
+ * end. */
 #define FOUND	  (~0u)
 #define NO_CLIENT (~0u - 1)
 
@@ -211,7 +218,7 @@ struct coalesced {
 	struct equic_cid scid;
 };
 
-/* Parses one more packet of the datagram. Returns 1 to stop. */
+/* Parses the next packet of the datagram. Returns 1 to end the loop. */
 static long walk_coalesced(__u32 index, void *arg)
 {
 	struct coalesced *walk = arg;
@@ -234,15 +241,16 @@ static long walk_coalesced(__u32 index, void *arg)
 	}
 	if (h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
-	/* A receiver discards such an Initial and continues with the next packet. */
+	/* A receiver discards such a packet and continues with the next one. */
 	if (h->type != QUIC_INITIAL || reason != REASON_NONE || h->length < QUIC_MIN_PROTECTED)
 		return 0;
 	h->next = FOUND;
 	return 1;
 }
 
-/* Searches for an Initial after the first packet (RFC 9000 s.12.2), which ends at `next`. If it
- * finds one, the datagram is judged by it. Returns a drop reason or REASON_NONE. */
+/* Searches for an Initial after the first packet of a datagram (RFC 9000 s.12.2). The first packet
+ * ends at `next`. If there is an Initial, the datagram is judged by it. Returns a drop reason or
+ * REASON_NONE. */
 static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
 	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.next = next}};
@@ -262,7 +270,8 @@ static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 ne
 	return REASON_NONE;
 }
 
-/* Does the service accept the version? `versions` is its enum equic_versions. */
+/* Returns true if the service accepts the version. `versions` is the service's enum equic_versions.
+ */
 INLINE bool is_taken(const struct long_header *h, __u32 versions)
 {
 	if (h->version == QUIC_V1)
@@ -270,9 +279,9 @@ INLINE bool is_taken(const struct long_header *h, __u32 versions)
 	return h->known_version && versions != EQUIC_VERSIONS_1;
 }
 
-/* Parses a datagram that starts with a long header. Returns a drop reason, or REASON_NONE with
- * q->opening, version and IDs set. Global function: the verifier checks it once, for any payload,
- * not for every caller's state. */
+/* Parses a datagram that begins with a long header. Returns a drop reason, or REASON_NONE with
+ * q->opening, the version and the IDs set. It is a global function so that the verifier checks it
+ * once, for any payload, not for every caller's state. */
 __noinline __u32 parse_long(struct xdp_md *ctx, struct quic *q, __u32 flags, __u32 versions)
 {
 	struct long_header h = {};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Token buckets in one word each: the generic cell rate algorithm (docs/policy.md s.4). */
+/* Token buckets that consist of one word each, with the generic cell rate algorithm (docs/policy.md
+ * s.4). */
 #ifndef EQUIC_RATES_H
 #define EQUIC_RATES_H
 
@@ -25,8 +26,8 @@ INLINE enum charged try_charge(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 now
 	__u64 ahead = old > now ? old - now : 0;
 
 	if (ahead > burst_ns) {
-		/* A reservation from a slower rate, which was changed since, must not bind longer
-		 * than this rate allows. */
+		/* The stored time comes from a slower rate that has since been replaced. It must
+		 * not block the source for longer than the current rate would. */
 		__sync_val_compare_and_swap(tat, old, now + burst_ns);
 		ahead = burst_ns;
 		if (cost)
@@ -52,16 +53,17 @@ static __noinline bool charge_again(__u64 *tat, __u64 cost, __u64 burst_ns, __u6
 	return false;
 }
 
-/* Returns units * cost_ns >> EQUIC_RATE_SHIFT without overflow of the product. It would need more
- * than 64 bits for a datagram at less than 4 bytes a second. */
+/* Returns units * cost_ns >> EQUIC_RATE_SHIFT, computed so that the product does not overflow. At
+ * less than 4 bytes per second, the product for a datagram would need more than 64 bits. */
 INLINE __u64 cost_of(__u64 units, __u64 cost_ns)
 {
 	return units * (cost_ns >> EQUIC_RATE_SHIFT) +
 	       (units * (cost_ns & ((1u << EQUIC_RATE_SHIFT) - 1)) >> EQUIC_RATE_SHIFT);
 }
 
-/* Charges `units` to a token bucket (docs/policy.md s.4). Returns false if it refuses. `burst_ns`
- * and `cost_ns` are passed by value, so that both come from the same state of a live change. */
+/* Charges `units` to a token bucket (docs/policy.md s.4). Returns false if the bucket refuses.
+ * `burst_ns` and `cost_ns` are passed by value, so that both stay the same if user space changes
+ * the rate during the call. */
 INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64 now)
 {
 	__u64 cost = cost_of(units, cost_ns);
@@ -72,9 +74,9 @@ INLINE bool charge(__u64 *tat, __u64 cost_ns, __u64 burst_ns, __u64 units, __u64
 	return charged == CHARGED;
 }
 
-/* The same at the time of the tick, which is never later than now. If the bucket has room then, it
- * has room now, and the exact time is not needed. False means not charged, but not refused either.
- */
+/* Charges `cost` to a token bucket at the time of the current tick, which is never later than now.
+ * If the bucket has room at that time, it has room now, so the exact time is not needed. If it
+ * returns false, nothing was charged, and the caller must try again with the exact time. */
 INLINE bool charge_at_tick(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 tick)
 {
 	__u64 old = *(volatile __u64 *)tat;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Stateless resets for dead servers (docs/policy.md s.14, RFC 9000 s.10.3). A client whose
- * connection is gone learns that from the answer to its next packet, not from its idle timeout.
- */
+/* Stateless resets in the name of dead servers (docs/policy.md s.14, RFC 9000 s.10.3). With such an
+ * answer, a client learns at its next packet that its connection is gone. Otherwise it would wait
+ * for its idle timeout. */
 #ifndef EQUIC_RESET_H
 #define EQUIC_RESET_H
 
@@ -10,18 +9,20 @@
 #include "ids.h"
 
 #define RESET_TOKEN_LEN 16
-/* RFC 9000 s.10.3: 5 unpredictable bytes and the token. */
+/* RFC 9000 s.10.3: 5 bytes of which 38 bits are unpredictable, and the token. */
 #define RESET_SHORTEST 21
-/* Same as the resets of eQUIC's own server. */
+/* Same as the longest reset of eQUIC's own server. */
 #define RESET_LONGEST 64
-/* First byte, ID and the word after it, which is an input of the unpredictable bytes. */
+/* Length of the part of a packet that is read: the first byte, the ID, and the word after it. That
+ * word is an input for the unpredictable bytes. */
 #define RESET_QUESTION (1 + EQUIC_ID_LEN + 8)
-/* Labels of hash inputs: "bytes 0" for the length, "bytes 1" to "bytes 6" for the words of the
- * unpredictable bytes. */
+/* Labels of hash inputs. "bytes 0" is for the length of a reset, and "bytes 1" to "bytes 6" are for
+ * the words of its unpredictable bytes. */
 #define RESET_BYTES_0	  0x0030207365747962ull
 #define RESET_BYTES_LABEL (1ull << 48)
 #define RESET_WORDS	  6
-/* Each bucket of the shares has this fraction of answers_per_service. */
+/* Each of the EQUIC_RESET_SHARES buckets has the rate answers_per_service divided by this number.
+ */
 #define RESET_SHARE_PART 8
 
 _Static_assert(RESET_SHORTEST >= RESET_QUESTION, "what is answered has the word");
@@ -30,8 +31,8 @@ _Static_assert(sizeof(((struct equic_service *)0)->name) == 8 * EQUIC_PROOF_NAME
 	       "a name is hashed as it stands");
 _Static_assert(offsetof(struct equic_service, name) % 8 == 0, "a name is read in words");
 
-/* Did the server in the slot that the ID names serve the quota group, and is it known to be dead? A
- * server that is only stopped keeps its slot. */
+/* Returns true if the server in the slot that the ID names served the quota group and is known to
+ * be dead. A server that is only stopped keeps its slot. */
 INLINE bool server_is_dead(__u32 group, __u64 server_id)
 {
 	__u32 place = (__u8)server_id;
@@ -39,11 +40,12 @@ INLINE bool server_is_dead(__u32 group, __u64 server_id)
 	if (place >= EQUIC_MAX_OWNERS)
 		return false;
 	place &= EQUIC_MAX_OWNERS - 1;
-	/* A server that takes the slot first sets its bit of owner_mask. */
+	/* A server that takes the slot sets its bit of owner_mask first. */
 	return control.dead[place] >> (group & 63) & 1 && !(control.owner_mask >> place & 1);
 }
 
-/* Returns one output of the hash of the packet and the time, under the key of the packet's ID. */
+/* Hashes the packet and the time with the key of the packet's connection ID. Returns one word of
+ * the output, selected by `label`. */
 static __noinline __u64 reset_word(const struct packet *p, __u64 label, __u64 more)
 {
 	const struct equic_proof_ring *keys = &ring;
@@ -70,8 +72,8 @@ static __noinline __u64 token_word(const struct packet *p, __u64 label)
 	return equic_proof_of_id(&ring, label, &p->quic.dcid, service);
 }
 
-/* Builds the reset. `len` is the length of the packet that is answered. It is longer than the
- * shortest reset. */
+/* Builds a stateless reset. `len` is the length of the packet that is answered, which is longer
+ * than the shortest reset. Returns false if the packet cannot be read. */
 static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 len)
 {
 	struct answer *a = this_answer();
@@ -79,7 +81,7 @@ static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 le
 
 	if (!a || bpf_xdp_load_bytes(ctx, p->quic.off + 1 + EQUIC_ID_LEN, &more, sizeof(more)))
 		return false;
-	/* The exact time, because two answers within one tick would be the same. */
+	/* Uses the exact time, because two answers within one tick would otherwise be the same. */
 	exact_now(p);
 	lengths = (len > RESET_LONGEST ? RESET_LONGEST : len - 1) - RESET_SHORTEST + 1;
 	len = RESET_SHORTEST + (__u32)((reset_word(p, RESET_BYTES_0, more) >> 32) * lengths >> 32);
@@ -90,14 +92,14 @@ static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 le
 	token = (__u64 *)into(a, FROM_QUIC(len - RESET_TOKEN_LEN));
 	token[0] = token_word(p, EQUIC_PROOF_RESET_1);
 	token[1] = token_word(p, EQUIC_PROOF_RESET_2);
-	/* Zeros for the checksum, which covers whole words. */
+	/* The checksum covers whole words, so the bytes after the packet must be zero. */
 	token[2] = 0;
 	put_headers(p, a, len);
 	return true;
 }
 
-/* Charges a reset to the bucket of its receiver's share, so that one source cannot use up the
- * resets of all others. */
+/* Charges a reset to the bucket that its receiver shares with some other sources. So one source
+ * cannot use up the resets of all others. Returns false if the bucket refuses. */
 INLINE bool within_share(volatile struct equic_rate *rate, __u32 index, struct packet *p)
 {
 	__u64 cost = rate->cost_ns, burst = rate->burst_ns, hash, *tat;
@@ -117,9 +119,10 @@ INLINE bool within_share(volatile struct equic_rate *rate, __u32 index, struct p
 	       charge_again(tat, cost, burst, exact_now(p));
 }
 
-/* Judges a short header packet of a seemingly established connection. Returns
- * EQUIC_REASON_ESTABLISHED unless the server that made its ID is dead and the packet can be
- * answered. Global function: the verifier checks it once, not for every caller's state. */
+/* Judges a short header packet that seems to belong to an established connection. Builds a
+ * stateless reset if the server that issued the packet's connection ID is dead and the packet can
+ * be answered. Otherwise it returns EQUIC_REASON_ESTABLISHED. It is a global function so that the
+ * verifier checks it once, not for every caller's state. */
 __noinline __u32 reset_for_the_dead(struct xdp_md *ctx, struct packet *p)
 {
 	const struct equic_proof_id_format format = {EQUIC_ID_LEN, EQUIC_ID_SERVER};

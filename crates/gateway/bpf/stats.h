@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Records of a verdict: per-CPU counters, sampled events, explanations. */
+/* Records verdicts in per-CPU counters, sampled events, and explanations. */
 #ifndef EQUIC_STATS_H
 #define EQUIC_STATS_H
 
@@ -17,7 +17,7 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 	counter->dropped += dropped ? p->datagrams : 0;
 }
 
-/* Fills in an event about a drop. */
+/* Fills in the event for a drop. */
 INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct packet *p,
 		     __u32 reason, bool dropped)
 {
@@ -39,7 +39,7 @@ INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct
 		event->dcid = p->quic.dcid;
 }
 
-/* Sends a sampled drop to the event ring, at most control.events of them per CPU. */
+/* Sends the event for a drop to the ring buffer. Each CPU sends at most control.events of them. */
 static __noinline void tell_event(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	struct equic_event *event;
@@ -55,9 +55,10 @@ static __noinline void tell_event(struct xdp_md *ctx, struct packet *p, __u32 re
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Nearly every drop of a flood finds its CPU's bucket of events empty, so that is checked before
- * the call. A rate of events that is off sends no event, unlike a limit that is off: a flood would
- * send one per packet. */
+/* Sends the event for a drop if the rate of events allows it. In a flood, the CPU's bucket of
+ * events is nearly always empty, so this is checked before the call. If the rate of events is
+ * disabled, no event is sent. A disabled limit would instead mean no limit, and a flood would send
+ * one event per packet. */
 INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	__u64 cost = cost_of(1, control.events.cost_ns), burst_ns = control.events.burst_ns, ahead;
@@ -68,8 +69,8 @@ INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool droppe
 	tell_event(ctx, p, reason, dropped);
 }
 
-/* Counts packets, fewer than half as many as fill a half. CPUs that count at once see different
- * words, so exactly one of them finds that it has filled a half. */
+/* Counts `packets` packets, which must be fewer than half of EQUIC_SEEN_HALF. CPUs that count at
+ * once see different words, so exactly one of them finds that it has filled a half. */
 INLINE void see(struct equic_seen *seen, __u32 bytes, __u32 packets)
 {
 	__u64 more = ((__u64)bytes << EQUIC_SEEN_BITS) + packets;
@@ -79,8 +80,8 @@ INLINE void see(struct equic_seen *seen, __u32 bytes, __u32 packets)
 		__sync_fetch_and_add(&seen->halves, 1);
 }
 
-/* Can a refusal count towards a ban? Source addresses can be forged. If the service uses Retry,
- * only packets with a validated address count. */
+/* Returns true if a refusal can count towards a ban. Source addresses can be forged. So if the
+ * service uses Retry, only packets with a validated address count. */
 INLINE bool counts_towards_ban(const struct packet *p, __u32 reason)
 {
 	return reason < 32 && load.counted_reasons >> (reason & 31) & 1 &&
@@ -99,7 +100,8 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 	state->last_reason = reason;
 }
 
-/* Writes what `equic gateway explain` and the tests read. The verifier prunes it otherwise. */
+/* Writes the explanation for `equic gateway explain` and the tests. If load.explain is not set, the
+ * verifier prunes this function. */
 static __noinline void explain_verdict(const struct packet *p, const struct equic_source *source,
 				       __u32 reason, bool dropped)
 {

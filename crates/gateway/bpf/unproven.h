@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets that open nothing, from unknown sources (docs/policy.md s.11). */
+/* Charges packets from unknown sources that do not open a connection (docs/policy.md s.11). */
 #ifndef EQUIC_UNPROVEN_H
 #define EQUIC_UNPROVEN_H
 
 #include "classify.h"
 #include "ledger.h"
 
-/* Is the classified packet well-formed and not an opening? */
+/* Returns true if a classified packet is well-formed and does not open a connection. */
 INLINE bool opens_nothing(const struct packet *p)
 {
 	return p->kind == EQUIC_REASON_ESTABLISHED || (p->kind == REASON_NONE && !p->quic.opening);
 }
 
-/* Returns the buckets that a source without an entry shares with others. */
+/* Returns the buckets that a source without an entry shares with other sources. */
 INLINE struct equic_stranger *stranger_of(const struct equic_source *source, __u32 index)
 {
 	struct equic_strangers *all;
@@ -26,8 +26,9 @@ INLINE struct equic_stranger *stranger_of(const struct equic_source *source, __u
 	return &all->of[hash_of(addr, index) & (EQUIC_STRANGERS - 1)];
 }
 
-/* Charges a packet of an unknown source to the bucket that such packets share. Returns
- * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if it continues. Creates no entry for the source. */
+/* Charges a packet of an unknown source to the bucket that all such packets share. Returns
+ * EQUIC_REASON_RATE_UNPROVEN, or REASON_NONE if the packet must be judged further. Creates no
+ * entry for the source. */
 static __noinline __u32 charge_unproven(struct packet *p, const struct equic_source *source)
 {
 	__u32 index = p->service & (EQUIC_MAX_SERVICES - 1);

@@ -1,10 +1,11 @@
-//! A quinn server with a gateway in front of it. The lines marked `eQUIC` are what another server
-//! needs, too; the rest is quinn as in its own examples.
+//! A quinn server with a gateway in front of it. Any other server needs the lines marked `eQUIC`,
+//! too. The rest is the same as in quinn's own examples.
 //!
 //!     cargo run --release -p equic-gateway --example quinn -- eth0 4433
 //!
-//! It answers every bidirectional stream with the data received on it (ALPN `echo`). Each source
-//! may hold 8 connections and open 20 per second; the kernel drops packets that would open more.
+//! The server answers every bidirectional stream with the data received on it (ALPN `echo`). Each
+//! source may hold 8 connections and open 20 per second. The kernel drops packets that would open
+//! more.
 
 use std::error::Error;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -20,7 +21,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let interface = arguments.next().ok_or("usage: quinn INTERFACE PORT")?;
     let port: u16 = arguments.next().ok_or("usage: quinn INTERFACE PORT")?.parse()?;
 
-    // -- eQUIC: load, set the limits, attach; the program is detached when this process ends.
+    // -- eQUIC: load the program, set the limits, and attach it. It is detached when this process
+    // ends.
     let gateway = Gateway::load(&Config::for_port(port), ObjectSource::Embedded)?;
     gateway.control().set("max_connections", "8")?;
     gateway.control().set("new_per_source", "20/s burst 40")?;
@@ -51,9 +53,9 @@ async fn connection(incoming: Incoming, service: Service) {
     if guard.over_limit() {
         return connection.close(1u32.into(), b"too many connections");
     }
-    // It counts at this address until it is closed. quinn does not report when another address is
-    // validated, and a single packet from a forged address changes `remote_address`: do not count
-    // by it.
+    // The connection counts for this address until it is closed. Do not count by
+    // `remote_address`: a single packet from a forged address changes it, and quinn does not report
+    // when it validates another address.
     let closed = connection.clone();
     tokio::spawn(async move { (closed.closed().await, drop(guard)) });
     // --

@@ -18,7 +18,7 @@
 /// The type is `repr(C)`, every bit pattern of its size is a valid value, and it has no padding
 /// that a hash of its bytes would see.
 pub unsafe trait Pod: Copy + 'static {
-    /// Returns the value whose bytes are all zero.
+    /// Returns the value with all bytes zero.
     fn zeroed() -> Self {
         // SAFETY: every bit pattern is a valid value, all zeros included.
         unsafe { std::mem::zeroed() }
@@ -41,23 +41,23 @@ impl std::fmt::Debug for equic_ring {
 }
 
 impl equic_seen {
-    /// Returns the number of packets counted.
+    /// Returns the number of counted packets.
     #[must_use]
     pub fn packets(self) -> u64 {
         let half = u64::from(EQUIC_SEEN_HALF);
         let recent = self.recent & (2 * half - 1);
         let mut halves = self.halves;
         if halves % 2 != recent / half {
-            // The two words may have been read a few packets apart. Then `halves` is one behind (a
-            // half was just filled) or one ahead (a half is about to be filled). It cannot be ahead
-            // in the first half.
+            // The two words may have been read a few packets apart. Then `halves` may be one too
+            // low (a half was just filled) or one too high (a half is about to be filled). In the
+            // first half, `halves` cannot be too high.
             let behind = halves == 0 || recent % half < half / 2;
             halves = if behind { halves.wrapping_add(1) } else { halves.wrapping_sub(1) };
         }
         halves.wrapping_mul(half).wrapping_add(recent % half)
     }
 
-    /// Returns the bytes of UDP payload in these packets. The count wraps at 2^50.
+    /// Returns the number of UDP payload bytes in the counted packets. The number wraps at 2^50.
     #[must_use]
     pub fn bytes(self) -> u64 {
         let run_over = self.packets() >> EQUIC_SEEN_BITS;
@@ -75,19 +75,19 @@ impl equic_cid {
 }
 
 impl equic_source_state {
-    /// Returns the number of packets seen, whatever the verdict.
+    /// Returns the number of packets from the source, whatever their verdict.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.passed.packets().saturating_add(self.dropped.packets())
     }
 
-    /// Returns the bytes of UDP payload in these packets.
+    /// Returns the number of UDP payload bytes in all packets from the source.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.passed.bytes() + self.dropped.bytes()
     }
 
-    /// Returns the number of packets whose reason is a drop, those of a dry run included.
+    /// Returns the number of packets whose reason is a drop, including those of a dry run.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.dropped.packets()
@@ -98,8 +98,8 @@ impl equic_source_state {
 mod tests {
     use super::{EQUIC_SEEN_BITS, EQUIC_SEEN_HALF, equic_seen, equic_source_state};
 
-    /// Does what `see` in stats.h does. The second result is the state between its two writes, when
-    /// `halves` has not been counted yet.
+    /// Does the same as `see` in stats.h. The second result is the state between its two writes,
+    /// when `recent` is written and `halves` is not.
     fn see(seen: equic_seen, bytes: u64) -> [equic_seen; 2] {
         let half = u64::from(EQUIC_SEEN_HALF);
         let fills = seen.recent % half == half - 1;

@@ -7,7 +7,7 @@ use crate::config::ConfigError;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Reason that an operation on a gateway failed.
+/// The reason that an operation on a gateway failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,29 +18,29 @@ pub enum Error {
         doing: String,
         /// The capabilities that the operation needs.
         needs: &'static str,
-        /// Those that this process lacks, if it could find out.
+        /// The capabilities that this process lacks. Empty if it could not find out.
         lacking: Vec<&'static str>,
     },
-    /// This network namespace has no interface of that name.
-    #[error("no network interface `{name}` here{}: `ip link` lists them", did_you_mean(.similar))]
+    /// This network namespace has no interface with this name.
+    #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
         /// The name as given.
         name: String,
         /// Interfaces with similar names.
         similar: Vec<String>,
     },
-    /// Another XDP program is attached to the interface. It was not changed.
+    /// Another XDP program is attached to the interface, and was left there.
     #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
         interface: String,
-        /// The id of that program, if the kernel reports it.
+        /// ID of that program, if the kernel reports it.
         program_id: Option<u32>,
-        /// Its name, if the kernel reports it.
+        /// Name of that program, if the kernel reports it.
         program_name: Option<String>,
     },
-    /// This gateway is attached to the interface already.
-    #[error("this gateway is attached to `{interface}` already")]
+    /// This gateway is already attached to the interface.
+    #[error("this gateway is already attached to `{interface}`")]
     AlreadyAttached {
         /// The interface's name.
         interface: String,
@@ -66,7 +66,7 @@ pub enum Error {
     LinkRefused {
         /// The interface's name.
         interface: String,
-        /// Description of what the program cannot parse there, and what to do.
+        /// Says what the program cannot parse, and what to do.
         why: String,
     },
     /// The kernel lacks a feature that the program uses.
@@ -74,7 +74,7 @@ pub enum Error {
     KernelTooOld {
         /// The feature that is missing.
         feature: &'static str,
-        /// The first kernel version that has it.
+        /// The first kernel version that has the feature.
         needs: &'static str,
         /// The version of the running kernel.
         running: String,
@@ -82,19 +82,19 @@ pub enum Error {
     /// The file is not the gateway's program.
     #[error("{object} is not the gateway's program: {why}")]
     BadObject {
-        /// The file, or "the embedded object".
+        /// Path of the file, or "the embedded object".
         object: String,
-        /// Description of what is wrong with the object.
+        /// Says what is wrong with the object.
         why: String,
     },
     /// The program and this library were built from different versions of `abi.h`.
     #[error(
-        "{what} speaks version {found} of the gateway's interface, this library version {expected}: use the command and the library of the same release as the gateway"
+        "{what} uses version {found} of the gateway's interface, but this library uses version {expected}: use the command and the library of the gateway's release"
     )]
     AbiVersion {
-        /// The object file, or the running program.
+        /// The object file or the running program that has the other version.
         what: String,
-        /// The version found there.
+        /// The version of the file or program.
         found: u32,
         /// The version of this library.
         expected: u32,
@@ -102,7 +102,7 @@ pub enum Error {
     /// The kernel's verifier rejected the program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
-        /// The last informative line of the log.
+        /// The last line of the log that says something about the error.
         line: String,
         /// The whole log.
         log: String,
@@ -119,15 +119,15 @@ pub enum Error {
         /// The gateways in other network namespaces.
         elsewhere: Vec<String>,
     },
-    /// Gateways are running, but none matches.
+    /// Gateways are running, but none matches the selector.
     #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
     NoSuchGateway {
-        /// The selector as given: an interface, a name or a program's id.
+        /// The selector as the caller gave it: an interface, a name, or a program ID.
         selector: String,
         /// The running gateways.
         running: Vec<String>,
     },
-    /// Several gateways match, and the caller chose none.
+    /// Several gateways match, and the caller did not choose one of them.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
         /// The running gateways.
@@ -135,44 +135,44 @@ pub enum Error {
     },
     /// A change failed half way, and undoing its first part failed, too.
     #[error(
-        "{error}; what had changed by then could not be put back ({undo}): restart the gateway, or reload a \
-         configuration that holds"
+        "{error}; the earlier changes could not be undone ({undo}): restart the gateway, or reload a valid \
+         configuration"
     )]
     NotUndone {
-        /// The error that stopped the change.
+        /// The error that stopped the change half way.
         error: Box<Error>,
-        /// The error of the attempt to undo it.
+        /// The error that stopped the undoing.
         undo: Box<Error>,
     },
-    /// No process listens at that path.
+    /// No process listens at the path.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
     )]
     NoGatewaySocket {
         /// The path.
         path: std::path::PathBuf,
-        /// The system's error of the connection attempt.
+        /// The system's error when connecting.
         source: io::Error,
     },
     /// A gateway listens at the path, but refused this server.
-    #[error("the gateway at `{}` turns this server away: {reason}", .path.display())]
+    #[error("the gateway at `{}` refuses this server: {reason}", .path.display())]
     SocketRefused {
         /// The path.
         path: std::path::PathBuf,
         /// Reason that the gateway gave.
         reason: String,
-        /// True if another attempt may succeed later.
+        /// True if another attempt may succeed later, because the gateway is busy.
         busy: bool,
     },
-    /// The path of the gateway's socket is occupied by something else.
+    /// Something else than a gateway's socket is at the path, so the gateway cannot listen there.
     #[error("cannot listen at `{}`: {why}", .path.display())]
     SocketTaken {
         /// The path.
         path: std::path::PathBuf,
-        /// Description of what is at the path.
+        /// Says what is at the path.
         why: String,
     },
-    /// This machine has no user or group of that name.
+    /// This machine has no user or group with this name.
     #[error("there is no {what} `{name}` on this machine: give a name from `getent {database}`, or a number", database = if *.what == "user" { "passwd" } else { "group" })]
     NoSuchUser {
         /// `user` or `group`.
@@ -180,97 +180,99 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// Nothing can be pinned in the directory, or something other than a gateway is pinned there.
+    /// The directory cannot be used for pinning, or something else than a gateway is pinned there.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
         path: std::path::PathBuf,
-        /// Description of what is wrong, and what to do.
+        /// Says what is wrong, and what to do.
         why: String,
     },
-    /// The gateway pinned in the directory runs with a setting that cannot change while it runs.
+    /// The gateway that is pinned in the directory has another value of a setting that cannot
+    /// change while a gateway runs.
     #[error(
-        "the gateway pinned at `{0}` cannot go on with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start it again", .path.display()
+        "the gateway pinned at `{0}` cannot continue with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start the gateway again", .path.display()
     )]
     PinMismatch {
         /// The directory.
         path: std::path::PathBuf,
-        /// The setting, its old value and its new value.
+        /// Names the setting, its old value and its new value.
         why: String,
     },
     /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The gateway has no service of that name or number.
+    /// The gateway has no service with this name or number.
     #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
-        /// The name or number as given.
+        /// The name or number as the caller gave it.
         name: String,
         /// Similar names.
         similar: Vec<String>,
         /// The names of all services.
         known: Vec<String>,
     },
-    /// Every slot for a server's ledger is taken.
+    /// All slots for servers' ledgers are in use.
     #[error(
-        "all {slots} places for servers of this gateway are taken: end one of them (`equic gateway status` lists them)"
+        "all {slots} server slots of this gateway are in use: end a server (`equic gateway status` lists them)"
     )]
     NoFreeLedger {
         /// Number of slots for servers.
         slots: u32,
     },
-    /// The deny/allow list of that family is full.
+    /// The deny and allow lists of the address family are full.
     #[error(
-        "the deny/allow list for IPv{family} is full ({entries} entries): forget some, or start the gateway with a larger `acl_entries`"
+        "the deny/allow list for IPv{family} is full ({entries} entries): remove entries, or start the gateway with a larger `acl_entries`"
     )]
     ListFull {
         /// The address family: 4 or 6.
         family: u8,
-        /// The capacity of the list.
+        /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The entries exceed the capacity of the deny/allow list of that family. Nothing was changed.
+    /// There are more entries than the deny and allow lists of the address family can hold. Nothing
+    /// was changed.
     #[error(
         "{needed} IPv{family} entries do not fit into the deny/allow list of {entries}: start the gateway with `acl_entries` of {needed} or more"
     )]
     ListTooLong {
         /// The address family: 4 or 6.
         family: u8,
-        /// Number of entries that the list would have.
+        /// Number of entries that the lists would have.
         needed: u32,
-        /// The capacity of the list.
+        /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The gateway was loaded with room for fewer single listening addresses.
+    /// The gateway was loaded with room for fewer single addresses to listen at.
     #[error(
-        "the gateway has room for {entries} single addresses to listen at: restart it for more"
+        "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
     )]
     ListenersFull {
-        /// The number of addresses that it has room for.
+        /// Maximum number of such addresses.
         entries: u32,
     },
     /// Another process is capturing packets of this gateway.
     #[error(
-        "process {pid} captures packets of this gateway already: end it first (if it was killed, wait for two seconds)"
+        "process {pid} is already capturing packets of this gateway: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
-        /// The id of that process, as its own pid namespace numbers it.
+        /// ID of that process, in its own pid namespace.
         pid: u32,
     },
-    /// The frame cannot be given to the program.
+    /// The program cannot be run on this frame.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
         /// The frame's length in bytes.
         length: usize,
-        /// Description of what is wrong with the frame.
+        /// Says what is wrong with the frame.
         why: &'static str,
     },
     /// A map of the running gateway is missing, or differs from its definition in `abi.h`.
-    #[error("program {program} is not a gateway this library understands: {why}")]
+    #[error("program {program} is not a gateway that this library can use: {why}")]
     ForeignProgram {
         /// The program's id.
         program: u32,
-        /// Description of what is missing or differs.
+        /// Says what is missing, or what differs.
         why: String,
     },
     /// Any other error of the system.
@@ -306,7 +308,7 @@ impl Error {
     fn not_permitted(doing: impl Into<String>) -> Error {
         Error::NotPermitted {
             doing: doing.into(),
-            needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (looking into a gateway of another process: CAP_SYS_ADMIN)",
+            needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADMIN for another process's gateway)",
             lacking: crate::sys::lacking_capabilities(),
         }
     }
@@ -325,15 +327,15 @@ impl Error {
     }
 }
 
-/// Returns advice for errors of the system that do not depend on the operation.
+/// Returns advice for errors of the system whose remedy is the same for every operation.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
-            ". This process has as many files open as it may: raise its limit (`ulimit -n`, or `LimitNOFILE=` in a \
+            ". This process has reached its limit of open files: raise the limit (`ulimit -n`, or `LimitNOFILE=` in a \
              systemd unit)"
         }
         Some(libc::ENFILE) => {
-            ". The machine has as many files open as it may: end processes that leak them, or raise the sysctl \
+            ". The machine has reached its limit of open files: end processes that leak them, or raise the sysctl \
              `fs.file-max`"
         }
         _ => "",
@@ -345,7 +347,7 @@ pub(crate) fn no_descriptor(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Returns the first error of the system in a chain of errors, if the chain has one.
+/// Returns the first system error in a chain of errors, if there is one.
 pub(crate) fn system_error(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
     let mut next = Some(error);
     while let Some(one) = next {
@@ -377,24 +379,26 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-/// Returns advice on how to attach the gateway to an interface that has this program.
+/// Returns advice on how to attach the gateway to an interface that already has this program.
 fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {
             return format!(
-                "it is libxdp's dispatcher, which calls others (`xdp-loader status {interface}` lists them) and cannot \
-                 call the gateway. `xdp-loader unload {interface} --all` detaches it and all of them. Put other packet processing behind the gateway, into tc or nftables"
+                "it is libxdp's dispatcher, which calls other programs (`xdp-loader status {interface}` lists them) and cannot \
+                 call the gateway. `xdp-loader unload {interface} --all` detaches it and these programs. Move other packet processing behind the gateway, to tc or nftables"
             );
         }
         Some(crate::PROGRAM_NAME) => {
-            format!(" (`equic gateway detach --gateway {interface}` takes it off)")
+            format!(" (`equic gateway detach --gateway {interface}` detaches it)")
         }
         _ => String::new(),
     };
-    format!("stop its owner first{stop}; `equic gateway run --wait` attaches when it has gone")
+    format!(
+        "stop its owner first{stop}; `equic gateway run --wait` attaches as soon as the program is gone"
+    )
 }
 
-/// Returns the names closest to `wanted`, best first, at most three.
+/// Returns the names that are most similar to `wanted`, best first, at most three.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
@@ -420,7 +424,7 @@ mod tests {
         assert_eq!(
             said,
             "interface `eth0` already has an XDP program (`somebody_elses`, id 42): stop its owner first; \
-             `equic gateway run --wait` attaches when it has gone"
+             `equic gateway run --wait` attaches as soon as the program is gone"
         );
         let said = busy(crate::PROGRAM_NAME).to_string();
         assert!(said.contains("`equic gateway detach --gateway eth0`"), "{said}");

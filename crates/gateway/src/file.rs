@@ -13,15 +13,16 @@ use std::path::Path;
 /// Reads a regular file of at most `longest` bytes. Symbolic links are followed.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] if it is not a regular file, [`io::ErrorKind::FileTooLarge`] if
-/// it is longer than `longest`; otherwise the system's error.
+/// Returns [`io::ErrorKind::InvalidInput`] if it is not a regular file,
+/// [`io::ErrorKind::FileTooLarge`] if it is longer than `longest`, and otherwise the system's
+/// error.
 pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    // Checked before the file is opened, because opening a device can have side effects.
+    // This is checked before the file is opened, because opening a device can have side effects.
     check(&std::fs::metadata(path)?, longest)?;
     let mut options = OpenOptions::new();
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let file: File = options.read(true).custom_flags(flags).open(path)?;
-    // Checked again, because another file may have replaced it in between.
+    // This is checked again, because another file may have replaced it in between.
     let metadata = file.metadata()?;
     check(&metadata, longest)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
@@ -29,10 +30,11 @@ pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > longest { Err(too_long(longest)) } else { Ok(bytes) }
 }
 
-/// Reads a text file; otherwise the same as [`read_regular`].
+/// Reads a text file. Otherwise it does the same as [`read_regular`].
 ///
 /// # Errors
-/// Those of [`read_regular`], and [`io::ErrorKind::InvalidData`] if the file is not UTF-8.
+/// Returns the errors of [`read_regular`], and [`io::ErrorKind::InvalidData`] if the file is not
+/// UTF-8.
 pub fn read_regular_text(path: &Path, longest: u64) -> io::Result<String> {
     let bytes = read_regular(path, longest)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -65,7 +67,7 @@ fn kind(kind: FileType) -> &'static str {
     } else if kind.is_char_device() || kind.is_block_device() {
         "a device"
     } else {
-        "no regular file"
+        "not a regular file"
     }
 }
 

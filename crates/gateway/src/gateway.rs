@@ -1,4 +1,4 @@
-//! A gateway that this process owns: loading, attaching, and judging packets by hand.
+//! A gateway that this process owns: loads and attaches it, and runs it on packets from memory.
 
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,45 +26,46 @@ use crate::sys::ids;
 use crate::sys::netlink;
 use crate::sys::region::atomic;
 
-/// Options for loading a gateway that are not part of its configuration. Tests and `explain` use
-/// them.
+/// Options for loading a gateway that are not part of its configuration. They are for tests and for
+/// `explain`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
-    /// The program uses the time that [`Gateway::set_clock`] sets. It starts at the present.
+    /// The program uses the time that [`Gateway::set_clock`] sets. It begins with the present time.
     pub test_clock: bool,
-    /// The program records how it decided, for [`Gateway::judge`].
+    /// The program records how it judged a packet, for [`Gateway::judge`].
     pub explain: bool,
     /// Seed of the ledger's hash. `None` means a random seed.
     pub seed: Option<u64>,
-    /// Starts neither the thread that cleans up after dead servers nor the one that rotates keys.
-    /// The caller then calls [`Control::sweep`] itself, and [`Gateway::rotate_keys`] to start the
+    /// Does not start the thread that cleans up after dead servers, nor the one that rotates keys.
+    /// The caller must call [`Control::sweep`] itself, and [`Gateway::rotate_keys`] to start the
     /// rotation.
     pub unswept: bool,
 }
 
 impl LoadOptions {
-    /// Returns the options for [`Gateway::judge`]: the program records its decisions, and only
-    /// [`Gateway::set_clock`] moves its clock.
+    /// Returns the options for [`Gateway::judge`]: the program records its decisions, and its clock
+    /// changes only with [`Gateway::set_clock`].
     pub fn explain() -> LoadOptions {
         LoadOptions { test_clock: true, explain: true, ..LoadOptions::default() }
     }
 }
 
-/// A gateway loaded by this process. It is detached from its interfaces when this value is dropped
-/// and when the process ends, even by SIGKILL, unless it is [pinned](Gateway::load_pinned).
+/// A gateway that this process loaded. It is detached from its interfaces when this value is
+/// dropped, or when the process ends, even by SIGKILL. A [pinned](Gateway::load_pinned) gateway
+/// stays attached.
 #[derive(Debug)]
 pub struct Gateway {
     links: Arc<Mutex<Vec<Link>>>,
     pub(crate) pins: Option<Pins>,
-    // Dropped after the links, so that the threads work as long as the program is attached.
+    // Dropped after the links, so that the threads run as long as the program is attached.
     sweeper: Option<Periodic>,
     keys: Mutex<Option<Periodic>>,
-    /// File with the keys of Retry tokens, for servers.
+    /// File in which servers find the keys of Retry tokens.
     key_file: Option<PathBuf>,
-    /// File with the number of the current rotation, for the next gateway.
+    /// File in which the next gateway finds the number of the current rotation.
     rotation: Option<RotationFile>,
     ledger: Mutex<Option<Ledger>>,
-    /// If this gateway is a copy: the gateway that it was copied from.
+    /// The gateway from which this one was copied, if this is a copy.
     original: Option<Original>,
     judging: Mutex<()>,
     control: Control,
@@ -72,12 +73,14 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Loads the program with this configuration. No packet passes through it until it is attached.
+    /// Loads the program with this configuration. It sees no packets until it is attached.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`;
-    /// [`Error::BadObject`], [`Error::AbiVersion`], [`Error::KernelTooOld`], [`Error::Verifier`],
-    /// [`Error::Config`].
+    /// * [`Error::Config`] if the configuration is invalid;
+    /// * [`Error::NotPermitted`] without `CAP_BPF`, `CAP_PERFMON` and `CAP_NET_ADMIN`;
+    /// * [`Error::KernelTooOld`] if the kernel lacks a feature;
+    /// * [`Error::BadObject`] or [`Error::AbiVersion`] if the object does not fit this library;
+    /// * [`Error::Verifier`] if the verifier rejects the program.
     pub fn load(config: &Config, object: ObjectSource) -> Result<Gateway> {
         Gateway::load_with(config, object, LoadOptions::default())
     }
@@ -85,7 +88,7 @@ impl Gateway {
     /// Loads the program with this configuration and these options.
     ///
     /// # Errors
-    /// As [`Gateway::load`].
+    /// Returns the errors of [`Gateway::load`].
     pub fn load_with(
         config: &Config,
         object: ObjectSource,
@@ -103,7 +106,7 @@ impl Gateway {
         let gateway = Gateway::of(loaded);
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        // A gateway with a test clock or explanations only tries out packets, so it does not
+        // A gateway with a test clock or explanations only judges test packets. So it does not
         // continue the rotation of an earlier gateway.
         let lives = !options.test_clock && !options.explain;
         let before = if lives { rotation::before(&config.gateway) } else { None };
@@ -131,7 +134,7 @@ impl Gateway {
         }
     }
 
-    /// Starts the thread that rotates keys and the one that cleans up, unless
+    /// Starts the thread that rotates keys and the thread that cleans up, unless
     /// [`LoadOptions::unswept`] is set.
     pub(crate) fn looked_after(mut self, config: &Config, options: LoadOptions) -> Result<Gateway> {
         self.key_file = config.gateway.retry_keys.as_ref().map(PathBuf::from);
@@ -149,12 +152,12 @@ impl Gateway {
         Ok(self)
     }
 
-    /// Starts a thread that rotates the keys of Retry tokens. Loading a gateway without
-    /// [`LoadOptions::unswept`] starts it. Capabilities belong to threads, so a process that drops
-    /// some must do so before this call.
+    /// Starts a thread that rotates the keys of Retry tokens. Without [`LoadOptions::unswept`],
+    /// loading a gateway already starts it. Capabilities belong to threads. So a process that drops
+    /// capabilities must do so before this call.
     ///
     /// # Errors
-    /// The system's error if the thread cannot be started.
+    /// Returns the system's error if the thread cannot be started.
     pub fn rotate_keys(&self) -> Result<()> {
         let mut keys = lock(&self.keys);
         if keys.is_none() {
@@ -164,14 +167,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adopts links that existed before this process took the gateway over.
+    /// Adopts links that existed when this process took the gateway over.
     pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
         *lock(&self.links) = links;
         self.pins = Some(pins);
         self
     }
 
-    /// Makes this copy look up the state for its packets in `original`.
+    /// Makes this copy look up the state for its packets in the gateway `original`.
     pub(crate) fn ask(&mut self, original: Original) {
         self.original = Some(original);
     }
@@ -183,8 +186,10 @@ impl Gateway {
     /// Attaches the program to an interface of this process's network namespace.
     ///
     /// # Errors
-    /// [`Error::NoSuchInterface`]; [`Error::InterfaceBusy`] if another XDP program is attached (it
-    /// is not replaced); [`Error::NativeRefused`] in mode `native`; [`Error::AlreadyAttached`].
+    /// * [`Error::NoSuchInterface`] if there is no such interface;
+    /// * [`Error::InterfaceBusy`] if another XDP program is attached, which is not replaced;
+    /// * [`Error::NativeRefused`] if the driver refuses mode `native`;
+    /// * [`Error::AlreadyAttached`] if this gateway is attached to the interface.
     pub fn attach(&self, interface: &str, mode: Mode) -> Result<Attached> {
         let ifindex = sys::interface_index(interface)?;
         let mut links = lock(&self.links);
@@ -212,7 +217,7 @@ impl Gateway {
                 Some(format!(
                     "`{interface}` is a veth interface, and a service answers clients (retry, version_negotiation \
                      or stateless_reset): attached in generic mode, because in native mode the other end receives \
-                     such answers only if it has an XDP program or GRO (mode = \"native\" attaches so nevertheless)"
+                     such answers only if it has an XDP program or GRO (to use native mode anyway: mode = \"native\")"
                 )),
             ),
             Mode::Generic => (self.generic_link(interface, ifindex)?, false, None),
@@ -245,8 +250,8 @@ impl Gateway {
 
     fn generic_link(&self, interface: &str, ifindex: u32) -> Result<OwnedFd> {
         if u32::from(self.control.maps().load.flags) & abi::EQUIC_LOAD_READS_KERNEL == 0 {
-            let why = "it would be attached in generic mode, and the kernel's lockdown (`confidentiality`) keeps \
-                       the program from telling datagrams apart that come as one packet: use native mode";
+            let why = "the program would run in generic mode, where kernel lockdown (`confidentiality`) keeps it from \
+                       finding the datagrams in a packet that consists of several: use native mode";
             return Err(Error::LinkRefused {
                 interface: interface.to_owned(),
                 why: why.to_owned(),
@@ -268,7 +273,7 @@ impl Gateway {
             flags,
             ..Default::default()
         };
-        // SAFETY: the program's descriptor and the options live through the call.
+        // SAFETY: the program's descriptor and the options are valid during the call.
         let returned = unsafe {
             libbpf_sys::bpf_link_create(
                 self.program.as_raw_fd(),
@@ -285,7 +290,7 @@ impl Gateway {
     /// Detaches the program from one interface.
     ///
     /// # Errors
-    /// [`Error::NotAttached`].
+    /// Returns [`Error::NotAttached`] if the program is not attached to it.
     pub fn detach(&self, interface: &str) -> Result<()> {
         let named = |link: &Link| link.attached.interface == interface;
         let mut index = lock(&self.links).iter().find(|link| named(link)).map(Link::ifindex);
@@ -296,15 +301,16 @@ impl Gateway {
         if self.detach_index(index.ok_or_else(absent)?) { Ok(()) } else { Err(absent()) }
     }
 
-    /// Detaches the program from the interface that had this index when it was attached, wherever
-    /// the interface is now. Returns false if the gateway has no such link.
+    /// Detaches the program from the interface that had this index when it was attached, even if
+    /// the interface has moved to another network namespace. Returns false if the gateway has no
+    /// such link.
     pub fn detach_index(&self, ifindex: u32) -> bool {
         let mut links = lock(&self.links);
         let Some(index) = links.iter().position(|link| link.ifindex() == ifindex) else {
             return false;
         };
         // Closing the descriptor is not enough, because another process that inspects links may
-        // hold the link open for a moment. Detaching fails only if the interface was deleted.
+        // hold the link open for a moment. Detaching can fail only if the interface was deleted.
         let link = links.swap_remove(index);
         if let Err(error) = ids::detach(link.fd.as_fd()) {
             tracing::debug!(%error, interface = link.attached.interface, "detaching");
@@ -315,10 +321,11 @@ impl Gateway {
         true
     }
 
-    /// Returns where the program is now that was attached to the interface with this index.
+    /// Returns where the link is now that was created for the interface with this index.
     ///
     /// # Errors
-    /// The system's error if the kernel cannot be queried, for example without a free descriptor.
+    /// Returns the system's error if the kernel cannot be queried, for example if no file
+    /// descriptor is free.
     pub fn place_of(&self, ifindex: u32) -> std::io::Result<AttachmentPlace> {
         let find = || {
             let links = lock(&self.links);
@@ -337,8 +344,8 @@ impl Gateway {
                 other => other?.map(|(program, _)| program),
             };
             // Another interface may have this index by now, and a successor may have replaced the
-            // program of the link. So the link's program is compared, and the link is read again to
-            // make sure that it did not change in between.
+            // link's program. So this compares the link's program, and reads the link again to make
+            // sure that it did not change in between.
             if there == Some(link.program) {
                 return Ok(AttachmentPlace::Here);
             }
@@ -350,7 +357,7 @@ impl Gateway {
         }
     }
 
-    /// Returns the paths that should exist in the BPF file system for this gateway and do not.
+    /// Returns the paths in the BPF file system at which this gateway should be pinned but is not.
     pub fn missing_pins(&self) -> Vec<PathBuf> {
         let Some(pins) = &self.pins else { return Vec::new() };
         let links = lock(&self.links);
@@ -358,24 +365,24 @@ impl Gateway {
         pins.missing(&indices)
     }
 
-    /// Returns the interfaces that the program is still attached to. Other processes may have
+    /// Returns the interfaces to which the program is still attached. Other processes may have
     /// detached it, and interfaces may have been deleted. Needs no privilege.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
         self.control.interfaces()
     }
 
-    /// Removes the pins, if the gateway is pinned. From then on the gateway ends with this process.
+    /// Removes the pins, if the gateway is pinned. After that, the gateway ends with this process.
     ///
     /// # Errors
-    /// [`Error::Pin`].
+    /// Returns [`Error::Pin`] if a pin cannot be removed.
     pub fn unpin(&self) -> Result<()> {
         self.pins.as_ref().map_or(Ok(()), |pins| pins::forget(pins.dir(), None))
     }
 
-    /// Returns the interfaces that this process attached the gateway to.
+    /// Returns the interfaces to which this process attached the gateway.
     pub fn attached(&self) -> Vec<Attached> {
         lock(&self.links).iter().map(|link| link.attached.clone()).collect()
     }
@@ -383,7 +390,8 @@ impl Gateway {
     /// Returns the ledger of this process. Every call returns the same one.
     ///
     /// # Errors
-    /// [`Error::NoFreeLedger`], or the system's error if memory is short.
+    /// Returns [`Error::NoFreeLedger`] if no slot is free, or the system's error if there is not
+    /// enough memory.
     pub fn ledger(&self) -> Result<Ledger> {
         let mut ledger = lock(&self.ledger);
         if let Some(ledger) = &*ledger {
@@ -394,7 +402,7 @@ impl Gateway {
         Ok(joined)
     }
 
-    /// Returns access to the policy, counters and lists of this gateway.
+    /// Returns the handle on this gateway's maps, for its policy, counters and lists.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -409,7 +417,7 @@ impl Gateway {
         self.program.as_fd()
     }
 
-    /// Sets the program's clock: time since boot, as `CLOCK_MONOTONIC` counts it. Has no effect
+    /// Sets the program's clock to a time since boot, as `CLOCK_MONOTONIC` counts it. Has no effect
     /// without [`LoadOptions::test_clock`].
     pub fn set_clock(&self, now: Duration) {
         let control = self.control.maps().control.pointer();
@@ -424,15 +432,15 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Servers that joined start to look for the next gateway now, not only when this process
-        // ends.
+        // With this, servers that joined start to look for the next gateway now, not only when this
+        // process ends.
         if self.pins.is_none() && self.control.is_owner(std::process::id()) {
             self.control.disown();
         }
     }
 }
 
-/// Starts the thread that removes dead servers and expired list entries once a second.
+/// Starts the thread that, once a second, removes dead servers and expired list entries.
 fn sweeper(control: Control) -> Result<Periodic> {
     Periodic::start("equic-sweeper", move || {
         match control.sweep() {
@@ -450,7 +458,7 @@ fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     maps.services.write(&services_of(config));
     maps.control.write(&control_of(config));
     maps.set_overrides(&overrides_of(&config.services))
-        .map_err(|error| Error::system("writing the limits by prefix", error))?;
+        .map_err(|error| Error::system("writing the overrides", error))?;
     for (listener, service) in config.listeners() {
         maps.listen(&listener, service)
             .map_err(|error| Error::system("writing the listeners", error))?;
@@ -479,7 +487,7 @@ fn control_of(config: &Config) -> abi::equic_control {
     }
 }
 
-/// Fails for interfaces whose packets the program cannot parse.
+/// Fails if the program cannot parse the packets of the interface.
 fn check_link(interface: &str) -> Result<()> {
     let failed = |error| Error::system(format!("asking for the type of `{interface}`"), error);
     match link_header(interface).map_err(failed)? {
@@ -487,20 +495,20 @@ fn check_link(interface: &str) -> Result<()> {
         LinkHeader::Other(kind) => Err(Error::LinkRefused {
             interface: interface.to_owned(),
             why: format!(
-                "its packets (link type {kind}) begin neither with an Ethernet header nor, as those of tun, \
-                 WireGuard and PPP interfaces do, with an IP header: use an interface of another type"
+                "its packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
+                 (like those of tun, WireGuard and PPP interfaces): use an interface of another type"
             ),
         }),
     }
 }
 
-/// Returns true for interfaces of the tun driver, with (tap) or without an Ethernet header.
+/// Returns true for interfaces of the tun driver, both with an Ethernet header (tap) and without.
 fn is_tun(ifindex: u32) -> std::io::Result<bool> {
     let links = netlink::links()?;
     Ok(links.iter().any(|link| link.ifindex == ifindex && link.kind == "tun"))
 }
 
-/// Returns a notice if the program sees packets that differ from those on the wire.
+/// Returns a notice if the packets that the program sees differ from those on the wire.
 fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     if native && hides_vlans(interface) {
         return Some(format!(
@@ -517,7 +525,7 @@ fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     })
 }
 
-/// EEXIST means that a program is attached in the other mode.
+/// EBUSY or EEXIST. EEXIST means that a program is attached in the other mode.
 fn is_busy(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
@@ -540,7 +548,8 @@ fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
         Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
             busy_or(interface, ifindex, error)
         }
-        // The error came before the driver was called.
+        // The descriptors ran out before the kernel called the driver, so the driver did not
+        // refuse.
         _ if no_descriptor(&error) => busy_or(interface, ifindex, error),
         _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
     }

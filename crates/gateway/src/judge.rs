@@ -1,4 +1,4 @@
-//! Runs the real program on frames from memory, and returns how it decided.
+//! Runs the real program on frames from memory, and returns how it judged them.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -23,13 +23,14 @@ pub enum Action {
     Drop,
     /// `XDP_PASS`: the kernel processes the packet as usual.
     Pass,
-    /// `XDP_TX`: an answer is sent back through the interface that the packet came from.
+    /// `XDP_TX`: the program sends an answer back through the interface on which the packet
+    /// arrived.
     Answer,
-    /// Any other code. The gateway's program never returns one.
+    /// Any other code. The gateway's program never returns such a code.
     Other(u32),
 }
 
-/// One run of the program.
+/// Result of running the program once or several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestRun {
     /// Return code of the program.
@@ -38,66 +39,69 @@ pub struct TestRun {
     pub duration: Duration,
 }
 
-/// The program's decision about a packet.
+/// The result of running the program on a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     /// Return code of the program.
     pub action: Action,
-    /// The verdict, or `None` if the packet does not belong to a service.
+    /// The verdict, or `None` if the packet is not for a service.
     pub verdict: Option<Verdict>,
 }
 
-/// The reason for a decision, and the service and headers that it is based on.
+/// The verdict on a packet: its reason, and the service and headers that it is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Reason for the decision.
+    /// Reason for the verdict.
     pub reason: Reason,
-    /// True if the packet does not reach the server, because it was dropped or answered. False if
-    /// the reason is a drop but the service runs dry.
+    /// True if the packet does not reach the server, because it was dropped or answered. False in a
+    /// dry run, even if the reason is a drop.
     pub dropped: bool,
     /// The service's name.
     pub service: String,
     /// The service's index.
     pub service_index: u32,
-    /// The source's prefix.
+    /// Prefix of the source.
     pub source: String,
-    /// Connections of the source on all servers. 0 for a later fragment, which no quota concerns.
+    /// Number of connections of the source on all servers. 0 for a later fragment, to which no
+    /// quota applies.
     pub connections: u32,
-    /// Handshakes of the source in progress. 0 if the policy does not count them.
+    /// Number of the source's handshakes in progress. 0 if the policy does not count them.
     pub under_way: u32,
-    /// State of adaptive Retry when the packet was judged, if the service uses it.
+    /// State of adaptive Retry when the packet was judged. `None` if the service does not use
+    /// adaptive Retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
-    /// The QUIC version of a long header. `None` for a short header and for payload that is not
+    /// The QUIC version of a long header. `None` for a short header, and for a payload that is not
     /// QUIC.
     pub version: Option<u32>,
-    /// Destination Connection ID in hexadecimal, up to the length that the program reads.
+    /// Destination Connection ID in hexadecimal. A longer ID than the program reads is cut.
     pub dcid: String,
-    /// Source Connection ID in hexadecimal, up to the length that the program reads.
+    /// Source Connection ID in hexadecimal. A longer ID than the program reads is cut.
     pub scid: String,
 }
 
-/// BPF_PROG_TEST_RUN needs at least an Ethernet header.
+/// Minimum length of a frame: BPF_PROG_TEST_RUN needs an Ethernet header.
 const SHORTEST: usize = 14;
-/// Larger than any packet. The kernel's own maximum depends on its page size and MAX_SKB_FRAGS.
+/// Maximum length of a frame, larger than any packet. The kernel's own maximum depends on its page
+/// size and MAX_SKB_FRAGS.
 const LONGEST: usize = 65_535 + 64;
 
 impl Gateway {
     /// Runs the program on a frame as if it had arrived on the interface with this index. `None`
-    /// means no particular interface. The program acts as for a packet from the wire and counts it,
-    /// too.
+    /// means no particular interface. The program counts the packet and changes its state as for a
+    /// packet from the wire.
     ///
     /// # Errors
-    /// [`Error::BadPacket`] for frames under 14 or over 65,599 bytes; [`Error::NoSuchInterface`];
-    /// otherwise the kernel's error.
+    /// Returns [`Error::BadPacket`] for frames under 14 or over 65,599 bytes,
+    /// [`Error::NoSuchInterface`] if no interface has the index, and otherwise the kernel's error.
     pub fn test_run(&self, frame: &[u8], ifindex: Option<u32>) -> Result<TestRun> {
         self.test_run_repeat(frame, ifindex, 1)
     }
 
-    /// Runs [`Gateway::test_run`] `repeat` times in a row and returns the last action.
+    /// Does the same as [`Gateway::test_run`] `repeat` times in a row, and returns the last action.
     ///
     /// # Errors
-    /// As [`Gateway::test_run`].
+    /// Returns the errors of [`Gateway::test_run`].
     pub fn test_run_repeat(
         &self,
         frame: &[u8],
@@ -106,15 +110,15 @@ impl Gateway {
     ) -> Result<TestRun> {
         let bad = |why| Error::BadPacket { length: frame.len(), why };
         if frame.len() < SHORTEST {
-            return Err(bad("an Ethernet frame has 14 bytes or more"));
+            return Err(bad("an Ethernet frame has at least 14 bytes"));
         }
         if frame.len() > LONGEST {
-            return Err(bad("no packet is that long"));
+            return Err(bad("a frame has at most 65,599 bytes"));
         }
         if let Some(original) = self.original() {
             original
                 .bring(self.control().maps(), frame)
-                .map_err(|error| Error::system("asking the gateway that is copied", error))?;
+                .map_err(|error| Error::system("reading the gateway that was copied", error))?;
         }
         let context = libbpf_sys::xdp_md {
             data_end: frame.len() as u32,
@@ -132,7 +136,7 @@ impl Gateway {
             options.ctx_in = (&raw const context).cast();
             options.ctx_size_in = size_of_val(&context) as u32;
         }
-        // SAFETY: the frame and the context live through the call, and the options give their
+        // SAFETY: the frame and the context are valid during the call, and the options give their
         // sizes.
         let returned = unsafe {
             libbpf_sys::bpf_prog_test_run_opts(self.program_fd().as_raw_fd(), &raw mut options)
@@ -153,15 +157,16 @@ impl Gateway {
         Ok(TestRun { action, duration: Duration::from_nanos(options.duration.into()) })
     }
 
-    /// Runs the program on a frame and returns how it decided. State changes as for a packet from
-    /// the wire: if the same opening Initial is judged twice, the second result is `underway`. The
-    /// gateway has to be loaded with [`crate::LoadOptions::explain`] (as snapshots are); otherwise
-    /// the verdict is always `None`.
+    /// Runs the program on a frame and returns how it judged the frame. The program changes its
+    /// state as for a packet from the wire. For example, if the same opening Initial is judged
+    /// twice, the second verdict is `underway`.
     ///
-    /// A frame that is too short for an Ethernet header passes, as on an interface.
+    /// The gateway must be loaded with [`crate::LoadOptions::explain`] (as snapshots are).
+    /// Otherwise the verdict is always `None`. A frame that is too short for an Ethernet header
+    /// passes, as on an interface.
     ///
     /// # Errors
-    /// As [`Gateway::test_run`].
+    /// Returns the errors of [`Gateway::test_run`].
     pub fn judge(&self, frame: &[u8]) -> Result<Judgement> {
         if frame.len() < SHORTEST {
             return Ok(Judgement { action: Action::Pass, verdict: None });

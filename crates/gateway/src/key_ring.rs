@@ -1,5 +1,4 @@
-//! Key rings of Retry tokens on the server side: how a server handles tokens, and how it reads the
-//! gateway's ring.
+//! The server side of key rings: how a server treats tokens, and how it reads the gateway's ring.
 
 use std::fs::File;
 use std::io;
@@ -17,27 +16,27 @@ use crate::sync::{Mutex, lock};
 use crate::sys::memory::sealed;
 use crate::sys::region::{Shared, atomic};
 
-/// How a server handles the tokens of the gateway's Retry packets.
+/// How a server treats the tokens of the gateway's Retry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenKeys {
-    /// The server does not check them.
+    /// The server does not check the tokens.
     #[default]
     None,
     /// The server reads the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and
-    /// checks them.
+    /// checks the tokens with it.
     Take,
-    /// As [`TokenKeys::Take`]. In addition, the server makes all its connection IDs with the ring
-    /// ([`Ledger::connection_ids`](crate::Ledger::connection_ids)), so that the gateway may check
-    /// them (`check_ids`).
+    /// The server does what [`TokenKeys::Take`] describes. In addition, it makes all its connection
+    /// IDs with the ring ([`Ledger::connection_ids`](crate::Ledger::connection_ids)), so that the
+    /// gateway may verify them (`check_ids`).
     TakeForIds,
     /// The server reads the gateway's key ring and makes all its connection IDs with it, but does
     /// not check the tokens. This is for stacks that issue tokens of their own.
     IdsOnly,
-    /// The server checks them with a ring that it has read from a file.
+    /// The server checks the tokens with a ring that it has read from a file.
     Own,
 }
 
-/// Length in bytes of the connection IDs that a gateway checks, and of the server ID in them.
+/// Length in bytes of the connection IDs that a gateway verifies, and of the server ID in them.
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
 impl TokenKeys {
@@ -46,7 +45,7 @@ impl TokenKeys {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
-    /// Returns the flags that record the server (`enum equic_member_flags`) if its request is
+    /// Returns the flags to record for the server (`enum equic_member_flags`) if its request is
     /// granted.
     pub(crate) fn flags(self) -> u32 {
         match self {
@@ -58,7 +57,7 @@ impl TokenKeys {
     }
 }
 
-/// How a server reads the ring of the gateway that it has joined.
+/// How a server reads the key ring of the gateway that it has joined.
 #[derive(Debug)]
 pub(crate) enum RingAccess {
     /// The server has not asked for the ring, or may not read it.
@@ -86,7 +85,8 @@ impl RingAccess {
         }
     }
 
-    /// Takes the descriptor that the socket sent with the slot. Returns `None` if it is not a ring.
+    /// Takes the file descriptor that arrived over the socket together with the slot. Returns
+    /// `None` if it is not that of a ring.
     pub(crate) fn received(ring: OwnedFd) -> Option<RingAccess> {
         let file = File::from(ring);
         let fits = file.metadata().is_ok_and(|is| is.is_file() && is.len() == KeyRing::LEN as u64);
@@ -94,7 +94,7 @@ impl RingAccess {
     }
 }
 
-/// The copy of a gateway's ring that servers at its socket read. When keys are withdrawn, a new
+/// The copy of a gateway's key ring that servers at its socket read. When keys are withdrawn, a new
 /// copy replaces this one. A process that has the old copy but no slot never sees the new keys.
 #[derive(Debug)]
 pub(crate) struct ServedRing(Mutex<Served>);
@@ -117,7 +117,7 @@ impl ServedRing {
         store_ring(&lock(&self.0).memory, ring);
     }
 
-    /// Replaces the copy by a new one with this ring.
+    /// Replaces the copy with a new one that has this ring.
     pub(crate) fn replace(&self, ring: &KeyRing) -> io::Result<()> {
         let mut served = lock(&self.0);
         *served = Served::new(ring, served.generation + 1)?;
@@ -139,7 +139,7 @@ impl Served {
     }
 }
 
-/// Stores a ring so that no reader sees an epoch before its key.
+/// Stores a ring in an order in which no reader sees an epoch before its key.
 pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
     let bytes = ring.to_bytes();
     let to = shared.pointer();
@@ -148,17 +148,18 @@ pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
         .map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
     let (first, second) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
     for (index, word) in words.enumerate().filter(|(_, word)| *word != 0) {
-        // The slot of an unknown key keeps its old value. Readers do not use it.
+        // A key that the new ring does not have keeps its old value. Readers ignore it.
         atomic!(AtomicU64, to, words[index + 2]).store(word, Relaxed);
     }
     atomic!(AtomicU64, to, words[1]).store(second, Relaxed);
-    // Magic, version, clock, current and known epochs, in one store.
+    // This word has the magic, version, clock, current epoch and known epochs. They change in one
+    // store.
     atomic!(AtomicU64, to, words[0]).store(first, Release);
 }
 
 const _: () = assert!(size_of::<abi::equic_ring>() == KeyRing::LEN);
 
-/// Reads the ring in a gateway's map.
+/// Reads the ring from a gateway's map.
 pub(crate) fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
     let words = Zeroizing::new(shared.read().words);
     let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
@@ -168,7 +169,7 @@ pub(crate) fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
     KeyRing::from_bytes(&*bytes).map_err(|error| failed("reading the key ring", error))
 }
 
-/// Turns a key ring's error into an error of the system.
+/// Converts an error of a key ring into an error of the system.
 pub(crate) fn failed(what: &str, error: RingError) -> Error {
     Error::system(what.to_owned(), io::Error::other(error))
 }

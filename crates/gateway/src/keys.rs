@@ -1,8 +1,8 @@
-//! Keys of Retry tokens (docs/retry.md s.2): in the program's map, in a file for servers, and their
-//! rotation.
+//! Keys of Retry tokens (docs/retry.md s.2): stores them in the program's map and in a file for
+//! servers, and rotates them.
 //!
-//! Loading a gateway generates a ring. A gateway that takes over another one's maps keeps its ring,
-//! so that tokens from before the takeover remain valid.
+//! Loading a gateway generates a ring. A gateway that takes over the maps of another one keeps its
+//! ring, so that tokens from before the takeover remain valid.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -23,50 +23,51 @@ use crate::rotation::RotationFile;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Time for which one key is used to make tokens.
+/// Time for which new tokens are made with the same key.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
 /// Time after the generation of a ring during which connections may be older than the ring. It
-/// equals the time that a key is used, because by then servers have replaced the IDs of all
+/// equals the time between two keys, because within that time servers replace the IDs of all
 /// connections (docs/policy.md s.10).
 pub(crate) const OLDER_IDS: Duration = EVERY;
-/// Time between the announcement of a key and its first use. Servers read the file again meanwhile.
+/// Time between the announcement of a key and its first use. During this time, servers read the
+/// file again.
 const SETTLING: Duration = Duration::from_secs(60);
 
 /// Interval at which requests of other processes are polled.
 const POLL: Duration = Duration::from_millis(100);
-/// Time that servers have to read the new ring before withdrawn keys are forgotten.
+/// Time that servers have to read the new ring before the gateway forgets the withdrawn keys.
 const RENEWING: Duration = Duration::from_secs(1);
 /// Time that servers have to replace connection IDs whose keys were withdrawn.
 const REPLACING: Duration = Duration::from_secs(60);
-/// Longest time to wait for the gateway's process to change the ring.
+/// Maximum time to wait until the gateway's process has changed the ring.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A step of a key rotation. A whole rotation takes two.
+/// A step of a key rotation. A complete rotation takes two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// The key of this epoch is now known, but not used yet.
+    /// The key of this epoch was announced: servers know it, but the gateway does not use it yet.
     Announced(Epoch),
-    /// Tokens are now made with the key of this epoch.
+    /// The gateway now makes tokens with the key of this epoch.
     Advanced(Epoch),
 }
 
 impl Control {
-    /// Returns the ring with which the program makes and checks Retry tokens. It is a secret: its
-    /// holder can make valid tokens.
+    /// Returns the ring with which the program makes and checks Retry tokens. It is a secret,
+    /// because its holder can make valid tokens.
     ///
     /// # Errors
-    /// Fails if the program's map does not hold a ring.
+    /// Fails if the program's map does not contain a ring.
     pub fn key_ring(&self) -> Result<KeyRing> {
         ring_of(&self.maps().ring)
     }
 
     /// Returns the servers that may serve a service and have not declared that they check the
-    /// tokens of the gateway's Retry packets. Their clients cannot connect once the gateway
-    /// requires tokens. Dead and silent servers are left out. A server whose ledger this process
-    /// may not read is left out only if it is dead.
+    /// tokens of the gateway's Retry packets. Once the gateway requires tokens, their clients
+    /// cannot connect. Dead and silent servers are not returned. A silent server whose ledger this
+    /// process may not read is returned unless it is dead.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn servers_without_keys(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(abi::EQUIC_MEMBER_KEYS, service)
     }
@@ -81,31 +82,33 @@ impl Control {
     }
 
     /// Returns the servers that may serve a service and have not declared that the gateway can
-    /// verify their connection IDs. With `check_ids`, only the first packet of their clients gets
-    /// through. The same servers are left out as in [`Control::servers_without_keys`].
+    /// verify their connection IDs. With `check_ids`, only the first packet of their clients would
+    /// reach them. Dead and silent servers are treated as in [`Control::servers_without_keys`].
     ///
     /// # Errors
-    /// As [`Control::servers_without_keys`].
+    /// Returns the errors of [`Control::servers_without_keys`].
     pub fn servers_without_ids(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(abi::EQUIC_MEMBER_IDS, service)
     }
 
-    /// Returns the live servers that may serve a service, with slot, process id and name.
+    /// Returns the live servers that may serve a service, each with slot, process ID and name.
     ///
     /// # Errors
-    /// As [`Control::servers_without_keys`].
+    /// Returns the errors of [`Control::servers_without_keys`].
     pub fn servers_of(&self, service: &str) -> Result<Vec<JoinedServer>> {
         self.servers_without(0, service)
     }
 
     /// Takes the next step of a rotation: announces a new key, or starts to use the announced one.
-    /// Older tokens remain valid. If another process manages the gateway, this call asks that
-    /// process. If none does, servers at the socket get the new key only from the next process that
-    /// does.
+    /// Older tokens remain valid.
+    ///
+    /// If another process manages the gateway, this call asks that process to take the step. If no
+    /// process does, servers at the socket get the new key only from the next process that manages
+    /// the gateway.
     ///
     /// # Errors
-    /// As [`Control::key_ring`]; the system provides no random numbers; the process does not
-    /// answer.
+    /// Returns the errors of [`Control::key_ring`]. Also fails if the system provides no random
+    /// numbers, or if the other process does not answer.
     pub fn rotate_keys(&self) -> Result<Rotation> {
         if self.is_own() || !self.owner().alive {
             return turn(self.key_ring()?, None, |ring| self.set_key_ring(ring));
@@ -119,17 +122,17 @@ impl Control {
     }
 
     /// Withdraws all keys, because an attacker may know them. The process that manages the gateway
-    /// generates a new key, hands it to the servers that hold a slot, and forgets the old keys a
+    /// generates a new key, hands it to the servers that have a slot, and forgets the old keys a
     /// second later. Returns the new epoch.
     ///
-    /// Older Retry tokens become invalid. Older connection IDs belong to an unknown epoch: with
-    /// `check_ids`, packets with one still pass for a minute if their source holds a connection,
-    /// and are dropped after that. Servers have replaced the IDs by then. A process that has the
-    /// old keys but no slot does not see the new ones.
+    /// Older Retry tokens become invalid. The epoch of older connection IDs becomes unknown. With
+    /// `check_ids`, packets with such an ID still pass for a minute if their source holds a
+    /// connection, and are dropped after that. By then, servers have replaced the IDs. A process
+    /// that has the old keys but no slot does not see the new keys.
     ///
     /// # Errors
-    /// Fails if no process manages the gateway, or the process does not answer or cannot write its
-    /// files. Then nothing has changed.
+    /// Fails if no process manages the gateway, or if that process does not answer or cannot write
+    /// its files. In that case, nothing has changed.
     pub fn renew_keys(&self) -> Result<Epoch> {
         self.note("renew the keys of tokens and connection IDs");
         self.ask_for(How::Renew)?;
@@ -145,7 +148,7 @@ impl Control {
         };
         if !self.owner().alive {
             return Err(failed(
-                "no process looks after it: start `equic gateway run` with the same `pin` first",
+                "no process manages the gateway: start `equic gateway run` with the same `pin` first",
             ));
         }
         atomic!(AtomicU32, notes, keys_how[how as usize]).store(1, Release);
@@ -153,13 +156,13 @@ impl Control {
         let until = Instant::now() + PATIENCE;
         while atomic!(AtomicU64, notes, keys_done).load(Acquire) < number {
             if Instant::now() > until {
-                return Err(failed("its process does not answer"));
+                return Err(failed("the process that manages it does not answer"));
             }
             std::thread::sleep(POLL / 5);
         }
         if atomic!(AtomicU64, notes, keys_failed).load(Acquire) >= number {
             return Err(failed(
-                "it keeps its keys, because it could not hand on new ones: its log says why",
+                "it keeps its keys, because it could not distribute new ones: see the log of its process",
             ));
         }
         Ok(())
@@ -173,7 +176,7 @@ impl Control {
     }
 
     /// Gives the program another ring, in an order in which the program never sees an epoch before
-    /// its key. Servers at this process's socket get it first.
+    /// its key. Servers at this process's socket get the ring first.
     pub fn set_key_ring(&self, ring: &KeyRing) {
         self.served_rings().iter().for_each(|served| served.update(ring));
         store_ring(&self.maps().ring, ring);
@@ -182,8 +185,8 @@ impl Control {
         }
     }
 
-    /// Generates a ring, unless the map has one. With `before`, the ring continues after that
-    /// rotation.
+    /// Generates a ring, unless the map already has one. If `before` is given, the rotation of the
+    /// ring continues after that epoch.
     pub(crate) fn begin_keys(&self, before: Option<Epoch>) -> Result<()> {
         if self.maps().ring.read() != abi::equic_ring::default() {
             return self.key_ring().map(drop);
@@ -192,7 +195,7 @@ impl Control {
             Some(newest) => KeyRing::following(Clock::Monotonic, newest),
             None => KeyRing::generate(Clock::Monotonic),
         };
-        self.set_key_ring(&ring.map_err(|error| failed("making keys", error))?);
+        self.set_key_ring(&ring.map_err(|error| failed("creating keys", error))?);
         Ok(())
     }
 }
@@ -201,13 +204,13 @@ impl Control {
 /// file's owner may read it. The file is replaced atomically.
 ///
 /// # Errors
-/// The system's error if the file cannot be written.
+/// Returns the system's error if the file cannot be written.
 pub fn write_key_ring(path: &Path, ring: &KeyRing) -> Result<()> {
     write_for(None, path, ring)
 }
 
-/// Writes a ring like [`write_key_ring`], but with the owner and mode of `readers`, so that a file
-/// that was given to the servers' user stays readable for it.
+/// Writes a ring like [`write_key_ring`], but with the owner and mode in `readers`. So a file that
+/// was given to the servers' user remains readable for that user.
 fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<()> {
     let fresh = PathBuf::from(format!("{}.new", path.display()));
     let failed = |error| Error::system(format!("writing `{}`", path.display()), error);
@@ -215,7 +218,8 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // A new file, so that no existing file is written to, wherever a symbolic link points.
+    // The ring is written to a new file, so that the write cannot follow a symbolic link to an
+    // existing file.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(&fresh).map_err(failed)?;
@@ -223,8 +227,8 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
         give(&file, readers).map_err(|error| {
             let (uid, gid) = (readers.uid(), readers.gid());
             failed(io::Error::other(format!(
-                "it belongs to user {uid} and group {gid} with mode {:o}, and a new file cannot be given to \
-                 them ({error}): run the gateway and the server as one user",
+                "it belongs to user {uid} and group {gid} with mode {:o}, and the gateway cannot give a new \
+                 file to them ({error}): run the gateway and the server as the same user",
                 readers.mode() & 0o777
             )))
         })?;
@@ -245,10 +249,10 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the metadata of the key file if it holds exactly this ring. Otherwise somebody else
-/// wrote the file, and its owner must not be trusted.
+/// Returns the metadata of the key file if the file contains exactly this ring. If not, another
+/// user may have written the file, and its owner must not be trusted.
 fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
-    let failed = |error| Error::system(format!("looking at `{}`", path.display()), error);
+    let failed = |error| Error::system(format!("reading `{}`", path.display()), error);
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let mut file = match options.open(path) {
@@ -268,15 +272,16 @@ fn readers(path: &Path, ring: &KeyRing) -> Result<Option<Metadata>> {
     Ok((*wanted == *there).then_some(metadata))
 }
 
-/// Changes that other processes can request, by their number in `equic_notes.keys_how`.
+/// Changes that other processes can request. The number is the index into `equic_notes.keys_how`.
 #[derive(Debug, Clone, Copy)]
 enum How {
     Turn = 0,
     Renew = 1,
 }
 
-/// Starts the thread that rotates keys, makes the changes that other processes request, and keeps
-/// the files up to date. The files hold the current ring already.
+/// Starts the thread that manages the keys. It rotates them, makes the changes that other processes
+/// request, and keeps the files up to date. When it starts, the files must contain the current
+/// ring.
 pub(crate) fn rotating(
     control: Control,
     file: Option<PathBuf>,
@@ -287,25 +292,27 @@ pub(crate) fn rotating(
     Periodic::start("equic-keys", move || keeper.look())
 }
 
-/// Returns when the next step of a rotation is due if the ring changed at `at`, in nanoseconds.
+/// Returns the time at which the next step of a rotation is due, if the ring last changed at `at`
+/// (nanoseconds).
 fn due_after(at: u64, announced: bool) -> u64 {
     at.saturating_add(nanos(if announced { SETTLING } else { EVERY }))
 }
 
-/// Manages a ring. While it runs, nothing else changes the ring.
+/// Manages a key ring. While it runs, nothing else may change the ring.
 struct KeyKeeper {
     control: Control,
     file: Option<PathBuf>,
     rotation: Option<RotationFile>,
     /// Time of the next step of the rotation (monotonic nanoseconds).
     due: u64,
-    /// Time at which the withdrawn keys are forgotten, and the number of the request.
+    /// While keys are being withdrawn: the time at which they are forgotten, and the number of the
+    /// request.
     renewing: Option<(u64, u64)>,
 }
 
 impl KeyKeeper {
-    /// Continues the rotation of the previous process. Pending requests are dropped, because their
-    /// callers have given up.
+    /// Continues the rotation of the previous process. Pending requests are answered as failed,
+    /// because their callers have given up.
     fn begin(&mut self) {
         let now = sys::monotonic_ns();
         let announced = self.control.key_ring().is_ok_and(|ring| ring.announced());
@@ -321,9 +328,9 @@ impl KeyKeeper {
         }
     }
 
-    /// Does what is due and returns the time until the next call.
+    /// Makes the changes that are due. Returns the time until the next call.
     fn look(&mut self) -> Duration {
-        // A process that has taken the gateway over now manages its ring.
+        // Another process has taken the gateway over and manages its ring.
         if !self.control.is_owner(std::process::id()) {
             return POLL;
         }
@@ -373,7 +380,7 @@ impl KeyKeeper {
     fn answer(&self, number: u64, done: &Result<()>) {
         let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
         if let Err(error) = done {
-            tracing::warn!(%error, "the keys stay as they are");
+            tracing::warn!(%error, "the keys were not changed");
             atomic!(AtomicU64, notes, keys_failed).store(number, Release);
         }
         atomic!(AtomicU64, notes, keys_done).store(number, Release);
@@ -390,7 +397,7 @@ impl KeyKeeper {
             Ok(Rotation::Advanced(epoch)) => {
                 tracing::debug!(epoch = epoch.number(), "a new key is used");
             }
-            Err(error) => tracing::warn!(%error, "the keys of Retry tokens stay as they are"),
+            Err(error) => tracing::warn!(%error, "the keys of Retry tokens were not changed"),
         }
         if let Ok(step) = &step {
             let announced = matches!(step, Rotation::Announced(_));
@@ -401,19 +408,19 @@ impl KeyKeeper {
 
     fn put_in_force(&self, ring: &KeyRing) {
         if let Some(Err(error)) = self.rotation.as_ref().map(|file| file.note(ring)) {
-            tracing::warn!(%error, "the number of the rotation cannot be written down");
+            tracing::warn!(%error, "the number of the key rotation cannot be written");
         }
         self.control.set_key_ring(ring);
     }
 
-    /// First half of withdrawing all keys: announces a new key in new copies of the ring, which
-    /// only servers that hold a slot now can get.
+    /// First half of withdrawing all keys. Announces a new key in new copies of the ring, which
+    /// only servers with a slot can get.
     fn announce_another(&mut self) -> Result<()> {
-        let failed = |error| failed("making keys", error);
+        let failed = |error| failed("creating keys", error);
         let old = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
         let mut ring = old.clone();
-        // Nothing has been made with the key of that epoch yet.
+        // The key of that epoch was announced but never used.
         ring.retire(old.epoch().next());
         ring.announce(Key::random().map_err(failed)?).map_err(failed)?;
         let others = |error| Error::system("copying the new keys for servers", error);
@@ -427,7 +434,7 @@ impl KeyKeeper {
         Ok(())
     }
 
-    /// Second half: starts to use the new key and forgets all others.
+    /// Second half of withdrawing all keys. Starts to use the new key and forgets all others.
     fn forget_others(&mut self) -> Result<()> {
         let mut ring = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &ring)).transpose();
@@ -436,9 +443,9 @@ impl KeyKeeper {
         if let (Some(path), Ok(readers)) = (&self.file, readers)
             && let Err(error) = write_for(readers.flatten().as_ref(), path, &ring)
         {
-            // Readers of the old file know the new key, and the program drops tokens of the other
-            // keys before they reach a server.
-            tracing::warn!(%error, "the file has keys that were withdrawn");
+            // The failure is tolerable. Readers of the old file know the new key, and the program
+            // drops tokens of the other keys before they reach a server.
+            tracing::warn!(%error, "the key file still has keys that were withdrawn");
         }
         let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
         atomic!(AtomicU64, self.control.maps().control.pointer(), older_ids_until_ns)
@@ -450,7 +457,7 @@ impl KeyKeeper {
     }
 }
 
-/// Takes the next step of a rotation. Servers get the ring before the program uses it: if the file
+/// Takes the next step of a rotation. Servers get the ring before the program uses it. If the file
 /// cannot be written, nothing changes.
 fn turn(
     mut ring: KeyRing,
@@ -476,7 +483,7 @@ fn turn(
 mod tests {
     use super::*;
 
-    /// A gateway that is restarted more often than keys are rotated must still rotate them.
+    /// Keys must rotate even if the gateway is restarted more often than the rotation is due.
     #[test]
     fn keys_rotation_goes_on_where_the_process_before_was() {
         let hour = nanos(Duration::from_secs(3_600));
@@ -485,7 +492,8 @@ mod tests {
         assert_eq!(due_after(u64::MAX, false), u64::MAX);
     }
 
-    /// Servers that do not know a key would refuse every client with a token of that key.
+    /// Servers must get a new key before the program uses it. Otherwise they would refuse every
+    /// client with a token of that key.
     #[test]
     fn a_key_that_servers_cannot_read_is_not_used() {
         let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -507,8 +515,9 @@ mod tests {
         }
     }
 
-    /// A server that runs as another user would keep the first keys it read, and refuse all new
-    /// clients after the second rotation.
+    /// A file that was given to another user must remain readable for that user. Otherwise a server
+    /// that runs as this user would keep the first keys that it read, and refuse all new clients
+    /// after the second rotation.
     #[test]
     fn a_file_that_was_given_to_the_server_stays_the_servers() {
         let folder = tempfile::tempdir().unwrap();
@@ -533,7 +542,7 @@ mod tests {
             assert!(!crate::ci::in_ci(), "giving files away takes root");
             eprintln!("SKIPPED: giving files away takes root");
         }
-        // A user who replaces the file by one of their own does not get the keys.
+        // A user who replaces the file with another one must not get the keys.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [0; KeyRing::LEN]).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();

@@ -1,10 +1,10 @@
-//! XDP gateway for QUIC servers: quotas, rates and lists that the kernel enforces and that the
-//! server updates live.
+//! XDP gateway for QUIC servers. The kernel enforces quotas, rates and lists, and the server
+//! updates them live.
 //!
 //! An operator loads a [`Gateway`] from a [`Config`] and attaches it to interfaces. The server
 //! opens its [`Ledger`] (in the same process, or from another one through [`Control::join`]) and
 //! holds a [`Guard`] per connection. The XDP program drops packets that exceed the limits before
-//! the kernel allocates anything for them. docs/policy.md specifies its decisions.
+//! the kernel allocates memory for them. docs/policy.md specifies its decisions.
 //!
 //! A ledger also works without a gateway, for quotas that a server enforces itself:
 //!
@@ -24,14 +24,17 @@
 //!
 //! Modules and folders:
 //!
-//! * `bpf/`: the program in C; `bpf/abi.h` defines what it shares with this library ([`abi`]);
-//! * [`config`], [`quantity`]: the operator's configuration; [`reason`]: the program's verdicts;
+//! * `bpf/`: the program in C; `bpf/abi.h` defines the types that it shares with this library
+//!   ([`abi`]);
+//! * [`config`], [`quantity`]: the operator's configuration; [`reason`]: the reasons of the
+//!   program's verdicts;
 //! * `object`, [`Gateway`], `links`: loading and attaching; `judge`: running the program on frames
 //!   from memory;
-//! * `snapshot`: a copy of a gateway for trying out packets; `original`: the copy's lookups in that
-//!   gateway;
+//! * `snapshot`: a copy of a gateway for trying out packets; `original`: the copy's lookups in the
+//!   gateway that was copied;
 //! * [`ban`]: which sources are denied for how long, as a state machine without a clock;
-//! * `pinned`, `pins`: gateways that outlive their process, and taking one over;
+//! * `pinned`, `pins`: gateways that outlive their process, and how another process takes them
+//!   over;
 //! * `keys`, `key_ring`, `rotation`: keys of Retry tokens and connection IDs;
 //! * [`ledger`]: connection counts in shared memory;
 //! * `socket`: ledgers for servers without privileges;
@@ -40,7 +43,7 @@
 //! * `maps`, `sys`: the interface to the kernel; all raw system calls are in `sys`.
 //!
 //! Start reading with [`Gateway`], then `ledger/table.rs`. The crate `equic-gateway-model` is a
-//! second implementation of the program's decisions; tests compare the two.
+//! second implementation of the program's decisions. Tests compare the two.
 
 pub mod abi;
 pub mod ban;

@@ -1,30 +1,32 @@
-//! Interfaces that a gateway is attached to, and the BPF links that keep it attached.
+//! Interfaces to which a gateway is attached, and the BPF links that keep it attached.
 
 use std::os::fd::OwnedFd;
 
 use serde::Serialize;
 
-/// An interface that a gateway is attached to.
+/// An interface to which this process attached the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attached {
     /// The interface's index.
     pub ifindex: u32,
     /// Name that the interface had when the gateway was attached.
     pub interface: String,
-    /// True if the program runs in the driver (native), false if it runs after it (generic).
+    /// True if the program runs in the driver (native mode), false if it runs after the driver
+    /// (generic mode).
     pub native: bool,
-    /// Notice for the operator, for example why the attachment is not native.
+    /// Notice for the operator, for example the reason that the program is not attached in native
+    /// mode.
     pub notice: Option<String>,
 }
 
-/// Where a program is that was attached to an interface.
+/// Place at which a program is attached now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentPlace {
-    /// On that interface, in this network namespace.
+    /// On the same interface, in this network namespace.
     Here,
-    /// On that interface, which was moved to another network namespace.
+    /// On the same interface, which was moved to another network namespace.
     Elsewhere,
-    /// The program was detached, or the interface was deleted.
+    /// Nowhere, because the program was detached or the interface was deleted.
     Nowhere,
 }
 
@@ -34,8 +36,8 @@ pub(crate) struct Link {
     pub(crate) attached: Attached,
     /// True if answers can get lost on the interface ([`loses_answers`](crate::loses_answers)).
     pub(crate) loses_answers: bool,
-    // The kernel detaches the program when the last reference to the link is gone. A pin is a
-    // reference, too.
+    // The kernel detaches the program when the last reference to the link is gone. Pins are
+    // references, too.
     pub(crate) fd: OwnedFd,
 }
 

@@ -1,5 +1,5 @@
-//! Map of (address, port) to services: the array `ports` for wildcard addresses, and the hash
-//! `listeners` for single addresses.
+//! The listeners of services in the program's maps: the array `ports` for wildcard addresses, and
+//! the hash map `listeners` for single addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,8 @@ impl Maps {
         if v4 { atomic!(AtomicU8, ports, any4[port]) } else { atomic!(AtomicU8, ports, any6[port]) }
     }
 
-    /// Assigns a listening address to a service. An address that has a service keeps it.
+    /// Assigns a listening address to a service. If the address already has a service, nothing
+    /// changes.
     pub(crate) fn listen(&self, listener: &Listener, service: u32) -> io::Result<()> {
         match listener {
             Listener::Any { v4, port } => {
@@ -40,25 +41,26 @@ impl Maps {
             Listener::Any { v4, port } => {
                 self.port(*v4, *port).fetch_and(EXACT, AcqRel);
             }
-            // The mark at the port stays: it only costs a lookup, and another address may need it.
+            // The EQUIC_PORT_EXACT bit of the port stays set. It only costs a lookup, and another
+            // address may need it.
             Listener::Exact(key) => drop(self.listeners.delete(key)?),
         }
         Ok(())
     }
 
-    /// Assigns a listening address to a service, replacing the old one. At every moment the address
-    /// belongs to exactly one of the two.
+    /// Assigns a listening address to a service instead of the old one. At every moment, the
+    /// address belongs to exactly one of the two services.
     pub(crate) fn relisten(&self, listener: &Listener, service: u32) -> io::Result<()> {
         let Listener::Any { v4, port } = listener else { return self.listen(listener, service) };
         let at = self.port(*v4, *port);
         let put = |old: u8| Some(old & EXACT | (service as u8 + 1));
-        // Never fails, because the closure always returns a value.
+        // This never fails, because the closure always returns a value.
         let _ = at.fetch_update(AcqRel, Relaxed, put);
         Ok(())
     }
 
-    /// Returns every listening address with the index of its service, in the order of services. An
-    /// unspecified address stands for all addresses of its family.
+    /// Returns every listening address, each with the index of its service, in the order of
+    /// services. An unspecified address stands for all addresses of its family.
     pub(crate) fn listening(&self) -> io::Result<Vec<(SocketAddr, usize)>> {
         let mut all = Vec::new();
         let any =

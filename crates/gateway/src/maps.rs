@@ -1,4 +1,5 @@
-//! The maps of one gateway, typed. They come from a newly loaded object, or are found by their ids.
+//! The maps of one gateway, with their types. They come from a newly loaded object, or are opened
+//! by their IDs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,13 +21,13 @@ pub(crate) struct Maps {
     pub(crate) control_map: OwnedFd,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) services_map: OwnedFd,
-    /// Limits by prefix. `overrides.rs` writes them.
+    /// Limits for the sources in some prefixes. `overrides.rs` writes them.
     pub(crate) overrides: Arc<Shared<Overrides>>,
     pub(crate) overrides_map: OwnedFd,
     pub(crate) overrides4: Map<abi::equic_override4_key, u32>,
     pub(crate) overrides6: Map<abi::equic_override6_key, u32>,
     pub(crate) rates: Shared<abi::equic_service_rates>,
-    /// A secret. It must never be printed.
+    /// The key ring. It is a secret and must never be printed.
     pub(crate) ring: Arc<Shared<abi::equic_ring>>,
     pub(crate) explain: Shared<abi::equic_explain>,
     pub(crate) ports: Shared<abi::equic_ports>,
@@ -39,31 +40,33 @@ pub(crate) struct Maps {
     /// Addresses of this host. `local.rs` writes them.
     pub(crate) local_addrs: Map<abi::equic_local_key, u32>,
     pub(crate) local_macs: Map<u64, u32>,
-    /// How the program is attached, by interface index.
+    /// Flags that say how the program is attached, by interface index.
     pub(crate) interfaces: Map<u32, u32>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
     pub(crate) capture: Shared<abi::equic_capture>,
     pub(crate) captured: OwnedFd,
     pub(crate) ledgers: OwnedFd,
-    /// The program does not use this map: see `equic_report` in `abi.h`.
+    /// Report of the process that manages the gateway. The program does not use this map: see
+    /// `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
-    /// The program does not use this map either: see `equic_notes` in `abi.h`.
+    /// Notes that processes leave for each other. The program does not use this map: see
+    /// `equic_notes` in `abi.h`.
     pub(crate) notes: Option<Shared<abi::equic_notes>>,
     pub(crate) notes_map: Option<OwnedFd>,
-    /// The program does not use this map either: see `equic_audit` in `abi.h`.
+    /// Changes by other processes. The program does not use this map: see `equic_audit` in `abi.h`.
     pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
-/// Name of the map with the report.
+/// Name of the map with the report of the managing process.
 pub(crate) const REPORT: &str = "equic_report";
 /// Name of the map with notes that processes leave for each other.
 pub(crate) const NOTES: &str = "equic_notes";
-/// Name of the map with changes made by other processes.
+/// Name of the map with changes by other processes.
 pub(crate) const AUDIT: &str = "equic_audit";
 
-/// Names of the maps that user space needs. The full name of `.rodata` begins with the object's
-/// name.
+/// Names of the maps that user space needs. In the kernel, the name of `.rodata` begins with the
+/// object's name.
 pub(crate) const NAMES: [&str; 24] = [
     ".data.control",
     ".data.services",
@@ -99,13 +102,12 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
     if let Some(bound) = [REPORT, NOTES, AUDIT].into_iter().find(|bound| *bound == name) {
         return Some(bound);
     }
-    // The kernel truncates names to 15 characters.
+    // The kernel truncates names of maps to 15 characters.
     NAMES.into_iter().find(|known| *known == name || (name.len() == 15 && known.starts_with(name)))
 }
 
 impl Maps {
-    /// Opens all maps through a function that returns a map by name. `what` names the program in
-    /// errors.
+    /// Opens all maps. The function returns a map by its name. `what` names the program in errors.
     pub(crate) fn new(
         what: &str,
         program: u32,
@@ -169,7 +171,7 @@ impl Maps {
         })
     }
 
-    /// Opens the maps of a loaded program by the ids that the kernel lists for it. `what` names the
+    /// Opens the maps of a loaded program by the IDs that the kernel lists for it. `what` names the
     /// program in errors.
     pub(crate) fn of_program(what: &str, program: &ids::Program) -> Result<Maps> {
         let mut found = maps_of(program)?;
@@ -179,13 +181,13 @@ impl Maps {
         })
     }
 
-    /// Returns another descriptor of the map `ledgers`, typed.
+    /// Returns another descriptor of the map `ledgers`.
     pub(crate) fn ledgers(&self) -> io::Result<Map<u32, u32>> {
         Map::new(self.ledgers.try_clone()?)
     }
 }
 
-/// Returns every map of a program with its name in the kernel.
+/// Returns every map of a program, each with its name in the kernel.
 pub(crate) fn maps_of(program: &ids::Program) -> Result<Vec<(String, OwnedFd)>> {
     let mut found = Vec::new();
     for id in &program.maps {
@@ -198,7 +200,7 @@ pub(crate) fn maps_of(program: &ids::Program) -> Result<Vec<(String, OwnedFd)>> 
     Ok(found)
 }
 
-/// Checks magic and version. They come first in every version of `struct equic_control`.
+/// Checks magic and version, which are the first fields in every version of `struct equic_control`.
 pub(crate) fn check_version(what: &str, program: u32, control: &[u8]) -> Result<()> {
     let word = |at: usize| Some(u32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
     match (word(0), word(4)) {
@@ -232,6 +234,6 @@ fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
             format!("values of {} bytes", bytes.len()),
         ));
     }
-    // SAFETY: there are enough bytes, and every bit pattern is a valid `equic_load`.
+    // SAFETY: `bytes` has the size of `equic_load`, and every bit pattern is a valid `equic_load`.
     Ok(unsafe { bytes.as_ptr().cast::<abi::equic_load>().read_unaligned() })
 }

@@ -1,5 +1,5 @@
-//! From an object file to a loaded program: opens and checks the file, sets what must be set before
-//! loading, and loads it.
+//! Loads a program from an object file: opens and checks the file, sets the values that must be set
+//! before loading, and loads the program.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use crate::sys::ids;
 use crate::sys::log::{self, listen};
 use crate::sys::map::{create_mappable_array, map_info};
 
-/// Alignment that the ELF parser needs.
+/// Gives the object the alignment that the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -29,15 +29,15 @@ pub fn embedded_object() -> &'static [u8] {
     &EMBEDDED.0
 }
 
-/// Where the XDP program comes from.
+/// Source of the XDP program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ObjectSource {
-    /// The object embedded in this library.
+    /// The object that is embedded in this library.
     #[default]
     Embedded,
-    /// An object file that the build wrote.
+    /// Path of an object file that the build wrote.
     Path(PathBuf),
-    /// The content of such a file.
+    /// The content of an object file.
     Bytes(Vec<u8>),
 }
 
@@ -64,13 +64,14 @@ impl ObjectSource {
     }
 }
 
-/// Largest accepted object: many times the size of the one that is built.
+/// Maximum size of an object in bytes, many times the size of the one that is built.
 const LARGEST: u64 = 64 << 20;
-/// Most descriptors that are open at a time during loading: two for each map (libbpf's and ours),
-/// and those of the program, its BTF, and libbpf's feature probes.
+/// Maximum number of descriptors that are open at a time during loading. Each map needs two
+/// (libbpf's and this library's). Others are needed for the program, its BTF, and libbpf's feature
+/// probes.
 const DESCRIPTORS: usize = 2 * (NAMES.len() + 3) + 24;
 
-/// Settings that are fixed once the program is loaded.
+/// Values that cannot change after the program is loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadPlan {
     pub(crate) load: abi::equic_load,
@@ -107,7 +108,7 @@ impl LoadPlan {
     }
 }
 
-/// A loaded program and its maps. The descriptors keep both alive in the kernel.
+/// A loaded program and its maps. The descriptors keep them in the kernel.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) program: OwnedFd,
@@ -115,21 +116,22 @@ pub(crate) struct Loaded {
     pub(crate) maps: Maps,
 }
 
-/// Maps of a running program by name, which another program reuses.
+/// The maps of a running program, by name. Another program can reuse them.
 pub(crate) type Kept = [(String, OwnedFd)];
 
-/// Loads the program without attaching it.
+/// Loads the program without attaching it, and creates its maps.
 pub(crate) fn load(source: &ObjectSource, plan: &LoadPlan) -> Result<Loaded> {
     load_over(source, plan, &[])
 }
 
-/// Loads the program over existing maps and creates the missing ones.
+/// Loads the program with existing maps, and creates the missing ones.
 pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err(source.bad("it is not an ELF file"));
     }
-    // libbpf does not report that descriptors ran out: it takes whatever it tries next for missing.
+    // libbpf does not report that descriptors ran out. It assumes instead that the feature it is
+    // probing is missing. So this checks first that enough descriptors are free.
     sys::reserve_descriptors(DESCRIPTORS)
         .map_err(|error| Error::system("opening the maps of the gateway", error))?;
     let (opened, heard) = listen(|| {
@@ -149,7 +151,8 @@ pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> 
     collect(source, &loaded.map_err(|error| why_not(&error, &heard))?, kept)
 }
 
-/// Checks that the object contains the gateway's program in this library's version.
+/// Checks that the object contains the gateway's program, built from this library's version of
+/// `abi.h`.
 fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
     if !object.progs().any(|program| program.name() == OsStr::new(crate::PROGRAM_NAME)) {
         return Err(source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)));
@@ -168,9 +171,10 @@ fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
     Ok(())
 }
 
-/// Sets sizes and read-only data. The returned descriptor must live until the object is loaded.
+/// Sets the sizes of maps and the read-only data. The returned descriptor must live until the
+/// object is loaded.
 fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> Result<OwnedFd> {
-    let failed = |error: io::Error| Error::system("making the maps of the gateway", error);
+    let failed = |error: io::Error| Error::system("creating the maps of the gateway", error);
     let refused = |error: libbpf_rs::Error| failed(io::Error::other(error));
     let entries = plan.load.ledger_mask + 2;
     let bucket = size_of::<abi::equic_ledger_bucket>();
@@ -188,31 +192,33 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> R
             if value.len() != size_of::<abi::equic_load>() {
                 return Err(source.bad(format!("its read-only data has {} bytes", value.len())));
             }
-            // SAFETY: the value has the size of `equic_load`, and its bytes are plain integers.
+            // SAFETY: the value has the size of `equic_load`, and consists of plain integers.
             unsafe { value.as_mut_ptr().cast::<abi::equic_load>().write_unaligned(plan.load) };
         }
     }
     Ok(template)
 }
 
-/// Makes the object use existing maps. Read-only data is the exception: each program has its own.
+/// Makes the object use existing maps, except for the read-only data, which each program has for
+/// itself.
 fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<()> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The kernel truncates names to 15 characters.
+        // The kernel truncates names of maps to 15 characters.
         let same = |kept: &str| kept == name || (kept.len() == 15 && name.starts_with(kept));
         let Some((_, fd)) = kept.iter().find(|(kept, _)| same(kept)) else { continue };
         if name.ends_with(".rodata") {
             continue;
         }
-        let failed = |error| Error::system(format!("looking at the map `{name}`"), error);
+        let failed =
+            |error| Error::system(format!("reading the description of the map `{name}`"), error);
         let there = map_info(fd.as_fd()).map_err(failed)?;
         let there = [there.type_, there.key_size, there.value_size, there.max_entries];
         let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];
         if there != here {
             return Err(source.bad(format!(
-                "its map `{name}` (type, key, value, entries: {here:?}) does not fit the one of the \
-                 gateway that runs ({there:?})"
+                "its map `{name}` (type, key, value, entries: {here:?}) differs from the map of the \
+                 running gateway ({there:?})"
             )));
         }
         map.reuse_fd(fd.as_fd()).map_err(|error| failed(io::Error::other(error)))?;
@@ -220,9 +226,9 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
     Ok(())
 }
 
-/// Takes the descriptors out of the loaded object, which is closed afterwards.
+/// Duplicates the descriptors of the loaded object, which is closed afterwards.
 fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
-    let failed = |error: io::Error| Error::system("keeping the loaded program", error);
+    let failed = |error: io::Error| Error::system("duplicating the program's descriptors", error);
     let program = object
         .progs()
         .find(|program| program.name() == OsStr::new(crate::PROGRAM_NAME))
@@ -233,7 +239,8 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
         map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
     };
     let bound = |name: &str, size: usize| bound_to_program(create_mappable_array(name, size, 1));
-    // The numbers in this map describe the tries. A program that reuses the tries reuses it, too.
+    // The numbers in this map describe the tries, so a program that reuses the tries must reuse
+    // this map, too.
     let there = kept.iter().find(|(name, _)| name == NOTES).map(|(_, map)| map.try_clone());
     let mut notes = Some(match there {
         Some(map) => bound_to_program(map)?,
@@ -258,7 +265,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
     Ok(Loaded { program, id, maps })
 }
 
-/// Returns the error that explains why the kernel did not load the program.
+/// Returns an error that explains why the kernel did not load the program.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     if let Some(too_old) = too_old(sys::kernel()) {
         return too_old;
@@ -280,7 +287,7 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     Error::system("loading the XDP program", errno)
 }
 
-/// Returns an error if the kernel is too old for the program, or `None` if it is new enough.
+/// Returns an error if the kernel is too old for the program, otherwise `None`.
 fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
     let feature = "multi-buffer XDP (`xdp.frags`)";
     (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })

@@ -1,11 +1,11 @@
-//! Lookups of a gateway's copy in the original when a packet needs them, so that large tables need
-//! not be copied.
+//! Looks up entries in the original gateway when a copy needs them for a packet, so that large
+//! tables need not be copied.
 //!
-//! The tables of sources, prefixes and handshakes can be large, but a packet concerns few of their
-//! entries: those of its source address, and the attempt that its Source Connection ID names.
-//! [`keys_of`] finds their keys, and [`Original::bring`] looks each of them up once. If a packet
-//! has headers that this module does not parse (fragments, IPv6 extension headers, an Initial
-//! behind other packets), everything is copied.
+//! The tables of sources, prefixes and handshakes can be large, but a packet needs only a few of
+//! their entries. These are the entries of its source address, and the attempt with its Source
+//! Connection ID. [`keys_of`] finds their keys, and [`Original::bring`] looks up each key once. If
+//! a packet has headers that this module does not parse, all entries are copied. Examples are
+//! fragments, IPv6 extension headers, and an Initial behind other packets.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -21,16 +21,16 @@ use crate::prefix::Span;
 use crate::sync::{Mutex, lock};
 use crate::sys::map::Map;
 
-/// The gateway that a copy was made from.
+/// The gateway from which a copy was made.
 #[derive(Debug)]
 pub(crate) struct Original {
     maps: Arc<Maps>,
-    /// The ledger with the connection counts at the time of the copy.
+    /// The copy's ledger, with the connection counts at the time of the copy.
     _counts: Option<Membership>,
     brought: Mutex<Brought>,
 }
 
-/// Keys that were looked up. `everything` means that all entries were copied.
+/// Keys that were already looked up. If `everything` is set, all entries were copied.
 #[derive(Debug, Default)]
 struct Brought {
     everything: bool,
@@ -44,8 +44,8 @@ impl Original {
         Original { maps, _counts: counts, brought: Mutex::default() }
     }
 
-    /// Copies the original's state for the senders of this frame, unless it was copied before.
-    /// Entries copied before keep what the copy's own packets have made of them.
+    /// Copies the original's state for the sender of this frame, unless it was already copied.
+    /// Entries that were copied earlier stay as the copy's own packets have changed them.
     pub(crate) fn bring(&self, copy: &Maps, frame: &[u8]) -> io::Result<()> {
         let mut brought = lock(&self.brought);
         let brought = &mut *brought;
@@ -81,7 +81,7 @@ impl Original {
     }
 }
 
-/// Copies one entry, unless it was looked up before.
+/// Copies one entry, unless its key was already looked up.
 fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -97,7 +97,7 @@ fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     }
 }
 
-/// Copies every entry that was not looked up before.
+/// Copies every entry whose key was not looked up yet.
 fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -108,33 +108,34 @@ fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     to.put_many(&keys, &values).1
 }
 
-/// Keys of the entries that a frame concerns.
+/// Keys of the entries that the program needs for a frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Keys {
-    /// No entry, because the frame is not UDP.
+    /// The program needs no entry, because the frame is not UDP.
     None,
-    /// The entries of one sender.
+    /// The program needs the entries of one sender.
     Of(Sender),
-    /// Unknown: this module does not parse the frame's headers.
+    /// The needed entries are unknown, because this module does not parse the frame's headers.
     Unclear,
 }
 
-/// Sender of a UDP datagram, as the program's tables identify it, and the datagram's destination.
+/// The sender of a UDP datagram, as the program's tables identify it, and the destination of the
+/// datagram.
 #[derive(Debug, PartialEq, Eq)]
 struct Sender {
     addr: [u8; 16],
     destination: [u8; 16],
     family: u8,
-    /// In network byte order, as in the packet.
+    /// Port of the sender in network byte order, as in the packet.
     port: [u8; 2],
     destination_port: [u8; 2],
-    /// Source Connection ID of a long header. `None` if the header is not long, or if the frame
-    /// ends before the ID does.
+    /// Source Connection ID of a long header. `None` for a short header, or if the frame ends
+    /// before the end of the ID.
     scid: Option<abi::equic_cid>,
 }
 
 impl Sender {
-    /// Returns the key in `sources`: see `source_of` in classify.h.
+    /// Returns the sender's key in the map `sources`: see `source_of` in classify.h.
     fn source(&self, service: u16, load: &abi::equic_load) -> abi::equic_source {
         let mut addr = self.addr;
         let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
@@ -142,7 +143,7 @@ impl Sender {
         abi::equic_source { addr, service: service.into(), reserved: 0 }
     }
 
-    /// Returns the keys in `prefixes`: see `within_prefixes` in prefixes.h.
+    /// Returns the sender's keys in the map `prefixes`: see `within_prefixes` in prefixes.h.
     fn prefixes(&self, service: u16) -> impl Iterator<Item = abi::equic_prefix> {
         let lengths: &[u8] = match Span::of(self.addr) {
             Span::Prefix => &[64, 56, 48, 32],
@@ -156,7 +157,7 @@ impl Sender {
         })
     }
 
-    /// Returns the key in `handshakes`: see `handshake_key` in attempts.h.
+    /// Returns the sender's key in the map `handshakes`: see `handshake_key` in attempts.h.
     fn attempt(&self, service: u16) -> Option<abi::equic_handshake_key> {
         Some(abi::equic_handshake_key {
             addr: self.addr,
@@ -177,11 +178,12 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
-/// IPv6 payloads that are certainly not a UDP datagram: TCP, ICMPv6, and "no next header".
+/// Next Header values of IPv6 packets that are certainly not UDP datagrams: TCP, ICMPv6, and "no
+/// next header".
 const OTHER_PAYLOADS: [u8; 3] = [6, 58, 59];
-/// The flag More Fragments and the fragment offset.
+/// Mask of the flag More Fragments and the fragment offset.
 const IPV4_FRAGMENT: u16 = 0x3fff;
-/// A datagram of at least this size may have an Initial behind its first packet (RFC 9000 s.14.1).
+/// Minimum size of a datagram that may have an Initial behind its first packet (RFC 9000 s.14.1).
 const COALESCED_MIN: usize = 1200;
 
 fn word(frame: &[u8], at: usize) -> Option<u16> {
@@ -203,13 +205,15 @@ fn keys_of(frame: &[u8]) -> Keys {
     let keys = match kind {
         0x0800 => of_ipv4(ip),
         0x86dd => of_ipv6(ip),
-        // Not IP, or more VLAN tags than the program parses. Then the program looks nothing up.
+        // The packet is not IP, or it has more VLAN tags than the program parses. The program needs
+        // no entries for it.
         _ => None,
     };
     keys.unwrap_or(Keys::None)
 }
 
-/// Returns `None` if the packet is too short for its headers, or not UDP.
+/// Finds the keys for an IPv4 packet. Returns `None` if the packet is too short for its headers, or
+/// is not UDP.
 fn of_ipv4(ip: &[u8]) -> Option<Keys> {
     let head = ip.first_chunk::<IPV4_LEN>()?;
     if head[9] != UDP {
@@ -224,7 +228,7 @@ fn of_ipv4(ip: &[u8]) -> Option<Keys> {
     of_udp(from.into(), to.into(), ip.get(header.max(IPV4_LEN)..)?)
 }
 
-/// Returns `None` in the same cases as [`of_ipv4`].
+/// Finds the keys for an IPv6 packet. Returns `None` in the same cases as [`of_ipv4`].
 fn of_ipv6(ip: &[u8]) -> Option<Keys> {
     let (head, udp) = ip.split_first_chunk::<IPV6_LEN>()?;
     if OTHER_PAYLOADS.contains(&head[6]) {
@@ -236,12 +240,12 @@ fn of_ipv6(ip: &[u8]) -> Option<Keys> {
     let (mut from, mut to) = ([0; 16], [0; 16]);
     from.copy_from_slice(&head[8..24]);
     to.copy_from_slice(&head[24..40]);
-    // The bytes are not converted: an IPv4-mapped address in an IPv6 header is a different source
-    // than the IPv4 address.
+    // The addresses are not converted, because an IPv4-mapped address in an IPv6 header is a
+    // different source from the IPv4 address.
     of_udp(Ipv6Addr::from(from).into(), Ipv6Addr::from(to).into(), udp)
 }
 
-/// Returns `None` in the same cases as [`of_ipv4`].
+/// Finds the keys for a UDP datagram. Returns `None` in the same cases as [`of_ipv4`].
 fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
     let [a, b, c, d] = *udp.first_chunk::<4>()?;
     let (port, destination_port) = ([a, b], [c, d]);
@@ -260,8 +264,8 @@ fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
     }))
 }
 
-/// Returns true if the program may look for an Initial behind the first packet. In a datagram that
-/// violates RFC 9000 s.12.2, that Initial could have another Source Connection ID.
+/// Returns true if the program may search for an Initial behind the first packet. In a datagram
+/// that violates RFC 9000 s.12.2, that Initial could have another Source Connection ID.
 fn may_open_behind(payload: &[u8]) -> bool {
     let Some([first, version @ ..]) = payload.first_chunk::<5>() else { return false };
     let initial = match u32::from_be_bytes(*version) {
@@ -272,8 +276,8 @@ fn may_open_behind(payload: &[u8]) -> bool {
     first & 0x80 != 0 && first >> 4 & 3 != initial && payload.len() >= COALESCED_MIN
 }
 
-/// Returns the Source Connection ID of a long header (RFC 8999 s.5.1). The program keeps 20 bytes
-/// of it.
+/// Returns the Source Connection ID of a long header (RFC 8999 s.5.1), cut to 20 bytes as in the
+/// program.
 fn scid_of(payload: &[u8]) -> Option<abi::equic_cid> {
     let dcid_len = usize::from(*payload.get(5)?);
     if payload[0] & 0x80 == 0 {
@@ -398,8 +402,8 @@ mod tests {
         ] {
             assert_eq!(keys_of(&frame), expected, "{frame:02x?}");
         }
-        // This datagram is under 1200 bytes, so the program does not look behind its Handshake
-        // packet.
+        // This datagram is smaller than 1200 bytes, so the program does not search behind its
+        // Handshake packet.
         assert!(matches!(
             keys_of(&frame(0, 0x0800, &ipv4(17, 0, 0, &udp(&long(0xe0, 1, &[1], 900))))),
             Keys::Of(_)

@@ -1,8 +1,8 @@
-//! Limits by prefix in the maps (docs/policy.md s.13): an array that servers also read, and tries
-//! through which the program finds an element of the array.
+//! Overrides in the program's maps: limits for the sources in some prefixes (docs/policy.md s.13).
+//! They are in an array. The program finds an element through tries.
 //!
-//! Servers read the array, because a server that has counted a connection must judge it by the same limit as
-//! the program. No prefix is longer than a source, so both find the same limit.
+//! Servers read the array, too. A server that has counted a connection must judge it by the same
+//! limit as the program. No prefix is longer than a source, so both find the same limit.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,18 +15,18 @@ use crate::sys::region::{atomic, store_rate};
 
 pub(crate) type Overrides = [abi::equic_override; abi::EQUIC_OVERRIDES as usize];
 
-/// Index of the first element that is used.
+/// Index of the first element that can be used. Index 0 means that a source has no override.
 const FIRST: usize = 1;
 
-/// Returns the connection limit that an override of the service sets for this address, or `None` if
-/// the service's own limit applies.
+/// Returns the connection limit that an override of the service sets for this address. Returns
+/// `None` if the service's own limit applies.
 pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAddr) -> Option<u32> {
     let address = u128::from_be_bytes(address_bytes(ip));
     let is_v4 = ip.to_canonical().is_ipv4();
     let covers = |own: &&abi::equic_override| {
         let cut = |bits: u128| bits.checked_shr(128 - u32::from(own.length)).unwrap_or(0);
-        // `own.length` counts from the start of the IPv4-mapped form, so an IPv4 prefix has at
-        // least 96 bits. ::/0 does not cover IPv4 addresses.
+        // `own.length` includes the 96 bits before an IPv4-mapped address, so an IPv4 prefix has at
+        // least 96 bits. The prefix ::/0 does not cover IPv4 addresses.
         own.sets != 0
             && own.service as usize == service
             && is_v4 == IpAddr::from(own.addr).to_canonical().is_ipv4()
@@ -37,7 +37,7 @@ pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAdd
     sets.then_some(own.max_connections)
 }
 
-/// Returns the array for the overrides of some services, for use without a gateway.
+/// Returns the array with the overrides of these services, for use without a gateway.
 pub(crate) fn in_memory(services: &[ServiceConfig]) -> Overrides {
     let mut all = [abi::equic_override::default(); abi::EQUIC_OVERRIDES as usize];
     all[FIRST..].iter_mut().zip(overrides_of(services)).for_each(|(to, from)| *to = from);
@@ -49,8 +49,8 @@ fn same(one: &abi::equic_override, other: &abi::equic_override) -> bool {
 }
 
 impl Maps {
-    /// Replaces the limits by prefix with those of a configuration. While a prefix that stays is
-    /// updated, it keeps its limits.
+    /// Replaces all overrides with those of a configuration. A prefix that stays always has limits,
+    /// also while they are being changed.
     pub(crate) fn set_overrides(&self, wanted: &[abi::equic_override]) -> io::Result<()> {
         let there = self.overrides.read();
         for (index, old) in there.iter().enumerate().filter(|(_, old)| old.sets != 0) {
@@ -63,17 +63,19 @@ impl Maps {
             let there = self.overrides.read();
             let used = there.iter().position(|old| old.sets != 0 && same(old, new));
             let free = || (FIRST..there.len()).find(|index| there[*index].sets == 0);
-            let index =
-                used.or_else(free).ok_or_else(|| io::Error::other("no room for another"))?;
+            let index = used
+                .or_else(free)
+                .ok_or_else(|| io::Error::other("no room for another override"))?;
             self.element(index, new);
             self.point(new, Some(index as u32))?;
         }
         Ok(())
     }
 
-    /// Makes the trie point to an element, or removes the entry if `index` is `None`.
+    /// Makes the trie entry of a prefix point to an element. If `index` is `None`, removes the
+    /// entry.
     fn point(&self, own: &abi::equic_override, index: Option<u32>) -> io::Result<()> {
-        // The service's number precedes the address in the key.
+        // Number of bits of the service in a key. They precede the address.
         const SERVICE: u32 = 32;
         let (service, length) = (own.service, u32::from(own.length));
         match IpAddr::from(own.addr).to_canonical() {
@@ -96,13 +98,13 @@ impl Maps {
         }
     }
 
-    /// Stores the limits of an element and its prefix. The program reads `sets` first.
+    /// Stores the prefix and the limits of an element. The program reads `sets` before the limits.
     fn element(&self, index: usize, new: &abi::equic_override) {
         assert!(index < abi::EQUIC_OVERRIDES as usize, "elements are numbered from 0 to 255");
         // SAFETY: `index` is inside the array, as the assertion has just checked.
         let live = unsafe { self.overrides.pointer().cast::<abi::equic_override>().add(index) };
-        // SAFETY: the same element. Only processes that search for a prefix read these two fields,
-        // and a search that misses the element for a moment is harmless.
+        // SAFETY: this is the same element. Only processes that search for a prefix read these two
+        // fields, and it is harmless if a search misses the element for a moment.
         unsafe {
             (&raw mut (*live).addr).write_volatile(new.addr);
             (&raw mut (*live).length).write_volatile(new.length);
@@ -115,7 +117,7 @@ impl Maps {
         atomic!(AtomicU8, live, sets).store(new.sets, Release);
     }
 
-    /// Copies the limits of another gateway, element by element.
+    /// Copies the overrides of another gateway, element by element.
     pub(crate) fn copy_overrides(&self, from: &Maps) -> io::Result<()> {
         self.overrides.copy_from(&from.overrides);
         let all = self.overrides.read();

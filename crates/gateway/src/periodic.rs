@@ -1,4 +1,5 @@
-//! A thread that repeats some work at intervals until it is dropped. Heartbeat and sweeper use it.
+//! A thread that calls a function at intervals until its handle is dropped. Heartbeats and sweeps
+//! use it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::sync::{Builder, Condvar, JoinHandle, Mutex, lock};
 
-/// A handle of the thread. Dropping it waits until the current run of the work is over.
+/// A handle of the thread. Dropping it ends the thread, and waits until the current call is over.
 #[derive(Debug)]
 pub(crate) struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -14,7 +15,7 @@ pub(crate) struct Periodic {
 }
 
 impl Periodic {
-    /// Starts the thread, which calls `work` at once and then again after the pause that `work`
+    /// Starts the thread. It calls `work` at once, and then again after each pause that `work`
     /// returns.
     pub(crate) fn start(
         name: &str,
@@ -35,7 +36,7 @@ impl Periodic {
                 }
             }
         };
-        // The thread blocks all signals, so that they go to the application's threads.
+        // The thread blocks all signals, so that the application's own threads receive them.
         let spawned =
             crate::sys::signals::blocked(|| Builder::new().name(name.to_owned()).spawn(run));
         let thread =
@@ -49,7 +50,7 @@ impl Drop for Periodic {
         *lock(&self.stop.0) = true;
         self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread is ignored here, because nothing can be done about it.
+            // If the thread has panicked, nothing can be done about it here.
             let _ = thread.join();
         }
     }

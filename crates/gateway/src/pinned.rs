@@ -1,14 +1,14 @@
-//! Gateways that outlive their process: their links, program and maps are pinned in a BPF file
+//! Gateways that outlive their process. Their links, program and maps are pinned in a BPF file
 //! system, and another process can take them over.
 //!
-//! A directory has `links/IFINDEX`, `program` and `maps/NAME`. Only the links are needed: a link
-//! refers to a program, and a program to its maps. The other names are for inspection. Every
-//! takeover writes them again, so a process that dies half way leaves nothing misleading.
+//! A directory has `links/IFINDEX`, `program` and `maps/NAME`. Only the links are needed, because a
+//! link refers to a program, and a program refers to its maps. The other names are for inspection.
+//! Every takeover writes them again. So if a process dies half way, no misleading name remains.
 //!
-//! A takeover always loads the program, over the existing maps and with its own read-only data. If
-//! the result equals the running program, it is discarded. Otherwise it replaces the running
-//! program on every link, atomically for each. No interface is ever without a program, and all maps
-//! stay: counts, lists and the ledgers of running servers continue.
+//! A takeover always loads the program, with the existing maps and its own read-only data. If the
+//! result equals the running program, it is discarded. Otherwise it replaces the running program on
+//! every link, atomically for each. An interface is never without a program, and all maps stay. So
+//! counts, lists and the ledgers of running servers continue.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,34 +28,39 @@ use crate::services::service_names;
 use crate::sys;
 use crate::sys::ids::{self, XdpLink};
 
-/// Describes a gateway that a process has taken over from another one.
+/// Description of the takeover of a gateway from another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TakenOver {
-    /// The process that managed the gateway before. If it is alive, it notices the takeover and
-    /// exits.
+    /// Process that managed the gateway before. If it is alive, it notices the takeover and exits.
     pub owner: Owner,
-    /// The id of the program that ran before.
+    /// ID of the program that ran before.
     pub program_before: u32,
-    /// True if another program replaced it.
+    /// True if another program replaced the running one.
     pub replaced: bool,
-    /// Number of servers that have joined it.
+    /// Number of servers that have joined the gateway.
     pub servers: u32,
     /// Indices of interfaces that were moved to other network namespaces. The gateway was detached
-    /// from them.
+    /// from these.
     pub moved: Vec<u32>,
 }
 
 impl Gateway {
-    /// Loads a gateway that is pinned in `dir`, in a BPF file system, and outlives this process. If
-    /// one is pinned there already, takes it over with its maps and interfaces, and without a
-    /// moment in which packets pass unfiltered. Settings, listeners and lists of `config` take
-    /// effect. What cannot change while a gateway runs must be the same. For an interface that it
-    /// is attached to, [`Gateway::attach`] fails with [attached already](Gateway::attached).
+    /// Loads a gateway that outlives this process, pinned in the directory `dir` of a BPF file
+    /// system.
+    ///
+    /// If a gateway is already pinned there, takes it over with its maps and interfaces. Packets do
+    /// not pass unfiltered at any moment. Settings, listeners and lists of `config` take effect.
+    /// Values that cannot change while a gateway runs must be the same. For an interface to which
+    /// the gateway is already attached, [`Gateway::attach`] fails with [`Error::AlreadyAttached`];
+    /// [`Gateway::attached`] lists these interfaces.
     ///
     /// # Errors
-    /// Those of [`Gateway::load`]; [`Error::Pin`] without a BPF file system, or if something else
-    /// is there; [`Error::PinMismatch`] with the keys that differ; [`Error::AbiVersion`] if the
-    /// pinned gateway is of another release. After an error nothing has changed.
+    /// If it returns an error, nothing has changed.
+    ///
+    /// * the errors of [`Gateway::load`];
+    /// * [`Error::Pin`] if `dir` is not in a BPF file system, or if something else is pinned there;
+    /// * [`Error::PinMismatch`] with the keys that differ;
+    /// * [`Error::AbiVersion`] if the pinned gateway is of another release.
     pub fn load_pinned(
         config: &Config,
         object: &ObjectSource,
@@ -72,7 +77,8 @@ impl Gateway {
             None => found.program,
         };
         let Some(program) = program else {
-            // A process died while it removed these pins. Without a program they protect nothing.
+            // These pins remain from a process that died while it removed them. Without a program
+            // they protect nothing.
             for of in [LINKS, MAPS] {
                 for path in pins.names(of)? {
                     std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
@@ -88,13 +94,13 @@ impl Gateway {
         Ok((gateway, Some(taken)))
     }
 
-    /// Returns the directory that the gateway is pinned in, or `None` if it is not pinned.
+    /// Returns the directory in which the gateway is pinned, or `None` if it is not pinned.
     pub fn pinned_at(&self) -> Option<&Path> {
         self.pins.as_ref().map(Pins::dir)
     }
 
-    /// Returns the process that has taken the gateway over, if one has. Then this process should
-    /// exit and leave everything in place.
+    /// Returns the process that has taken the gateway over, if any. In that case, this process
+    /// should exit and leave the links and pins as they are.
     pub fn taken_over(&self) -> Option<Owner> {
         self.control().successor()
     }
@@ -108,21 +114,21 @@ fn take_over(
     links: Vec<Pinned>,
     options: LoadOptions,
 ) -> Result<(Gateway, TakenOver)> {
-    let failed = |error| Error::system("looking at the pinned program", error);
+    let failed = |error| Error::system("reading the description of the pinned program", error);
     let old = ids::program_info(program.as_fd()).map_err(failed)?;
     if old.name != crate::PROGRAM_NAME {
         return Err(pins.failed(format!("the program there is `{}`, not a gateway", old.name)));
     }
     let what = format!(
-        "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` takes it off)",
+        "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` detaches it)",
         pins.dir().display()
     );
     let maps = Maps::of_program(&what, &old)?;
     let plan = fitting(config, &maps, pins)?;
     let home = maps.control.read().network;
     let (links, moved) = here(links, home, pins)?;
-    // Missing interfaces are found while the other process still manages the gateway. With `wait`,
-    // they may appear later.
+    // This finds missing interfaces while the other process still manages the gateway. With `wait`,
+    // interfaces may appear later.
     if !config.gateway.wait {
         for interface in &config.gateway.interfaces {
             sys::interface_index(interface)?;
@@ -157,18 +163,19 @@ fn take_over(
     pins.name(gateway.program_fd())?;
     control.write_pin(pins.dir());
     let servers = control.places().and_then(|places| places.taken()).map_err(failed)?.len() as u32;
-    // Last: from here on the other process knows that it can exit.
+    // This must be the last step, because it tells the other process to exit.
     control.own();
     let taken = TakenOver { owner, program_before: old.id, replaced: !same, servers, moved };
     Ok((gateway.looked_after(config, options)?, taken))
 }
 
-/// A link and its pin.
+/// The path of a link's pin, and the link.
 type Pinned = (PathBuf, XdpLink);
-/// A link, its pin, and whether the link is native.
+/// The path of a link's pin, the link, and true if the link is native.
 type Here = (PathBuf, XdpLink, bool);
 
-/// Returns the configuration's name for an interface: its own name, or an alternative one.
+/// Returns the name that the configuration uses for an interface. It can be the interface's name or
+/// an alternative name.
 fn name_of(ifindex: u32, config: &Config) -> String {
     let named = config.gateway.interfaces.iter();
     let mut named = named.filter(|name| sys::interface_index(name).is_ok_and(|it| it == ifindex));
@@ -178,11 +185,12 @@ fn name_of(ifindex: u32, config: &Config) -> String {
 
 /// Returns the links to interfaces of this network namespace, and the links whose interface was
 /// moved to another one. Removes the pins of links that are detached. `home` is the cookie of the
-/// network namespace that the gateway belongs to, or 0 if it is unknown.
+/// network namespace to which the gateway belongs, or 0 if it is unknown.
 ///
 /// # Errors
-/// Fails if interfaces are in another namespace and the gateway is not known to belong to this one:
-/// then this process may have been started in the wrong namespace, and must change nothing.
+/// Fails if interfaces are in another namespace and the gateway is not known to belong to this one.
+/// In that case, this process may have been started in the wrong namespace, so it must change
+/// nothing.
 fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pinned>)> {
     let (mut held, mut moved) = (Vec::new(), Vec::new());
     for (path, link) in links {
@@ -190,10 +198,10 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
             std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
             continue;
         }
-        // This index may belong to a different interface in this namespace.
+        // In this namespace, the index may belong to a different interface.
         let program = match ids::attached_program(link.ifindex) {
             Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                return Err(Error::system("looking at the gateway's interfaces", error));
+                return Err(Error::system("finding the gateway's interfaces", error));
             }
             found => found.ok().flatten(),
         };
@@ -205,8 +213,8 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
     let at_home = home != 0 && home == sys::network_namespace();
     match moved.first() {
         Some((_, link)) if !at_home && (home != 0 || held.is_empty()) => Err(pins.failed(format!(
-            "the gateway there is on interface number {} of another network namespace: run this in that one \
-             (`nsenter --net=...`), or take it off with `equic gateway detach --pin {}`",
+            "the pinned gateway is attached to interface number {} in another network namespace: run this command \
+             there (`nsenter --net=...`), or detach the gateway with `equic gateway detach --pin {}`",
             link.ifindex,
             pins.dir().display()
         ))),
@@ -214,7 +222,8 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
     }
 }
 
-/// Detaches the gateway from interfaces that were moved away, and removes their pins.
+/// Detaches the gateway from interfaces that were moved to another network namespace, and removes
+/// their pins. Returns the indices of these interfaces.
 fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for (path, link) in moved {
@@ -230,14 +239,15 @@ fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Returns the settings for loading the program over these maps, or an error with everything that
-/// prevents that.
+/// Returns the values for loading the program with these maps. If the configuration does not fit
+/// the maps, returns an error with all differences.
 fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     let mut plan = LoadPlan::of(config, maps.load.seed);
     let mut wrong = Vec::new();
     let name = from_c_name(&maps.control.read().name);
     if name != config.gateway.name {
-        wrong.push(format!("it is called `{name}`, not `{}`", config.gateway.name));
+        wrong
+            .push(format!("the running gateway's name is `{name}`, not `{}`", config.gateway.name));
     }
     let ones4 = |load: &abi::equic_load| load.v4_mask.count_ones();
     let ones6 = |load: &abi::equic_load| load.v6_mask.iter().map(|w| w.count_ones()).sum::<u32>();
@@ -251,7 +261,9 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
         ("acl_entries", maps.acl4.max_entries(), plan.acl_entries),
     ];
     for (key, there, here) in fixed.into_iter().filter(|(_, there, here)| there != here) {
-        wrong.push(format!("`{key}` is {there} there and {here} here"));
+        wrong.push(format!(
+            "`{key}` is {there} in the running gateway and {here} in this configuration"
+        ));
     }
     let exact = config.listeners().filter(|(l, _)| l.is_exact()).count() as u32;
     if exact > maps.listeners.max_entries() {
@@ -265,12 +277,12 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     if !kept {
         let (there, here) = (names.join(", "), ours.join(", "));
         wrong.push(format!(
-            "its services are {there}, and {here} here: they keep their order, new ones come last"
+            "the running gateway's services are {there}, and this configuration's are {here}: keep their order, and put new ones last"
         ));
     }
     for ((service, group), name) in services.iter().zip(config.groups()).zip(&names) {
         if kept && service.group != group {
-            wrong.push(format!("service `{name}` is in another `group` there"));
+            wrong.push(format!("service `{name}` has another `group` in the running gateway"));
         }
     }
     if wrong.is_empty() {
@@ -282,7 +294,7 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
 /// Detaches a pinned gateway of any release from its interfaces and removes its pins.
 ///
 /// # Errors
-/// [`Error::Pin`] if the directory has no pins, or other ones.
+/// Returns [`Error::Pin`] if nothing is pinned in the directory, or something other than a gateway.
 pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let dir = dir.as_ref();
     let pins = Pins::at(dir);
@@ -294,7 +306,7 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let mut interfaces = Vec::new();
     for (_, link) in found.links.iter().filter(|(_, link)| link.ifindex != 0) {
         let there = interface_of(link)
-            .map_err(|error| Error::system("looking at the gateway's interfaces", error))?;
+            .map_err(|error| Error::system("finding the gateway's interfaces", error))?;
         ids::detach(link.fd.as_fd()).map_err(|error| {
             Error::system(format!("detaching link {} from {}", link.id, there.label()), error)
         })?;

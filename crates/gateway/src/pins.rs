@@ -1,5 +1,5 @@
-//! Names of a gateway's pins in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a
-//! directory of its own. `pinned.rs` explains them.
+//! The pins of a gateway in a BPF file system: `links/IFINDEX`, `program` and `maps/NAME` in a
+//! separate directory. `pinned.rs` explains them.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::maps::maps_of;
 use crate::sys::ids::{self, XdpLink};
 use crate::sys::pin;
 
-/// Longest time to wait while another process takes the gateway over.
+/// Maximum time to wait while another process takes the gateway over.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = "program";
 pub(crate) const LINKS: &str = "links";
@@ -26,14 +26,14 @@ pub(crate) struct Pins {
     dir: PathBuf,
 }
 
-/// Links and program that are pinned in a directory.
+/// The links and the program that are pinned in a directory.
 pub(crate) struct Pinned {
     pub(crate) links: Vec<(PathBuf, XdpLink)>,
     pub(crate) program: Option<OwnedFd>,
 }
 
 impl Pins {
-    /// Returns the directory, whether it exists or not.
+    /// Returns the pins in a directory, whether the directory exists or not.
     pub(crate) fn at(dir: &Path) -> Pins {
         Pins { dir: dir.to_owned() }
     }
@@ -49,7 +49,7 @@ impl Pins {
     pub(crate) fn io(&self, error: &io::Error) -> Error {
         self.failed(match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                format!("{error}; it takes root, or CAP_BPF and the right to write there")
+                format!("{error}: run as root, or with CAP_BPF and write permission there")
             }
             _ => error.to_string(),
         })
@@ -61,14 +61,16 @@ impl Pins {
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
             return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (under `ip netns \
-                 exec` the one of /sys/fs/bpf is hidden: use `nsenter --net=/run/netns/NAME`)",
+                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (`ip netns exec` \
+                 hides the one at /sys/fs/bpf: use `nsenter --net=/run/netns/NAME`)",
                 base.display()
             )));
         }
         let within = dir.strip_prefix(base).unwrap_or(dir);
         if within.to_string_lossy().contains('.') {
-            return Err(pins.failed("a BPF file system has no names with a `.`"));
+            return Err(
+                pins.failed("a name in a BPF file system cannot contain a `.`: use another path")
+            );
         }
         let make = || -> io::Result<File> {
             for path in [dir.to_owned(), dir.join(LINKS), dir.join(MAPS)] {
@@ -83,7 +85,9 @@ impl Pins {
                 Ok(lock) => return Ok((pins, lock)),
                 Err((back, nix::Error::EAGAIN)) if Instant::now() < until => file = back,
                 Err((_, nix::Error::EAGAIN)) => {
-                    return Err(pins.failed("another process is taking it over: wait for that one"));
+                    return Err(pins.failed(
+                        "another process is taking the gateway over: wait until it has finished",
+                    ));
                 }
                 Err((_, error)) => return Err(pins.io(&error.into())),
             }
@@ -91,7 +95,8 @@ impl Pins {
         }
     }
 
-    /// Returns the paths in one of its directories. Empty if the directory does not exist.
+    /// Returns the paths in one of the subdirectories. Returns none if the subdirectory does not
+    /// exist.
     pub(crate) fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
         let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
         match std::fs::read_dir(dir) {
@@ -103,15 +108,15 @@ impl Pins {
         }
     }
 
-    /// Opens the pins. Fails if the directory has anything that is not a gateway's, and does not
-    /// touch it.
+    /// Opens the pins. Fails, without changing anything, if the directory contains something that
+    /// does not belong to a gateway.
     pub(crate) fn look(&self) -> Result<Pinned> {
         for path in self.names("")? {
             let known =
                 [PROGRAM, LINKS, MAPS, "program_new"].iter().any(|name| path.ends_with(name));
             if !known {
                 return Err(self.failed(format!(
-                    "there is `{}`, which is not a gateway's: give a directory of its own",
+                    "it contains `{}`, which does not belong to a gateway: use a separate directory",
                     path.display()
                 )));
             }
@@ -120,7 +125,7 @@ impl Pins {
         for path in self.names(LINKS)? {
             let foreign = || {
                 self.failed(format!(
-                    "`{}` is no XDP link: it is not a gateway's, or damaged; remove it by hand",
+                    "`{}` is not an XDP link: it does not belong to a gateway, or it is damaged; remove it by hand",
                     path.display()
                 ))
             };
@@ -147,13 +152,13 @@ impl Pins {
         self.dir.join(LINKS).join(ifindex.to_string())
     }
 
-    /// Returns the paths of the program and of these links that do not exist. After an unmount of
-    /// the file system, that is all of them.
+    /// Returns the paths of the program and of these links at which nothing is pinned. After the
+    /// file system was unmounted, these are all paths.
     pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
         let links = links.iter().map(|ifindex| self.link_path(*ifindex));
         let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);
-        // A path counts as missing only if it certainly does not exist. EACCES, for example, proves
-        // nothing.
+        // A path counts as missing only if it certainly does not exist. An error such as EACCES
+        // does not show that.
         all.filter(|path| matches!(path.try_exists(), Ok(false))).collect()
     }
 
@@ -164,11 +169,11 @@ impl Pins {
 
     /// Removes the pin of a link.
     pub(crate) fn drop_link(&self, ifindex: u32) {
-        // A pin that remains refers to a detached link. The next takeover removes it.
+        // If the pin remains, it refers to a detached link, and the next takeover removes it.
         let _ = std::fs::remove_file(self.link_path(ifindex));
     }
 
-    /// Pins the program and its maps, replacing older pins.
+    /// Pins the program and its maps. They replace older pins.
     pub(crate) fn name(&self, program: BorrowedFd<'_>) -> Result<()> {
         let failed = |error: io::Error| self.io(&error);
         let info = ids::program_info(program).map_err(failed)?;
@@ -214,7 +219,8 @@ impl Pins {
     }
 }
 
-/// Removes the pin of one link, or all pins with `None`, after the caller has detached the links.
+/// Removes the pin of one link, or with `None` all pins. The caller must already have detached the
+/// links.
 pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
     let pins = Pins::at(dir);
     match ifindex {

@@ -1,4 +1,4 @@
-//! Converts between prefixes as text and addresses in the kernel's form.
+//! Converts between prefixes and the addresses that the program stores.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,7 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::abi;
 use crate::config::{address_bytes, canonical_prefix};
 
-/// Returns the address for the kernel's 16 bytes. A mapped address becomes IPv4.
+/// Returns the IP address for the 16 bytes that the program stores. An IPv4-mapped address becomes
+/// IPv4.
 pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
 }
@@ -16,16 +17,16 @@ pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
 /// The part of an address that identifies a client: see `span_of` in classify.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// An IPv6 prefix.
+    /// The IPv6 prefix.
     Prefix,
-    /// The IPv4 address at the end: for IPv4, and after the well-known prefix of NAT64.
+    /// The IPv4 address at the end. This applies to IPv4, and to the well-known prefix of NAT64.
     Ipv4,
     /// The whole address, because all clients share one IPv6 prefix.
     Whole,
 }
 
 impl Span {
-    /// Returns the span of an address in the kernel's form.
+    /// Returns the span of an address that the program stores.
     pub(crate) fn of(addr: [u8; 16]) -> Span {
         match addr {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]
@@ -35,7 +36,7 @@ impl Span {
         }
     }
 
-    /// Returns the mask that a gateway applies to addresses of this span.
+    /// Returns the mask that a gateway applies to addresses with this span.
     pub(crate) fn mask(self, v4_mask: u32, v6_mask: [u64; 2]) -> [u8; 16] {
         let mut mask = [0xff; 16];
         match self {
@@ -50,7 +51,7 @@ impl Span {
     }
 }
 
-/// Returns a source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, `2001:db8::/64`.
+/// Returns a source as a prefix: `192.0.2.1` (a whole address), `192.0.2.0/24`, or `2001:db8::/64`.
 pub(crate) fn source_prefix(addr: [u8; 16], load: &abi::equic_load) -> IpNet {
     let mask = Span::of(addr).mask(load.v4_mask, load.v6_mask);
     let ones = mask.iter().map(|byte| byte.leading_ones()).sum::<u32>() as u8;
@@ -69,7 +70,7 @@ pub(crate) fn prefix_text(net: IpNet) -> String {
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
 
-/// A key of one of the two tries.
+/// A key of the trie `acl4` or `acl6`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AclKey {
     V4(abi::equic_acl4_key),

@@ -1,7 +1,8 @@
-//! Quantities as text: rates, durations and sizes, parsed and displayed.
+//! Parses and displays quantities as text: rates, durations and sizes.
 //!
-//! `20/s burst 40`, `300/min`, `10MB/s burst 1MB`, `off`; `1s`, `250ms`, `10m`; `64KiB`. The output
-//! of [`Display`](std::fmt::Display) parses to the same value.
+//! Examples are `20/s burst 40`, `300/min`, `10MB/s burst 1MB` and `off` for rates, `1s`, `250ms`
+//! and `10m` for durations, and `64KiB` for sizes. The output of [`Display`](std::fmt::Display)
+//! parses to the same value.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::abi;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// The error of text that is not a valid quantity.
+/// Error for a text that is not a valid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct QuantityError {
@@ -28,20 +29,19 @@ fn wrong(text: &str, expected: impl Into<String>) -> QuantityError {
     QuantityError { text: text.trim().to_owned(), expected: expected.into() }
 }
 
-/// A token bucket: a number of units per interval, and a burst; or off.
+/// A token bucket: a number of units per interval, and a burst. It can also be off.
 ///
-/// Written as `20/s burst 40`. Without `burst`, the burst is one interval's worth (`20/s` allows 20
-/// at once), in the unit of the rate, and at least 1. Units of bytes may have a size suffix
-/// (`10MB/s`).
+/// Written as `20/s burst 40`. Without `burst`, the burst is the number of units per interval, at
+/// least 1. So `20/s` allows 20 units at once. Numbers of bytes may have a size suffix (`10MB/s`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rate {
-    /// Units per interval; 0 means off.
+    /// Number of units per interval. 0 means that the rate is off.
     amount: u64,
     interval: Interval,
     burst: u64,
 }
 
-/// Interval of time that a rate counts over.
+/// Interval over which a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Interval {
     /// `/s`
@@ -75,8 +75,8 @@ impl Rate {
     /// No limit.
     pub const OFF: Rate = Rate { amount: 0, interval: Interval::Second, burst: 0 };
 
-    /// Returns a rate of `amount` units per second, with at most `burst` (at least 1) at once.
-    /// Returns [`Rate::OFF`] if `amount` is 0.
+    /// Returns a rate of `amount` units per second. At most `burst` units (at least 1) may arrive
+    /// at once. Returns [`Rate::OFF`] if `amount` is 0.
     pub const fn per_second(amount: u64, burst: u64) -> Rate {
         if amount == 0 {
             return Rate::OFF;
@@ -89,7 +89,7 @@ impl Rate {
         self.amount == 0
     }
 
-    /// Returns the units per second, 0 if the rate is off.
+    /// Returns the number of units per second, or 0 if the rate is off.
     pub fn units_per_second(self) -> f64 {
         self.amount as f64 / self.interval.seconds() as f64
     }
@@ -116,13 +116,13 @@ impl Rate {
         text
     }
 
-    /// Returns the number of units that may arrive at once, 0 if the rate is off.
+    /// Returns the number of units that may arrive at once, or 0 if the rate is off.
     pub fn burst(self) -> u64 {
         self.burst
     }
 
-    /// Returns the rate in the form of the program (docs/policy.md, "Rates"). Saturates: a rate
-    /// over 10^15 units per second costs 1 unit of the fixed-point number.
+    /// Returns the rate as the program stores it (docs/policy.md, "Rates"). It saturates: above
+    /// 10^15 units per second, a unit costs 1, the smallest fixed-point number.
     pub fn to_abi(self) -> abi::equic_rate {
         if self.is_off() {
             return abi::equic_rate::default();
@@ -130,14 +130,15 @@ impl Rate {
         let interval = NANOS * u128::from(self.interval.seconds());
         let clamp = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
         let cost = (interval << abi::EQUIC_RATE_SHIFT) / u128::from(self.amount);
-        // At least the true cost of `burst` units, because rounding could otherwise lose one.
+        // This is at least the cost that the program computes for `burst` units. Otherwise rounding
+        // could lose one unit.
         let spent = (u128::from(self.burst) * cost) >> abi::EQUIC_RATE_SHIFT;
         let burst = (u128::from(self.burst) * interval / u128::from(self.amount)).max(spent);
         abi::equic_rate { cost_ns: clamp(cost).max(1), burst_ns: clamp(burst).max(1) }
     }
 
-    /// Returns the rate for a value from the live maps, in the smallest interval that gives whole
-    /// units.
+    /// Returns the rate for a value in the program's maps, in the smallest interval that gives a
+    /// whole number of units.
     pub fn from_abi(rate: abi::equic_rate) -> Rate {
         if rate.cost_ns == 0 {
             return Rate::OFF;
@@ -146,7 +147,7 @@ impl Rate {
         let over = |interval: Interval| {
             let nanos = (NANOS * u128::from(interval.seconds())) << abi::EQUIC_RATE_SHIFT;
             let amount = (nanos + cost / 2) / cost;
-            // The inverse of the truncating division in `to_abi`.
+            // The interval fits if the truncating division in `to_abi` gives the same cost.
             let exact = amount > 0 && nanos / amount == cost;
             (amount, exact)
         };
@@ -233,10 +234,11 @@ const SUFFIXES: [(&str, u64); 12] = [
     ("G", 1_000_000_000),
 ];
 
-/// Parses a whole number with an optional suffix: `1500`, `10MB` (powers of ten), `64KiB` (of two).
+/// Parses a whole number with an optional suffix: `1500`, `10MB` (powers of ten), `64KiB` (powers
+/// of two).
 ///
 /// # Errors
-/// Fails if the text is not such a number, or the number is over 2^64 - 1.
+/// Fails if the text is not such a number, or if the number is over 2^64 - 1.
 pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let error = || wrong(text, SIZE);
     let whole = text.trim();
@@ -256,7 +258,7 @@ struct DisplaySize(u64);
 impl fmt::Display for DisplaySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, unit) in [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)] {
-            // Small sizes are clearer in full: 1500, 64000.
+            // Small sizes are clearer without a suffix: 1500, 64000.
             if self.0 >= 100_000 && self.0.is_multiple_of(unit) && self.0 / unit >= 1 {
                 return write!(f, "{}{suffix}", self.0 / unit);
             }
@@ -278,11 +280,11 @@ const UNITS: [(&str, u64); 8] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Parses `250ms`, `1.5s`, `10m`, `1h30m`, `1d`. A bare number other than 0 is an error, because
-/// its unit is unknown.
+/// Parses `250ms`, `1.5s`, `10m`, `1h30m`, `1d`. A number without a unit is an error, unless it is
+/// 0.
 ///
 /// # Errors
-/// Fails if the text is not such a duration, or the duration is over 584 years.
+/// Fails if the text is not such a duration, or if the duration is over 584 years.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     let error = || wrong(text, DURATION);
     let mut rest = text.trim();
@@ -306,7 +308,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Returns `number` (with an optional fraction of at most 9 digits) times `unit`.
+/// Returns `number` times `unit`. The number may have a fraction of at most 9 digits.
 fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 9 || (number.contains('.') && fraction.is_empty()) {
@@ -320,7 +322,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
     Some(nanos)
 }
 
-/// Formats a duration for [`parse_duration`], in the largest unit that is exact.
+/// Formats a duration so that [`parse_duration`] can parse it, in the largest unit that is exact.
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units = [("d", 86_400 * NANOS), ("h", 3_600 * NANOS), ("m", 60 * NANOS), ("s", NANOS)];
@@ -332,13 +334,13 @@ pub fn format_duration(duration: Duration) -> String {
         .map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", nanos / unit))
 }
 
-/// For `#[serde(serialize_with = "rate_of_bytes")]`: serializes a rate as [`Rate::of_bytes`]
-/// displays it.
+/// Serializes a rate as [`Rate::of_bytes`] displays it. For `#[serde(serialize_with =
+/// "rate_of_bytes")]`.
 pub(crate) fn rate_of_bytes<S: Serializer>(rate: &Rate, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&rate.of_bytes())
 }
 
-/// For `#[serde(with = "duration")]`: a duration as text.
+/// Serializes and parses a duration as text. For `#[serde(with = "duration")]`.
 pub(crate) mod duration {
     use super::{
         Deserialize, Deserializer, Duration, Serializer, de, format_duration, parse_duration,

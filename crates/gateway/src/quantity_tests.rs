@@ -26,7 +26,7 @@ fn rates_read_and_print() {
     assert!(Rate::per_second(0, 7).is_off());
 }
 
-/// Rates of packets and connections are never displayed with a unit of bytes.
+/// A rate of packets or connections must never be displayed with a unit of bytes.
 #[test]
 fn rates_of_bytes_are_shown_as_such() {
     for text in ["10MB/s burst 1MB", "100kB/s", "1500/s", "3GB/h burst 7MB", "off"] {
@@ -63,7 +63,8 @@ fn bad_rates_say_what_is_right() {
 
 #[test]
 fn a_burst_lets_exactly_that_many_through() {
-    // The bucket of docs/policy.md: `burst` units at one instant pass, one more does not.
+    // Simulates the bucket of docs/policy.md. At one instant, `burst` units must pass, and one more
+    // must not.
     for (amount, burst) in [(20, 40), (3, 1), (7, 7), (1_000_003, 17), (10_000_000, 1_000_000)] {
         let abi = Rate::per_second(amount, burst).to_abi();
         let cost = |units: u64| {

@@ -1,4 +1,4 @@
-//! Reasons of verdicts, generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
+//! Reasons for verdicts. They are generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,40 +22,40 @@ enum Does {
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
 impl Reason {
-    /// Returns every reason, in the order of the ABI.
+    /// Returns all reasons in the order of `EQUIC_REASONS`.
     pub fn all() -> impl ExactSizeIterator<Item = Reason> + Clone {
         TABLE.iter().map(|row| row.reason)
     }
 
-    /// Returns the reason with this number in counters and events, or `None` if there is no such
-    /// reason.
+    /// Returns the reason with this number in counters and events. Returns `None` if there is no
+    /// such reason.
     pub fn from_number(number: u32) -> Option<Reason> {
         TABLE.get(number as usize).map(|row| row.reason)
     }
 
-    /// Returns its number in counters and events.
+    /// Returns the number of the reason in counters and events.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// Returns its name in reports: `quota`, `small_initial`, ...
+    /// Returns the name of the reason in reports, such as `quota` or `small_initial`.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].name
     }
 
-    /// Returns true if packets with this reason are dropped (in a dry run: would be dropped).
+    /// Returns true if packets with this reason are dropped. In a dry run, they would be dropped.
     pub fn drops(self) -> bool {
         TABLE[self as usize].does == Does::Drop
     }
 
-    /// Returns true if packets with this reason are answered in the server's name and not passed on
-    /// (in a dry run: would be answered).
+    /// Returns true if packets with this reason are answered in the server's name instead of being
+    /// passed to the server. In a dry run, they would be answered.
     pub fn answers(self) -> bool {
         TABLE[self as usize].does == Does::Answer
     }
 
-    /// Returns the verdict for packets with this reason, outside dry runs: `pass`, `drop` or
-    /// `answer`.
+    /// Returns the verdict for packets with this reason: `pass`, `drop` or `answer`. A dry run
+    /// passes all of them.
     pub fn verdict(self) -> &'static str {
         match TABLE[self as usize].does {
             Does::Pass => "pass",

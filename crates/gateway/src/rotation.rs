@@ -1,8 +1,8 @@
 //! Stores the number of a gateway's key rotation for the next gateway (docs/retry.md s.2).
 //!
-//! A gateway that started with the same rotation as its predecessor would take the connection IDs
-//! of that one's servers for forged. So it starts with the next rotation: the first byte of an ID
-//! then distinguishes its own IDs from older ones. The number is not a secret.
+//! If a gateway began with the same rotation as its predecessor, it would take connection IDs of
+//! the predecessor's servers for forged ones. So it begins with the next rotation. The first byte
+//! of an ID then distinguishes its own IDs from older ones. The number is not a secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use equic_token::{Epoch, KeyRing};
 use crate::config::GatewayConfig;
 use crate::error::{Error, Result};
 
-/// Returns the newest rotation with which an earlier gateway may have made IDs, according to its
+/// Returns the latest rotation with which an earlier gateway may have made IDs, according to its
 /// files.
 pub(crate) fn before(config: &GatewayConfig) -> Option<Epoch> {
     let noted = config.rotation_file.as_deref().and_then(|path| read(path, 2));
@@ -26,7 +26,7 @@ pub(crate) fn before(config: &GatewayConfig) -> Option<Epoch> {
     KeyRing::from_bytes(&zeroize::Zeroizing::new(keys)).ok().map(|ring| ring.newest())
 }
 
-/// Returns the content of a file that has exactly `length` bytes.
+/// Returns the content of a file. Returns `None` if it does not have exactly `length` bytes.
 fn read(path: &str, length: usize) -> Option<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -35,27 +35,27 @@ fn read(path: &str, length: usize) -> Option<Vec<u8>> {
     (bytes.len() == length).then_some(bytes)
 }
 
-/// A file with the number. It stays open, so that the process can still write it after it has
-/// dropped privileges.
+/// The file with the number of the rotation. It stays open, so that the process can still write it
+/// after it has dropped privileges.
 #[derive(Debug, Clone)]
 pub(crate) struct RotationFile(Arc<File>);
 
 impl RotationFile {
-    /// Creates or opens the file, and writes a ring's rotation to it.
+    /// Creates or opens the file, and writes the rotation of a ring to it.
     pub(crate) fn open(path: &str, ring: &KeyRing) -> Result<RotationFile> {
         let failed = |error| Error::system(format!("writing `{path}`"), error);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(Path::new(path)).map_err(failed)?;
-        // The old content may have been longer. From now on every write has the same length.
+        // The old content may have been longer. All later writes have the same length.
         file.set_len(0).map_err(failed)?;
         let file = RotationFile(Arc::new(file));
         file.note(ring).map_err(failed)?;
         Ok(file)
     }
 
-    /// Writes a ring's newest rotation.
+    /// Writes the latest rotation of a ring to the file.
     pub(crate) fn note(&self, ring: &KeyRing) -> std::io::Result<()> {
         let line = [b'0' + ring.newest().number(), b'\n'];
         self.0.write_all_at(&line, 0)?;
@@ -82,7 +82,8 @@ mod tests {
         let mut ring = ring(5);
         let file = RotationFile::open(&path, &ring).unwrap();
         assert_eq!(before(&config), Epoch::new(5));
-        // An announced rotation counts as used: servers make IDs with it a minute later.
+        // An announced rotation must count as used, because servers make IDs with it a minute
+        // later.
         ring.announce(Key::random().unwrap()).unwrap();
         file.note(&ring).unwrap();
         assert_eq!(before(&config), Epoch::new(6));
@@ -90,7 +91,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(before(&config), None, "{text:?}");
         }
-        // Nothing of a longer content remains.
+        // If the file had a longer content, nothing of it must remain.
         std::fs::write(&path, "longer").unwrap();
         RotationFile::open(&path, &ring).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "6\n");

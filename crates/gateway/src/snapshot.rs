@@ -1,4 +1,4 @@
-//! A copy of a running gateway, for trying out packets without affecting the original.
+//! A copy of a running gateway, for trying out packets without affecting the gateway.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -16,19 +16,20 @@ use crate::original::Original;
 use crate::sys;
 use crate::sys::ids;
 
-/// The loopback interface's index, the same in every network namespace.
+/// Index of the loopback interface, which is the same in every network namespace.
 const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Control {
-    /// Loads the program once more, without attaching it, and copies this gateway's state. Services
-    /// and the connection counts of all servers are copied now. The state of a source, its prefixes
-    /// and its handshakes is copied when the copy first judges a packet of that source, because the
-    /// tables can be large and few of their entries are needed. The copy's clock stands still at
-    /// the present; `Gateway::set_clock` moves it. The copy reads the gateway's own lists and
-    /// cannot change them.
+    /// Loads the program once more, without attaching it, and copies this gateway's state.
+    ///
+    /// Services and the connection counts of all servers are copied now. A source's state, prefixes
+    /// and handshakes are copied when the copy first judges a packet of that source, because the
+    /// tables can be large and few of their entries are needed. The copy's clock shows the present
+    /// time, and changes only with `Gateway::set_clock`. The copy reads the lists of this gateway
+    /// and cannot change them.
     ///
     /// # Errors
-    /// Those of [`Gateway::load`] and of reading the maps.
+    /// Returns the errors of [`Gateway::load`], and those of reading the maps.
     pub fn snapshot(&self, object: ObjectSource) -> Result<Gateway> {
         let maps = self.maps();
         let connections = self.connections()?;
@@ -38,7 +39,7 @@ impl Control {
             && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
         let flags = if on_loopback { abi::EQUIC_LOAD_LOOPBACK as u8 } else { 0 };
         let mut load = abi::equic_load { test_clock: 1, explain: 1, flags, ..maps.load };
-        // One ledger of the copy takes the counts of all ledgers.
+        // The copy has one ledger, with the counts of all ledgers.
         let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
         load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;
         let plan = LoadPlan {
@@ -63,10 +64,10 @@ impl Control {
         to.control.write(&abi::equic_control {
             clock_ns: now,
             created_ns: now,
-            // The ledger of the copy has no heartbeat, and the clock may be moved far.
+            // The copy's ledger has no heartbeat, and the clock may be moved by any time.
             lease_ns: u64::MAX,
             owner_mask: 0,
-            // Packets to judge count as sent to this host.
+            // With this value, the program treats all packets as sent to this host.
             local_until_ns: 0,
             transit: 0,
             pin: [0; 128],
@@ -90,7 +91,7 @@ impl Control {
     }
 }
 
-/// Joins the copy with a ledger that has these counts. Nothing changes them later.
+/// Puts a ledger with these counts into the copy. The counts do not change after that.
 fn join_counted(copy: &Control, counts: &HashMap<Source, u32>) -> Result<Membership> {
     let (membership, memory) = copy.join_with("snapshot", this_process("snapshot"))?;
     let table = Table::new(memory, Keying::new(&copy.maps().load));

@@ -1,5 +1,5 @@
-//! Which packets a gateway answers in its servers' name (docs/policy.md s.8): those that a server
-//! on this host would receive.
+//! Tests which packets a gateway answers in its servers' name (docs/policy.md s.8). It must answer
+//! those that a server on this host would receive.
 
 mod support;
 
@@ -9,12 +9,12 @@ use equic_gateway::{Action, Config, Gateway, Listen, Mode, ObjectSource, Reason,
 
 use crate::support::{await_that, config, in_namespace, ip};
 
-/// Link-layer addresses of the server's interface and of the other end.
+/// Link-layer address of the server's interface. The next constant is the address of the other end.
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 9, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 9, 2];
 const OWN: &str = "10.9.0.1";
 
-/// Gives `veth0` two addresses.
+/// Gives `veth0` an IPv4 and an IPv6 address.
 fn addresses() {
     let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     ip(&["link", "set", "veth0", "address", &mac(OWN_MAC)]);
@@ -36,7 +36,7 @@ fn answering(what: &str, change: impl FnOnce(&mut Config)) -> Gateway {
     gateway
 }
 
-/// An Initial from the other end.
+/// A question to the gateway: an Initial from the other end.
 #[derive(Clone, Copy)]
 struct Question {
     to: IpAddr,
@@ -87,7 +87,7 @@ impl Question {
         }
     }
 
-    /// Asserts that it is judged, counted and dropped.
+    /// Asserts that the gateway judges, counts and drops the packet.
     #[track_caller]
     fn is_not_answered(self, gateway: &Gateway) {
         for (version, reason) in [(1, Reason::Unproved), (0xbad_c0de, Reason::UnknownVersion)] {
@@ -97,7 +97,7 @@ impl Question {
         }
     }
 
-    /// Asserts that it passes and is not counted.
+    /// Asserts that the packet passes and is not counted.
     #[track_caller]
     fn passes_through(self, gateway: &Gateway) {
         let before = gateway.control().counters().unwrap();
@@ -125,7 +125,7 @@ fn answers_are_for_addresses_of_this_host() {
         to(OWN).is_answered(&gateway);
         to("fd09::1").is_answered(&gateway);
         to("127.0.0.1").mac([0; 6]).is_answered(&gateway);
-        // The address of another interface of this host.
+        // PEER_MAC is the link-layer address of another interface of this host.
         to(OWN).mac(PEER_MAC).is_answered(&gateway);
 
         to(OWN).mac([0xff; 6]).is_not_answered(&gateway);
@@ -160,7 +160,7 @@ fn answers_are_not_counted_as_drops() {
             let mut rows = service.verdicts.iter().filter(|row| row.reason == reason);
             rows.next().map(|row| (row.packets, row.dropped, row.answered))
         };
-        // One was answered. The other one, in the dry run, would have been.
+        // One packet was answered. The other one came during the dry run and was only counted.
         assert_eq!(counts(Reason::RetrySent), Some((2, 0, 1)));
         assert_eq!(counts(Reason::VersionNegotiationSent), Some((1, 0, 1)));
         assert_eq!(counts(Reason::Unproved), Some((1, 1, 0)));
@@ -179,7 +179,7 @@ fn answers_follow_addresses_that_change() {
         await_that("a new address", || answers(to("10.9.0.7")));
         ip(&["address", "del", "10.9.0.7/24", "dev", "veth0"]);
         await_that("it is gone", || !answers(to("10.9.0.7")));
-        // A prefix that a route makes local.
+        // A route makes this whole prefix local.
         let anywhere = to("203.0.113.99").mac([0; 6]);
         anywhere.is_not_answered(&gateway);
         ip(&["route", "add", "local", "203.0.113.0/24", "dev", "lo"]);
@@ -189,7 +189,8 @@ fn answers_follow_addresses_that_change() {
         ip(&["link", "set", "veth0", "address", "02:00:00:00:09:05"]);
         await_that("another link-layer address", || answers(to(OWN).mac(new)));
         to(OWN).is_not_answered(&gateway);
-        // Its other addresses are unchanged, but frames to it arrive on this interface.
+        // A macvlan interface has another link-layer address, but frames to it arrive on this
+        // interface.
         ip(&[
             "link",
             "add",
@@ -215,8 +216,8 @@ fn answers_for_a_server_behind_this_host_need_its_name() {
             let listen = |text: &str| Listen::Addr(text.parse().unwrap());
             config.services[0].listen = vec![listen("192.0.2.80:4433"), listen("10.9.0.1:4433")];
         });
-        // Frames from a router have the gateway's link-layer address, those from a bridge the
-        // server's.
+        // A router sends its frames to the gateway's link-layer address. A bridge forwards frames
+        // to the server's address.
         to(behind).is_answered(&gateway);
         to(behind).mac([2, 0, 0, 0, 9, 9]).is_answered(&gateway);
         to(behind).mac([0xff; 6]).is_not_answered(&gateway);
@@ -245,17 +246,17 @@ fn packets_to_other_hosts_pass_through_a_router() {
         await_that("they pass", || to("8.8.8.8").action(&gateway) == Action::Pass);
         to("8.8.8.8").passes_through(&gateway);
         to("2001:4860:4860::8888").passes_through(&gateway);
-        // Packets to this host are judged as before.
+        // Packets to this host must be judged as before.
         to(OWN).is_answered(&gateway);
         to("fd09::1").is_answered(&gateway);
         for own in ["10.9.0.255", "255.255.255.255", "224.0.0.1"] {
             to(own).is_not_answered(&gateway);
         }
         to("ff02::1").is_not_answered(&gateway);
-        // A route that drops does not forward.
+        // A blackhole route drops packets and does not forward them, so the packet must be judged.
         ip(&["route", "add", "blackhole", "203.0.113.0/24"]);
         to("203.0.113.1").is_not_answered(&gateway);
-        // A packet to a new address is judged even before the gateway knows the address.
+        // A packet to a new address must be judged even before the gateway knows the address.
         ip(&["address", "add", "10.99.0.1/32", "dev", "veth0"]);
         assert_ne!(to("10.99.0.1").action(&gateway), Action::Pass);
     });
@@ -274,7 +275,7 @@ fn packets_to_other_hosts_pass_through_a_bridge() {
         ip(&["link", "set", "br0", "up"]);
         await_that("it passes", || guest.action(&gateway) == Action::Pass);
         guest.passes_through(&gateway);
-        // The bridge's own address.
+        // The packet is for the bridge's own address.
         let own = to("10.9.1.1").mac([2, 0, 0, 0, 9, 7]);
         await_that("the bridge's address", || own.action(&gateway) == Action::Answer);
         own.is_answered(&gateway);

@@ -1,5 +1,5 @@
-//! Packets other than Ethernet frames with one datagram each: on an interface without an Ethernet
-//! header, and batches of datagrams from a sender on this machine (UDP GSO). Needs root.
+//! Packets that are not Ethernet frames with one datagram each: packets on an interface without an
+//! Ethernet header, and batches of datagrams from a sender on this machine (UDP GSO). Needs root.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn received(socket: &UdpSocket) -> usize {
     std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
 }
 
-/// Waits until a socket has received this many datagrams.
+/// Waits until a socket has received `count` datagrams.
 fn await_datagrams(socket: &UdpSocket, count: usize) {
     let mut got = 0;
     await_some("datagrams", || {
@@ -46,11 +46,12 @@ fn dropped(gateway: &Gateway, reason: Reason) -> u64 {
     rows.iter().find(|row| row.reason == reason).map_or(0, |row| row.dropped)
 }
 
-/// Creates a tun interface with an address. Packets written to the file arrive there.
+/// Creates a tun interface with an address. Packets that are written to the file arrive on the
+/// interface.
 fn tun(name: &str, address: &str) -> File {
     let mut request = [0_u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
-    // IFF_TUN and IFF_NO_PI.
+    // The flags are IFF_TUN and IFF_NO_PI.
     request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes());
     let file = File::options().read(true).write(true).open("/dev/net/tun").expect("tun");
     // SAFETY: TUNSETIFF reads and writes an `ifreq`, which has 40 bytes.
@@ -61,7 +62,7 @@ fn tun(name: &str, address: &str) -> File {
     file
 }
 
-/// Returns an IPv4 packet with a QUIC short header, from 10.8.0.2 to 10.8.0.1.
+/// Returns an IPv4 packet from 10.8.0.2 to 10.8.0.1 with a QUIC short header.
 fn packet(port: u16) -> Vec<u8> {
     let mut quic = vec![0x41];
     quic.resize(60, 0x11);
@@ -98,14 +99,14 @@ fn interfaces_without_an_ethernet_header_are_protected() {
     });
 }
 
-/// Returns a socket in another network namespace, at the other end of veth0, which is veth1 there.
+/// Returns a socket in another network namespace. That namespace has veth1, the other end of veth0.
 fn client() -> UdpSocket {
     let (to_parent, from_child) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let child = std::thread::spawn(move || {
-        // SAFETY: moves only this thread into a new namespace.
+        // SAFETY: the call moves only this thread into a new namespace.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         to_parent.send(unsafe { libc::gettid() }).expect("the parent waits");
         wait.recv().expect("the parent moves the interface");
         ip(&["addr", "add", "10.9.0.2/24", "dev", "veth1"]);
@@ -118,11 +119,11 @@ fn client() -> UdpSocket {
     child.join().expect("it has a socket")
 }
 
-/// Sends datagrams of `segment` bytes in one call.
+/// Sends datagrams of `segment` bytes each in a single call.
 fn send_batch(socket: &UdpSocket, datagrams: &[Vec<u8>], segment: u16) {
     let all = datagrams.concat();
     let value = i32::from(segment);
-    // SAFETY: the option's value lives through the call.
+    // SAFETY: the option's value is valid during the call.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -144,7 +145,7 @@ fn quic(first: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns an Initial of version 1 with 1,200 bytes. Each number is another attempt.
+/// Returns an Initial of version 1 in a datagram of 1,200 bytes. Each number is another attempt.
 fn initial(number: u8) -> Vec<u8> {
     let mut bytes = vec![0xc0, 0, 0, 0, 1, 8];
     bytes.extend([number; 8]);
@@ -173,7 +174,7 @@ fn datagrams_of_a_batch_are_judged_each() {
                 rows.iter().find(|row| row.reason == reason).map_or(0, |row| row.packets)
             };
             assert_eq!(passed(Reason::Established), 20, "{mode}");
-            // A burst of 30 has room for ten more.
+            // The burst is 30, so ten more datagrams have room after these.
             send_batch(&client, &vec![quic(0x41, 100); 20], 100);
             await_some("a verdict on all", || (passed(Reason::RatePackets) >= 10).then_some(()));
             assert!(received(&server) <= 10, "{mode}");
@@ -193,7 +194,7 @@ fn an_initial_does_not_hide_in_a_batch() {
         await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 3).then_some(()));
         send_batch(&client, &[initial(1), initial(2)], 1200);
         await_some("a verdict", || (dropped(&gateway, Reason::Batch) == 5).then_some(()));
-        // Two datagrams of one attempt, like a long first flight of a client.
+        // The client sends two datagrams of one attempt, as in a long first flight.
         send_batch(&client, &[initial(3), initial(3)], 1200);
         await_datagrams(&server, 2);
     });
@@ -204,7 +205,8 @@ fn interfaces_of_other_link_types_are_refused() {
     in_namespace(|| {
         let file = tun("tun0", "10.8.0.1/24");
         ip(&["link", "set", "tun0", "down"]);
-        // TUNSETLINK: an InfiniBand interface, whose header is not Ethernet's. SAFETY: no pointers.
+        // TUNSETLINK turns this into an InfiniBand interface, whose packets begin with another
+        // header. SAFETY: the call takes no pointers.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), 0x4004_54cd, 32) };
         assert_eq!(set, 0, "TUNSETLINK: {}", std::io::Error::last_os_error());
         let refused = gateway(|_| ()).attach("tun0", Mode::Auto).unwrap_err();

@@ -1,5 +1,5 @@
-//! Frames in unusual forms that Linux would deliver to a server: with the gateway on the interface
-//! and every source denied, none of them arrives. Needs root.
+//! Sends frames in unusual forms that Linux would deliver to a server. The gateway on the interface
+//! denies every source, so none of the frames must arrive. Needs root.
 
 #[allow(dead_code, reason = "the tables of packets use the rest")]
 #[path = "../../gateway-model/tests/packets/frame.rs"]
@@ -19,7 +19,8 @@ const OTHER_PORT: u16 = 4434;
 const V4: &str = "10.0.0.1:4433";
 const V6: &str = "[fd00::1]:4433";
 
-/// The gateway's interface, a socket that puts frames on its wire, and the server behind it.
+/// The network of these tests: the gateway's interface, a socket that puts frames on its wire, and
+/// the servers behind the gateway.
 struct Network {
     wire: OwnedFd,
     servers: Vec<UdpSocket>,
@@ -28,7 +29,7 @@ struct Network {
 
 impl Network {
     fn new() -> Network {
-        // The link-layer destination of the tests' frames.
+        // The tests send their frames to this link-layer address.
         ip(&["link", "set", "veth0", "address", "02:00:00:00:00:01"]);
         ip(&["addr", "add", "10.0.0.1/24", "dev", "veth0"]);
         ip(&["addr", "add", "fd00::1/64", "dev", "veth0", "nodad"]);
@@ -39,7 +40,7 @@ impl Network {
         };
         let servers = [V4, V6].map(|at| bind(at.parse().expect("an address")));
         let other = bind(SocketAddr::new(servers[0].local_addr().expect("bound").ip(), OTHER_PORT));
-        // SAFETY: no pointers; the descriptor is this function's.
+        // SAFETY: the call takes no pointers, and this function owns the descriptor.
         let wire = unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             assert!(fd >= 0, "socket: {}", std::io::Error::last_os_error());
@@ -50,7 +51,7 @@ impl Network {
 
     /// Puts a frame on the wire to veth0.
     fn send(&self, frame: &[u8]) {
-        // SAFETY: the name is a C string.
+        // SAFETY: the name is a NUL-terminated C string.
         let index = unsafe { libc::if_nametoindex(c"veth1".as_ptr()) };
         let to = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -61,7 +62,7 @@ impl Network {
             sll_halen: 6,
             sll_addr: [0; 8],
         };
-        // SAFETY: frame and address live through the call, with these sizes.
+        // SAFETY: the frame and the address have these sizes and are valid during the call.
         let sent = unsafe {
             libc::sendto(
                 self.wire.as_raw_fd(),
@@ -75,8 +76,8 @@ impl Network {
         assert_eq!(sent, frame.len() as isize, "send: {}", std::io::Error::last_os_error());
     }
 
-    /// Returns true if the frame reaches one of the servers. A packet to another port is sent after
-    /// it.
+    /// Returns true if the frame reaches one of the servers. It sends another packet, to another
+    /// port, after the frame. When that packet arrives, the frame has been processed.
     fn delivers(&self, frame: &[u8]) -> bool {
         let mut buffer = [0; 4096];
         self.send(frame);
@@ -93,7 +94,7 @@ impl Network {
     }
 }
 
-/// Returns the frame with valid checksums and VLAN 0 in its tags.
+/// Returns the frame with valid checksums, and with VLAN ID 0 in its tags.
 fn checked(packet: &Packet, tags: usize) -> Vec<u8> {
     let mut frame = packet.build();
     let start = ETHERNET + 4 * tags;
@@ -115,7 +116,7 @@ fn checked(packet: &Packet, tags: usize) -> Vec<u8> {
     frame
 }
 
-/// The checksum of RFC 1071.
+/// Returns the checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -138,7 +139,7 @@ fn from6(source: &str) -> Packet {
     udp(&format!("[{source}]:1000"), V6, payload())
 }
 
-/// Frames with headers that are too deep, with their names.
+/// Returns frames with more headers than the program parses, each with a name.
 fn deep() -> Vec<(&'static str, Vec<u8>)> {
     let tagged = |tags: [u16; 3]| tags.into_iter().fold(from4(), Packet::vlan);
     let options = |n| from6("fd00::9").extension(DESTINATION_OPTIONS, 0, n);
@@ -154,7 +155,7 @@ fn deep() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Other frames that Linux might deliver.
+/// Returns other unusual frames that Linux might deliver, each with a name.
 fn odd() -> Vec<(&'static str, Vec<u8>)> {
     let mapped = from6("::ffff:10.0.0.9");
     vec![
@@ -189,7 +190,7 @@ fn nothing_that_linux_would_deliver_gets_around_the_lists() {
     in_namespace(|| {
         let network = Network::new();
         let (deep, odd) = (deep(), odd());
-        // The kernel takes a while to detect the carrier, and has no IPv6 before that.
+        // The kernel takes some time to detect the carrier, and IPv6 does not work before that.
         let plain = checked(&from6("fd00::9"), 0);
         await_some("IPv6 to be ready", || network.delivers(&plain).then_some(()));
         let reached = (names(&network, &deep), names(&network, &odd));
@@ -207,7 +208,7 @@ fn nothing_that_linux_would_deliver_gets_around_the_lists() {
         assert_eq!((count(Reason::BadSource), count(Reason::Denied)), (4, 5));
         drop(gateway);
 
-        // With deep headers passed, Linux delivers the same frames as without a gateway.
+        // If deep headers pass, Linux must deliver the same frames as without a gateway.
         let mut config = denying_everybody();
         config.gateway.drop_deep_headers = false;
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
@@ -217,7 +218,8 @@ fn nothing_that_linux_would_deliver_gets_around_the_lists() {
     });
 }
 
-/// On the loopback interface, loopback addresses are legitimate.
+/// Sends packets from and to loopback addresses on the loopback interface, where these addresses
+/// are legitimate. They must pass.
 #[test]
 fn loopback_traffic_is_not_forged() {
     in_namespace(|| {

@@ -1,4 +1,4 @@
-//! Servers that joined a gateway, and the successor of that gateway. Needs root.
+//! Servers that joined a gateway, and the gateway that replaces it. Needs root.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Child, Initial, await_that, config, in_namespace, root};
 
 const A: &str = "192.0.2.1:4000";
 const B: &str = "[2001:db8::1]:4000";
-/// Far longer than anything here takes.
+/// Much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn heard(ledger: &Ledger) -> Receiver<JoinEvent> {
@@ -25,7 +25,7 @@ fn loaded(config: &Config) -> Gateway {
     Gateway::load(config, ObjectSource::Embedded).unwrap()
 }
 
-/// Returns a gateway on `veth0`: only attached gateways are followed, and can be successors.
+/// Returns a gateway on `veth0`. Servers follow only attached gateways, and only to attached ones.
 fn attached(config: &Config) -> Gateway {
     let gateway = loaded(config);
     gateway.attach("veth0", Mode::Native).unwrap();
@@ -53,7 +53,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
         let lost = events.recv_timeout(PATIENCE).unwrap();
         assert_eq!(lost, JoinEvent::Lost { gateway: config.gateway.name.clone() });
         assert!(!ledger.gateway_alive());
-        // Meanwhile one connection closes, one opens, and one migrates.
+        // While there is no gateway, one connection closes, one opens, and one migrates.
         drop(one);
         let three = open(B);
         other.moved(A.parse().unwrap());
@@ -69,7 +69,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
         assert_ne!(ledger.program_id(), before);
         assert_eq!((action(&second, A), action(&second, B)), (Action::Drop, Action::Pass));
         assert_eq!((service.count(A.parse().unwrap()), service.limit()), (2, 2));
-        // Dropping a guard changes the count at the new gateway.
+        // Dropping a guard must change the count at the new gateway.
         drop(two);
         assert_eq!(action(&second, A), Action::Pass);
         drop((three, other));
@@ -84,7 +84,7 @@ fn a_killed_gateway_is_followed_too_and_a_service_it_lacks_is_named() {
         let name = support::unique("killed");
         let child = Child::start("gateway", &name);
         child.ready();
-        // Chosen by its interface, so the successor may have another name.
+        // The gateway is chosen by its interface, so its successor may have another name.
         let ledger = Control::open(Some("veth0")).unwrap().join("server").unwrap();
         let events = heard(&ledger);
         let _open = ledger.service("quic").unwrap().opened(A.parse().unwrap());
@@ -107,7 +107,7 @@ fn gateways_of_other_network_namespaces_are_passed_over() {
         let config = config("twin");
         let _stranger = attached(&config);
         let not_there_yet = config.clone();
-        // The interfaces there have the same names and indices, like those of containers.
+        // The interfaces in this namespace have the same names and indices, as in containers.
         in_namespace(move || {
             let first = attached(&config);
             let ledger = Control::open(Some("veth0")).unwrap().join("server").unwrap();
@@ -115,7 +115,7 @@ fn gateways_of_other_network_namespaces_are_passed_over() {
             let lost = JoinEvent::Lost { gateway: config.gateway.name.clone() };
             drop(first);
             assert_eq!(events.recv_timeout(PATIENCE).unwrap(), lost);
-            // Two gateways with the right name, and one of them is not attached yet.
+            // Two gateways have the right name, but one of them is not attached yet.
             let _not_there_yet = loaded(&not_there_yet);
             let second = attached(&config);
             let joined = events.recv_timeout(PATIENCE).unwrap();

@@ -1,4 +1,5 @@
-//! Keys of Retry tokens on a loaded gateway: where they are stored, and their rotation. Needs root.
+//! Keys of Retry tokens on a loaded gateway: where they are stored, and how they are rotated. Needs
+//! root.
 
 mod support;
 
@@ -13,11 +14,12 @@ use support::{config, in_namespace, udp};
 
 const CLIENT: &str = "192.0.2.1:4000";
 
-/// The time of all gateways' clocks and of the tokens. The clocks stand still, because loading a
-/// second gateway may take long.
+/// Time of all gateways' clocks and of the tokens. The clocks do not advance, because loading a
+/// second gateway may take a long time.
 const NOW: Duration = Duration::from_secs(1000);
 
-/// Returns an Initial to an ID with a token. Its Source Connection ID is the number.
+/// Returns an Initial with this token to the connection ID `dcid`. `number` is its Source
+/// Connection ID.
 fn initial(number: u32, dcid: &[u8], token: &[u8]) -> Vec<u8> {
     let mut quic = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
     quic.extend(dcid);
@@ -31,7 +33,7 @@ fn initial(number: u32, dcid: &[u8], token: &[u8]) -> Vec<u8> {
     udp(CLIENT.parse().unwrap(), support::SERVER_V4.parse().unwrap(), &quic)
 }
 
-/// Returns a gateway that requires tokens, with a clock that stands still.
+/// Returns a gateway that requires tokens. Its clock does not advance.
 fn asking(what: &str) -> Gateway {
     let mut config = config(what);
     config.services[0].retry = Retry::Always;
@@ -41,7 +43,7 @@ fn asking(what: &str) -> Gateway {
     gateway
 }
 
-/// Returns a token that the ring made at [`NOW`] for an ID.
+/// Returns a token that the ring made at [`NOW`] for a connection ID.
 fn token(ring: &KeyRing, id: &[u8; 8]) -> Vec<u8> {
     let [original, id] = [&[1; 8], id].map(|id| ConnectionId::new(id).unwrap());
     let now = NOW.as_millis().try_into().unwrap();
@@ -70,7 +72,7 @@ fn keys_are_rotated_without_a_gap() {
         for turn in 1..6 {
             let epoch = control.key_ring().unwrap().epoch();
             assert_eq!(control.rotate_keys().unwrap(), Rotation::Announced(epoch.next()));
-            // Servers have the new key, but it is not used yet.
+            // Servers have the new key, but the program must not use it yet.
             assert_eq!(control.key_ring().unwrap().epoch(), epoch);
             assert_eq!(
                 judge(&[2; 8], &token(&control.key_ring().unwrap(), &[2; 8])),
@@ -82,7 +84,7 @@ fn keys_are_rotated_without_a_gap() {
                 assert_eq!(judge(&[2; 8], token), Reason::Proved, "turn {turn}");
             }
         }
-        // After one more rotation, the first key is forgotten.
+        // After one more rotation, the gateway must have forgotten the first key.
         control.rotate_keys().unwrap();
         assert_eq!(judge(&[2; 8], &tokens[0]), Reason::BadToken);
         assert_eq!(judge(&[2; 8], &tokens[1]), Reason::Proved);
@@ -97,7 +99,7 @@ fn each_gateway_has_its_own_keys() {
         assert_eq!(reason(&one, &initial(1, &[2; 8], &token(&ring, &[2; 8]))), Reason::Proved);
         let seen = reason(&other, &initial(1, &[2; 8], &token(&ring, &[2; 8])));
         assert_eq!(seen, Reason::BadToken);
-        // A copy for trying out packets has the same ring.
+        // A copy for trying out packets must have the same ring.
         let copy = one.control().snapshot(ObjectSource::Embedded).unwrap();
         copy.set_clock(NOW);
         assert_eq!(reason(&copy, &initial(2, &[2; 8], &token(&ring, &[2; 8]))), Reason::Proved);
@@ -118,7 +120,8 @@ fn who_reads_the_file_can_check_tokens() {
         let read = || KeyRing::from_bytes(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(read().to_bytes(), gateway.control().key_ring().unwrap().to_bytes());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A file in its place is replaced, and the target of a link is not written to.
+        // Links to another file are put at the paths. They must be replaced, and the other file
+        // must not change.
         let victim = folder.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         for name in ["keys", "keys.new"] {
@@ -134,8 +137,9 @@ fn who_reads_the_file_can_check_tokens() {
     });
 }
 
-/// A restarted gateway begins with the rotation after the newest one of its predecessor, so that
-/// older connection IDs belong to an unknown rotation and are not forged (docs/policy.md s.10).
+/// A restarted gateway must begin with the rotation after the newest one of its predecessor. Then
+/// older connection IDs belong to an unknown rotation, and do not count as forged (docs/policy.md
+/// s.10).
 #[test]
 fn rotations_go_on_where_the_last_gateway_was() {
     in_namespace(|| {
@@ -146,7 +150,7 @@ fn rotations_go_on_where_the_last_gateway_was() {
         let load = || Gateway::load(&config, ObjectSource::Embedded).unwrap();
         let ring = |gateway: &Gateway| gateway.control().key_ring().unwrap();
         let mut before = ring(&load()).newest();
-        // Random numbers would agree with probability 1 in 7^6.
+        // If the rotations were random, all of these would match with probability 1 in 7^6.
         for _ in 0..6 {
             let gateway = load();
             assert_eq!(ring(&gateway).newest(), before.next());

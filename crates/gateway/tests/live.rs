@@ -1,7 +1,7 @@
-//! The library against the kernel: loading, attaching, counting, detaching. Needs root.
+//! Tests of the library with the kernel: loading, attaching, counting, detaching. Needs root.
 //!
-//! Every test has its own network namespace, which ends with its thread, and a gateway with a
-//! unique name, because other gateways may run on this machine.
+//! Every test has its own network namespace, which ends with its thread. Its gateway has a unique
+//! name, because other gateways may run on this machine.
 
 mod support;
 
@@ -69,12 +69,12 @@ fn leaves_other_programs_alone() {
     });
 }
 
-/// A jumbo frame is split over several buffers, and the program can access only the first one
-/// directly.
+/// Captures parts of a jumbo frame. The kernel splits it over several buffers, and the program can
+/// access only the first one directly.
 #[test]
 fn dropped_packets_are_captured_as_far_as_was_asked_for() {
     in_namespace(|| {
-        // The program's clock stands still, so that the capture's lease does not expire.
+        // The program's clock does not advance, so the capture's lease cannot expire.
         let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
         let gateway = Gateway::load_with(&config("snap"), ObjectSource::Embedded, options).unwrap();
         gateway.control().deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
@@ -146,7 +146,8 @@ fn an_object_of_another_version_is_refused() {
 #[test]
 fn the_verifier_s_words_are_passed_on() {
     in_namespace(|| {
-        // The first instruction of the program becomes a read through an uninitialised register.
+        // The first instruction of the program is replaced with a read through an uninitialised
+        // register.
         let mut bytes = equic_gateway::embedded_object().to_vec();
         let section = support::section(&bytes, "xdp.frags");
         bytes[section..section + 8].copy_from_slice(&[0x61, 0x70, 0, 0, 0, 0, 0, 0]);
@@ -201,7 +202,8 @@ fn quota_follows_the_ledger() {
     });
 }
 
-/// The program keeps a packet's fields in per-CPU memory, where the next packet could see them.
+/// The program keeps a packet's fields in per-CPU memory. The verdict on the next packet must not
+/// show them.
 #[test]
 fn a_verdict_shows_nothing_of_the_packet_before() {
     in_namespace(|| {
@@ -213,7 +215,7 @@ fn a_verdict_shows_nothing_of_the_packet_before() {
             let verdict = gateway.judge(frame).unwrap().verdict.expect("it is to the service");
             (verdict.reason, verdict.version, verdict.dcid.len(), verdict.scid.len())
         };
-        // Repeated, because the thread may move to another CPU between two packets.
+        // This is repeated, because the thread may move to another CPU between two packets.
         for _ in 0..50 {
             let long = initial.next();
             assert_eq!(judge(&long), (Reason::New, Some(1), 16, 16));
@@ -221,7 +223,7 @@ fn a_verdict_shows_nothing_of_the_packet_before() {
             short[42] = 0x40;
             assert_eq!(judge(&short), (Reason::Established, None, 0, 0));
             assert_eq!(judge(&long), (Reason::Underway, Some(1), 16, 16));
-            // The Source Connection ID is after the end of the payload.
+            // The payload is cut, so that it ends before the Source Connection ID.
             cut.truncate(42 + 15);
             cut[16..18].copy_from_slice(&(20 + 8 + 15_u16).to_be_bytes());
             cut[38..40].copy_from_slice(&(8 + 15_u16).to_be_bytes());
@@ -272,7 +274,8 @@ fn a_killed_server_s_counts_vanish() {
         let ledgers = gateway.control().ledgers().unwrap();
         assert_eq!((ledgers.len(), ledgers[0].pid, ledgers[0].connections), (1, child.id(), 3));
         assert!(ledgers[0].alive && ledgers[0].counts && ledgers[0].name == "child");
-        // Longer than a lease: the heartbeat of a process without privileges continues.
+        // The wait is longer than a lease. The heartbeat of a process without privileges must
+        // continue.
         let started = ledgers[0].heartbeat_age_ms;
         await_that("the heartbeat goes on", || {
             let now = gateway.control().ledgers().unwrap()[0].clone();
@@ -462,7 +465,8 @@ fn snapshots_know_what_the_gateway_knows() {
     in_namespace(|| {
         let mut config = config("snapshot");
         config.services[0].max_connections = 2;
-        // Loading the copy may take a while on a busy machine.
+        // Loading the copy may take some time on a busy machine, and the handshake must still be in
+        // progress then.
         config.services[0].handshake_timeout = Duration::from_secs(600);
         config.services[0].new_per_v4_24 = "1/h burst 1".parse().unwrap();
         config.services[0].new_per_source = "1/h burst 1".parse().unwrap();
@@ -487,7 +491,7 @@ fn snapshots_know_what_the_gateway_knows() {
         assert_eq!(judge(&under_way), verdict(Reason::Underway, 0, "192.0.2.50"));
         let again = Initial::from("192.0.2.50:78").next();
         assert_eq!(judge(&again), verdict(Reason::RateNewSource, 0, "192.0.2.50"));
-        // A first fragment: the copy does not parse its headers, and copies everything.
+        // A copy does not parse the headers of a first fragment, so it must copy all entries.
         let (mut fragment, all) = (again, gateway.control().snapshot(ObjectSource::Embedded));
         fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
         let judged = all.unwrap().judge(&fragment).unwrap();
@@ -516,14 +520,14 @@ fn snapshots_know_what_the_gateway_knows() {
     });
 }
 
-/// The program charges at the time of the kernel's tick if that has room. The sum must not exceed
-/// the rate.
+/// The program charges at the time of the kernel's tick if the bucket has room at that time. The
+/// sum must not exceed the rate.
 #[test]
 fn a_rate_holds_by_the_real_clock() {
     const PACKETS: u32 = 200_000;
     const BURST: u64 = 20;
     const EACH_MS: u64 = 10;
-    // With CONFIG_HZ=100, the lowest value of common kernels.
+    // Length of a tick with CONFIG_HZ=100, the lowest value of common kernels.
     const TICK_MS: u64 = 10;
     in_namespace(|| {
         let mut config = config("clock");
@@ -690,7 +694,7 @@ fn child() {
     }
 }
 
-/// Links and programs that appear and disappear during a search cause no error.
+/// Links and programs that appear and disappear during a search must not cause an error.
 #[test]
 fn is_found_while_others_attach_and_leave() {
     in_namespace(|| {
@@ -705,7 +709,8 @@ fn is_found_while_others_attach_and_leave() {
             }
         }
         std::thread::scope(|scope| {
-            // Also set when this panics, because the scope waits for the thread.
+            // This also sets the flag if the thread panics, because the scope waits for the other
+            // thread.
             let _done = Done(&done);
             let looker = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The numbers of list entries match the entries, whichever process changed the lists and how.
+//! The numbers of list entries must match the entries, whichever process changed the lists and how.
 //! Needs root.
 
 mod support;
@@ -16,7 +16,7 @@ fn net(text: &str) -> IpNet {
     parse_prefix(text).unwrap()
 }
 
-/// Returns the numbers by walking the lists.
+/// Returns the numbers that a walk through the lists finds.
 fn walked(control: &Control) -> ListCounts {
     let lists = control.lists().unwrap();
     let count = |action, v4| {
@@ -39,7 +39,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         config.deny = vec![net("198.51.100.0/24"), net("2001:db8::/32")];
         config.gateway.acl_entries = 4;
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
-        // A handle like that of another process.
+        // This handle works like that of another process.
         let other = Control::open(Some(&config.gateway.name)).unwrap();
         let control = gateway.control();
         let mut mark = control.list_mark();
@@ -56,7 +56,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         assert!(control.ban(net("192.0.2.7"), Duration::from_secs(900), 1).unwrap());
         assert!(control.ban(net("192.0.2.7"), Duration::from_secs(900), 2).unwrap());
         same(2, 2, 1, 0, 1);
-        // An entry that the kernel refuses is not counted.
+        // An entry that the kernel refuses must not be counted.
         let full = other.deny(net("192.0.2.99"), None).unwrap_err();
         assert!(matches!(full, Error::ListFull { .. }), "{full}");
         same(2, 2, 1, 0, 1);
@@ -75,7 +75,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         );
         assert_eq!(other.list_changes(&mut mark), Default::default());
 
-        // Replacing a list removes bans but keeps entries of other origins.
+        // Replacing a list must remove bans of its prefixes, but keep entries of other origins.
         let wanted = [(net("192.0.2.7"), ListAction::Deny), (net("192.0.2.1"), ListAction::Deny)];
         other.replace(Origin::File, &[ListAction::Deny], &wanted).unwrap();
         same(2, 1, 1, 0, 0);
@@ -85,7 +85,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
         let changes = control.list_changes(&mut mark);
         assert_eq!((changes.numbers, changes.each.len()), ([1, 0, 0, 3], 4));
 
-        // An expired entry is removed by the sweep and reported.
+        // The sweep must remove an expired entry and report that.
         control.deny(net("203.0.113.0/24"), Some(Duration::from_millis(1))).unwrap();
         support::await_that("it is swept", || control.list_counts().unwrap().deny_v4 == 0);
         same(0, 1, 0, 0, 0);
@@ -115,7 +115,8 @@ fn many_changes_are_told_as_numbers() {
     });
 }
 
-/// Two processes may change the same entry at the same moment. The owner then counts again.
+/// Several processes change the same entry at the same time. After that, the owner must count
+/// again.
 #[test]
 fn numbers_are_right_after_changes_at_the_same_moment() {
     in_namespace(|| {
@@ -146,7 +147,8 @@ fn numbers_are_right_after_changes_at_the_same_moment() {
     });
 }
 
-/// A copy for trying out packets reads the gateway's lists and cannot change them.
+/// A copy for trying out packets must read the gateway's lists, but must not be able to change
+/// them.
 #[test]
 fn a_copy_reads_the_lists_and_cannot_change_them() {
     in_namespace(|| {
@@ -166,9 +168,9 @@ fn a_copy_reads_the_lists_and_cannot_change_them() {
     });
 }
 
-/// Numbers are updated by the process that changes a list, and no process changes it when an entry
-/// expires. As documented, an expired entry has no effect and is not shown, but counts until the
-/// sweep.
+/// The process that changes a list also updates the numbers, but no process changes a list when an
+/// entry expires. As documented, an expired entry has no effect and is not shown, but is counted
+/// until the sweep.
 #[test]
 fn an_expired_entry_is_counted_until_it_is_swept() {
     in_namespace(|| {

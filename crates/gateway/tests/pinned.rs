@@ -1,7 +1,7 @@
 //! Gateways that outlive their process, and processes that take them over. Needs root.
 //!
-//! Every test has its own network namespace and mount namespace, with a BPF file system mounted in
-//! a temporary directory.
+//! Every test has its own network and mount namespaces, with a BPF file system mounted in a
+//! temporary directory.
 
 mod dead;
 mod support;
@@ -19,7 +19,7 @@ use equic_gateway::{
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
 const A: &str = "192.0.2.1:4000";
-/// Far longer than anything here takes.
+/// Much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mounted BPF file system. Dropping it unmounts it.
@@ -31,7 +31,7 @@ impl BpfFs {
     fn mount() -> BpfFs {
         let root = tempfile::tempdir().expect("a directory");
         let path = CString::new(root.path().to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: this thread, which ends with the test, gets its own mounts; the strings are
+        // SAFETY: this thread, which ends with the test, gets its own mounts. The strings are
         // NUL-terminated.
         unsafe {
             assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
@@ -51,7 +51,7 @@ impl BpfFs {
 impl Drop for BpfFs {
     fn drop(&mut self) {
         let path = CString::new(self.root.path().to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: NUL-terminated; this process uses nothing in it.
+        // SAFETY: the path is NUL-terminated, and this process uses no file in it.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
     }
 }
@@ -60,7 +60,8 @@ fn load(config: &Config, dir: &Path) -> equic_gateway::Result<(Gateway, Option<T
     Gateway::load_pinned(config, &ObjectSource::Embedded, dir, LoadOptions::default())
 }
 
-/// Leaves a gateway pinned in `dir`, attached to veth0 and without a process; returns its program's id.
+/// Leaves a gateway pinned in `dir`, attached to veth0, without a process. Returns the ID of its
+/// program.
 fn left_behind(config: &Config, dir: &Path) -> u32 {
     let (gateway, taken) = load(config, dir).unwrap();
     assert_eq!(taken, None);
@@ -76,7 +77,8 @@ fn program_on(interface: &str) -> Option<u32> {
 
 fn pinned(path: &Path) -> OwnedFd {
     let name = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: NUL-terminated; the kernel just returned this descriptor, and nothing else owns it.
+    // SAFETY: the name is NUL-terminated. The kernel just returned this descriptor, and nothing
+    // else owns it.
     unsafe {
         let fd = libbpf_sys::bpf_obj_get(name.as_ptr());
         assert!(fd >= 0, "{}", path.display());
@@ -84,11 +86,11 @@ fn pinned(path: &Path) -> OwnedFd {
     }
 }
 
-/// Overwrites bytes of the gateway's control data.
+/// Overwrites bytes of the pinned gateway's control data, beginning at offset `at`.
 fn patch_control(dir: &Path, at: usize, bytes: &[u8]) {
     let map = pinned(&dir.join("maps/control"));
     let (key, mut value) = (0u32, [0u8; 4096]);
-    // SAFETY: the value is at least as large as the map's.
+    // SAFETY: the buffer is at least as large as a value of the map.
     unsafe {
         let (fd, key) = (map.as_raw_fd(), (&raw const key).cast());
         assert_eq!(libbpf_sys::bpf_map_lookup_elem(fd, key, value.as_mut_ptr().cast()), 0);
@@ -97,7 +99,7 @@ fn patch_control(dir: &Path, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Returns the program compiled with other options.
+/// Returns the gateway's program, compiled with other compiler options.
 fn other_object() -> ObjectSource {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let out = tempfile::NamedTempFile::new().unwrap();
@@ -149,7 +151,7 @@ fn goes_on_without_its_process_and_is_taken_over() {
         assert!(attached[0].native);
         let again = gateway.attach("veth0", Mode::Auto).unwrap_err();
         assert!(matches!(again, Error::AlreadyAttached { .. }), "{again}");
-        // Counts, lists and ledgers are kept; settings and listeners are the new ones.
+        // Counts, lists and ledgers must be kept. Settings and listeners must be the new ones.
         let control = gateway.control();
         assert_eq!(control.owner().pid, std::process::id());
         let lists: Vec<_> =
@@ -210,7 +212,8 @@ fn another_program_takes_the_place_of_the_old_one() {
         let news = gateway.control().counters().unwrap();
         assert_eq!(news.iter().find(|row| row.reason == Reason::New).unwrap().packets, 1);
         assert_eq!(ledger.slot(), Some(0));
-        // Taking over with the same settings keeps the program; another load setting replaces it.
+        // A takeover with the same settings must keep the program. A takeover with another load
+        // setting must replace it.
         drop(gateway);
         let (gateway, taken) = upgrade();
         assert_eq!((taken.unwrap().replaced, gateway.program_id()), (false, program));
@@ -246,7 +249,7 @@ fn a_living_process_is_taken_over_and_leaves() {
         gateway.detach("veth0").unwrap();
         assert_eq!(program_on("veth0"), None);
         assert!(gateway.interfaces().unwrap().is_empty());
-        // A detached gateway can be taken over, too.
+        // A detached gateway must be able to be taken over, too.
         drop(gateway);
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some() && gateway.attached().is_empty());
@@ -268,13 +271,28 @@ fn what_cannot_change_is_named() {
         };
         type Case = (fn(&mut Config), &'static str);
         let cases: [Case; 8] = [
-            (|c| c.gateway.sources = 2048, "`sources` is 1024 there and 2048 here"),
-            (|c| c.gateway.handshakes = 64, "`handshakes` is 1024 there and 64 here"),
-            (|c| c.gateway.acl_entries = 7, "`acl_entries` is 16384 there and 7 here"),
+            (
+                |c| c.gateway.sources = 2048,
+                "`sources` is 1024 in the running gateway and 2048 in this configuration",
+            ),
+            (
+                |c| c.gateway.handshakes = 64,
+                "`handshakes` is 1024 in the running gateway and 64 in",
+            ),
+            (
+                |c| c.gateway.acl_entries = 7,
+                "`acl_entries` is 16384 in the running gateway and 7 in",
+            ),
             (|c| c.gateway.ledger_sources = 60_000, "`ledger_sources"),
-            (|c| c.gateway.source_prefix_v6 = 56, "`source_prefix_v6` is 64 there and 56 here"),
-            (|c| c.gateway.name += "x", "it is called"),
-            (|c| c.services[0].name = "web".to_owned(), "its services are quic, and web here"),
+            (
+                |c| c.gateway.source_prefix_v6 = 56,
+                "`source_prefix_v6` is 64 in the running gateway and 56 in",
+            ),
+            (|c| c.gateway.name += "x", "the running gateway's name is"),
+            (
+                |c| c.services[0].name = "web".to_owned(),
+                "services are quic, and this configuration's are web",
+            ),
             (
                 |c| {
                     let mut first = c.services[0].clone();
@@ -282,7 +300,7 @@ fn what_cannot_change_is_named() {
                     first.listen = vec!["1".parse().unwrap()];
                     c.services.insert(0, first);
                 },
-                "they keep their order",
+                "keep their order",
             ),
         ];
         for (apply, says) in cases {
@@ -305,7 +323,7 @@ fn what_cannot_change_is_named() {
     });
 }
 
-/// Restarts do not delay the next rotation of the keys.
+/// Restarts must not delay the next rotation of the keys.
 #[test]
 fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
     in_namespace(|| {
@@ -322,7 +340,7 @@ fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
             assert_eq!(gateway.control().key_ring().unwrap().to_bytes(), ring.to_bytes());
             drop(gateway);
         }
-        // Its process withdraws the keys.
+        // The process that manages the gateway withdraws the keys.
         let (gateway, _) = load(&config, &fs.dir()).unwrap();
         let epoch = gateway.control().renew_keys().unwrap();
         assert!(
@@ -332,7 +350,7 @@ fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
     });
 }
 
-/// With `wait`, an interface may be missing at the start, even in a takeover.
+/// With `wait`, an interface may be missing at the start, even for a takeover.
 #[test]
 fn pinned_gateway_is_taken_over_while_an_interface_is_away() {
     in_namespace(|| {
@@ -354,7 +372,8 @@ fn pinned_gateway_is_taken_over_while_an_interface_is_away() {
     });
 }
 
-/// An interface in another namespace is detached from the gateway; the others continue.
+/// One interface was moved to another namespace. The takeover must detach the gateway from it, and
+/// continue on the others.
 #[test]
 fn pinned_gateway_is_taken_over_without_an_interface_that_was_moved() {
     in_namespace(|| {
@@ -390,7 +409,7 @@ fn another_version_elsewhere_is_in_nobodys_way() {
         let fs = BpfFs::mount();
         left_behind(&config("elsewhere"), &fs.dir());
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
-        // The interfaces there have the same names and indices, like those of containers.
+        // The interfaces in this namespace have the same names and indices, as in containers.
         in_namespace(|| {
             let config = config("here");
             let attached = || {
@@ -426,7 +445,8 @@ fn another_version_in_the_gateways_place_is_told_of() {
         ledger.notify(move |event| drop(sender.send(event.clone())));
         drop(first);
         assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), JoinEvent::Lost { .. }));
-        // Loaded, turned into another release, and only then attached.
+        // This gateway is attached only after its control data was changed to those of another
+        // release.
         let (gateway, _) = load(&config, &fs.dir()).unwrap();
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         gateway.attach("veth0", Mode::Native).unwrap();
@@ -461,7 +481,7 @@ fn another_version_is_refused_not_guessed() {
         patch_control(&fs.dir(), 0, b"abcd");
         let error = load(&config, &fs.dir()).unwrap_err();
         assert!(matches!(error, Error::ForeignProgram { .. }), "{error}");
-        // An object of another version, over a gateway of this version.
+        // An object of another version must not take over a gateway of this version.
         let magic = [abi::EQUIC_ABI_MAGIC.to_ne_bytes(), abi::EQUIC_ABI_VERSION.to_ne_bytes()];
         let magic = magic.concat();
         patch_control(&fs.dir(), 0, &magic);
@@ -471,7 +491,7 @@ fn another_version_is_refused_not_guessed() {
         let source = ObjectSource::Bytes(bytes);
         let error = Gateway::load_pinned(&config, &source, fs.dir(), LoadOptions::default());
         assert!(matches!(error, Err(Error::AbiVersion { found: 99, .. })));
-        // A gateway of any version can be detached.
+        // A gateway of any version must be able to be detached.
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         let off = remove_pinned(fs.dir()).unwrap();
         assert_eq!(off[0].name.as_deref(), Some("veth0"));
@@ -479,8 +499,8 @@ fn another_version_is_refused_not_guessed() {
     });
 }
 
-/// During an upgrade both releases run. A search returns the gateways that this release can use,
-/// and reports the others.
+/// During an upgrade, gateways of both releases run. A search must return the gateway that this
+/// release can use, and report the other one.
 #[test]
 fn a_gateway_of_another_release_hides_no_other() {
     in_namespace(|| {
@@ -519,41 +539,43 @@ fn damage_and_strangers_are_told_apart() {
             assert!(error.to_string().contains(what), "{error}");
         };
         std::fs::create_dir_all(fs.dir().join("theirs")).unwrap();
-        says("which is not a gateway's");
+        says("which does not belong to a gateway");
         assert!(fs.dir().join("theirs").exists());
         std::fs::remove_dir(fs.dir().join("theirs")).unwrap();
 
         let program = left_behind(&config, &fs.dir());
-        // Missing pins are created again.
+        // Missing pins must be created again.
         std::fs::remove_file(fs.dir().join("program")).unwrap();
         std::fs::remove_file(fs.dir().join("maps/sources")).unwrap();
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert_eq!((taken.unwrap().program_before, gateway.program_id()), (program, program));
         assert!(fs.dir().join("program").exists() && fs.dir().join("maps/sources").exists());
         drop(gateway);
-        // A map where a link should be.
+        // A map is pinned at the path of a link.
         let stranger = fs.dir().join("links/77");
         std::fs::rename(fs.dir().join("maps/sources"), &stranger).unwrap();
-        says("is no XDP link");
+        says("is not an XDP link");
         assert_eq!(program_on("veth0"), Some(program));
         std::fs::remove_file(&stranger).unwrap();
-        // An interface of another namespace with that index.
+        // The takeover is tried in another namespace, where the link's index may belong to another
+        // interface.
         let (there, dir) = (config.clone(), fs.dir());
         let elsewhere = std::thread::spawn(move || {
-            // SAFETY: moves only this thread.
+            // SAFETY: the call moves only this thread into a new namespace.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
             load(&there, &dir).map(drop).unwrap_err().to_string()
         });
         let said = elsewhere.join().unwrap();
         assert!(said.contains("another network namespace"), "{said}");
-        // Deleting the interface detaches the link.
+        // Deleting the interface also detaches the link.
         ip(&["link", "del", "veth0"]);
         ip(&["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]);
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some() && gateway.attached().is_empty());
         assert_eq!(fs.dir().join("links").read_dir().unwrap().count(), 0);
         drop(gateway);
-        // Half removed: nothing is protected, so a new gateway is loaded.
+        // The pins are only partly removed, and nothing is attached. So a new gateway must be
+        // loaded.
         std::fs::remove_file(fs.dir().join("program")).unwrap();
         let (gateway, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_none());

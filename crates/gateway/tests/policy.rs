@@ -49,7 +49,7 @@ fn what_stays_on_a_list_is_never_off_it() {
             };
             let watcher = scope.spawn(watch);
             for turn in 0..50 {
-                // Every third time there is only room for the additions after the removals.
+                // In every third turn, there is only room for the additions after the removals.
                 let range = [0..1_000, 400..1_400, 400..2_600][turn % 3].clone();
                 replace(&denied(range)).unwrap();
             }
@@ -58,12 +58,13 @@ fn what_stays_on_a_list_is_never_off_it() {
         });
         let change = replace(&denied(500..600)).unwrap();
         assert_eq!((change.added, change.removed, change.kept), (0, 900, 100));
-        // If there is no room, nothing changes, and the error has the numbers.
+        // If there is not enough room, nothing must change, and the error must contain the numbers.
         let error = replace(&denied(0..3_001)).unwrap_err();
         assert!(matches!(error, Error::ListTooLong { family: 4, needed: 3_001, entries: 3_000 }));
         assert!(error.to_string().contains("`acl_entries` of 3001 or more"), "{error}");
         assert_eq!(control.lists().unwrap().len(), 100);
-        // An allowed prefix that is denied now is changed in place; IPv6 has its own table.
+        // A prefix that changes from denied to allowed must be changed in place. IPv6 has its own
+        // table.
         let wanted =
             [(net("10.0.1.244"), ListAction::Allow), (net("2001:db8::/32"), ListAction::Deny)];
         let change = replace(&wanted).unwrap();
@@ -88,7 +89,7 @@ fn each_origin_has_its_own_entries() {
         control.replace(Origin::Config, &BOTH, &[]).unwrap();
         assert_eq!(control.lists().unwrap().len(), 2, "none of those is the configuration's");
 
-        // A ban never replaces an operator's entry, but an operator's entry replaces a ban.
+        // A ban must never replace an operator's entry, but an operator's entry must replace a ban.
         let long = Duration::from_secs(60);
         assert!(!control.ban(net("10.0.0.1"), long, 1).unwrap(), "allowed");
         assert!(!control.ban(net("10.0.0.2"), long, 1).unwrap(), "denied for good");
@@ -127,7 +128,8 @@ fn refusals_are_counted_exactly() {
             (0, 0)
         );
         let mut initial = Initial::from("192.0.2.1:4000");
-        // Three are admitted, seven are refused for a counted reason, ten for another one.
+        // Three packets are admitted, seven are refused for a counted reason, and ten for another
+        // reason.
         (0..20).for_each(|_| drop(gateway.judge(&initial.next()).unwrap()));
         drop(gateway.judge(&Initial::from("192.0.2.2:4000").next()).unwrap());
         assert_eq!(control.refused_in_all().unwrap(), 7);
@@ -141,7 +143,7 @@ fn refusals_are_counted_exactly() {
     });
 }
 
-/// If a service uses Retry, refused packets without a valid token never count towards a ban.
+/// If a service uses Retry, refused packets without a valid token must not count towards a ban.
 #[test]
 fn refusals_of_packets_without_proof_do_not_count_where_retry_is_on() {
     in_namespace(|| {
@@ -204,7 +206,7 @@ fn a_report_is_read_whole_by_others() {
             done.store(true, Ordering::Relaxed);
             assert!(reader.join().unwrap() > 0);
         });
-        // A report that is too long is cut at the end.
+        // If a report is too long, its lists must be cut at the end.
         let mut long = report(49);
         long.conditions = long.conditions.into_iter().cycle().take(10_000).collect();
         gateway.control().publish(&long).unwrap();
@@ -213,7 +215,7 @@ fn a_report_is_read_whole_by_others() {
     });
 }
 
-/// Prints the time that 100,000 entries take; asserts nothing about it.
+/// Prints the time that a list of 100,000 entries takes. It asserts nothing about that time.
 #[test]
 fn a_hundred_thousand_entries() {
     in_namespace(|| {

@@ -1,5 +1,6 @@
-//! The program's token buckets when exchanges of a word lose their race, which cannot be provoked
-//! on real hardware: `rates.h`, compiled for the host (host/rates.c).
+//! Tests the program's token buckets when exchanges of a word fail because of other CPUs. Real
+//! hardware cannot be made to do this reliably, so `rates.h` is compiled for the host
+//! (host/rates.c).
 
 use std::path::Path;
 use std::process::Command;

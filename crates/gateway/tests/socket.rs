@@ -1,5 +1,5 @@
-//! Servers at the gateway's socket: well-behaved ones without any privilege, hostile ones, and ones
-//! whose gateway has a successor. Needs root.
+//! Servers at the gateway's socket: well-behaved servers without any privilege, hostile servers,
+//! and servers whose gateway is replaced. Needs root.
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::{Child, Initial, await_that, config, in_namespace};
 const A: &str = "192.0.2.1:4000";
 const NOBODY: u32 = 65_534;
 
-/// Returns a directory that everyone may enter, and the path of a socket in it.
+/// Returns a directory that every user may enter, and the path of a socket in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn place() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Returns a gateway with a quota of 1, at a socket that everyone may open.
+/// Returns a gateway with a quota of 1, and its socket, which every user may open.
 fn at_socket(
     what: &str,
     path: &Path,
@@ -40,7 +40,8 @@ fn at_socket(
 ) -> (Gateway, SocketHost, Config) {
     let mut config = config(what);
     config.services[0].max_connections = 1;
-    // Long, so that a server's exit, not the lease, must end its counts.
+    // The lease is long, so that the counts end because the server exits, not because the lease
+    // expires.
     config.gateway.lease = Duration::from_secs(30);
     let socket = SocketConfig::at(path.to_str().unwrap());
     config.gateway.socket = Some(SocketConfig { mode: "0666".to_owned(), ..socket });
@@ -83,8 +84,8 @@ impl Raw {
         );
     }
 
-    /// Returns the answer's status, message and descriptors, or `None` if the gateway closed the
-    /// connection.
+    /// Returns the answer's status, message and descriptors. Returns `None` if the gateway closed
+    /// the connection.
     fn hear(&self) -> Option<(u32, String, Vec<OwnedFd>)> {
         let mut buffer = [0u8; 512];
         let mut space = nix::cmsg_space!([i32; 16]);
@@ -92,14 +93,15 @@ impl Raw {
             let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
             let flags = MsgFlags::MSG_CMSG_CLOEXEC;
             let got = match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
-                // It was closed before our message was read, but with an answer.
+                // The gateway closed the connection before it read the message, but it may have
+                // sent an answer.
                 Err(nix::Error::ECONNRESET) => continue,
                 other => other.unwrap(),
             };
             let mut with = Vec::new();
             for part in got.cmsgs().unwrap() {
                 if let ControlMessageOwned::ScmRights(raw) = part {
-                    // SAFETY: the kernel just created them for this process.
+                    // SAFETY: the kernel just created these descriptors for this process.
                     with.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
             }
@@ -124,7 +126,7 @@ fn request(protocol: u32, abi: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns a request that also asks for the key ring.
+/// Returns a request for a slot and the key ring.
 fn with_keys() -> Vec<u8> {
     let mut bytes = good();
     bytes[48] = 1;
@@ -156,7 +158,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert_eq!((seen.len(), one.pid, one.uid, one.connections), (1, child.id(), NOBODY, 3));
         assert!(one.socket && one.alive && one.counts && one.name == "child");
         assert_eq!(one.services, None);
-        // A server of another user: both counts of a source are added up.
+        // The second server runs as another user. The counts of both servers must be added up.
         let ledger = Ledger::connect(&path, "root's").unwrap();
         assert_eq!(ledger.gateway_name(), config.gateway.name);
         let service = ledger.service("quic").unwrap();
@@ -171,7 +173,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert!(ledger.gateway_alive());
         let by_all = gateway.control().sources(1, equic_gateway::SortBy::Connections).unwrap();
         assert_eq!(by_all[0].connections, 4);
-        // A server that dies stops counting at once, however long the lease.
+        // When a server dies, its counts must end at once, however long the lease is.
         child.kill();
         await_that("its place is empty", || servers(&gateway).len() == 1);
         assert_eq!(action(&gateway, A), Action::Drop);
@@ -182,7 +184,8 @@ fn a_server_without_privileges_counts_until_it_ends() {
     });
 }
 
-/// A server that asks for the ring always has the current one. A server that does not ask has none.
+/// A server that requests the key ring must always have the current one. A server that does not
+/// request it must have none.
 #[test]
 fn the_key_ring_comes_with_the_place() {
     in_namespace(|| {
@@ -219,8 +222,9 @@ fn the_key_ring_comes_with_the_place() {
     });
 }
 
-/// Connection IDs name the server's slot and use the gateway's current key; after a move, those of
-/// the next gateway. A server that declares such IDs is recorded, whether or not it checks tokens.
+/// Connection IDs must name the server's slot and use the gateway's current key. After a move, they
+/// must use the next gateway's slot and key. A server that declares verifiable IDs must be
+/// recorded, whether or not it checks tokens.
 #[test]
 fn connection_ids_follow_the_gateway_s_keys() {
     in_namespace(|| {
@@ -241,8 +245,8 @@ fn connection_ids_follow_the_gateway_s_keys() {
         let own = first.ledger().unwrap().connection_ids(0).unwrap();
         assert!(holds(&first, own.expect("it is its own").generate().as_bytes()).is_ok());
         let old = ids.generate();
-        // `reset_token` returns the token that the gateway would send for this server's ID. It
-        // fails for another server's ID.
+        // `reset_token` must return the token that the gateway would send for this server's ID. It
+        // must fail for another server's ID.
         let other = only.connection_ids(8).unwrap().expect("it has the ring").generate();
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let token =
@@ -284,13 +288,13 @@ fn connection_ids_follow_the_gateway_s_keys() {
 /// Drops CAP_SYS_ADMIN in this thread, as a gateway with a socket does.
 fn give_up_sys_admin() {
     const CAP_SYS_ADMIN: u32 = 1 << 21;
-    /// For capget(2): version 3, which has two words of each set.
+    /// Version 3 of capget(2), whose sets have two words each.
     const VERSION: u32 = 0x2008_0522;
     let mut header = [VERSION, 0];
-    // Effective, permitted and inheritable sets, first of the lower 32 capabilities, then of the
-    // upper.
+    // The effective, permitted and inheritable sets: first of the lower 32 capabilities, then of
+    // the upper 32.
     let mut sets = [0u32; 6];
-    // SAFETY: a header and two sets of three words, as this version requires, which live through
+    // SAFETY: this version requires a header and two groups of three words, which are valid during
     // the calls.
     unsafe {
         let (header, sets) = (header.as_mut_ptr(), sets.as_mut_ptr());
@@ -300,8 +304,8 @@ fn give_up_sys_admin() {
     }
 }
 
-/// A gateway that has dropped its privileges also reports servers that joined with privileges,
-/// because their clients could be cut off.
+/// A gateway that has dropped its privileges cannot read the ledgers of servers that joined with
+/// privileges. It must report these servers anyway, because their clients could be cut off.
 #[test]
 fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     in_namespace(|| {
@@ -324,7 +328,7 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     });
 }
 
-/// Another gateway has another ring: older tokens become invalid.
+/// The next gateway has another ring, which the server must get. Older tokens become invalid.
 #[test]
 fn the_next_gateway_s_keys_come_with_the_place_there() {
     in_namespace(|| {
@@ -343,8 +347,8 @@ fn the_next_gateway_s_keys_come_with_the_place_there() {
     });
 }
 
-/// Returns the key rings among this process's descriptors: everything that a process can still read
-/// after it has lost its slot.
+/// Returns the key rings among this process's descriptors. A process can still read these after it
+/// has lost its slot.
 fn rings_of_descriptors() -> Vec<std::fs::File> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_ring = |path: &Path| {
@@ -356,8 +360,8 @@ fn rings_of_descriptors() -> Vec<std::fs::File> {
         .collect()
 }
 
-/// After withdrawing keys that an attacker may know, servers with a slot get the new key and keep
-/// their counts, and no other process gets it.
+/// Withdraws keys that an attacker may know. Servers with a slot must get the new key and keep
+/// their counts. No other process must get the new key.
 #[test]
 fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
     use std::os::unix::fs::FileExt as _;
@@ -375,7 +379,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
         let client = A.parse().unwrap();
         let open = service.opened(client);
         let (slot, opened) = (ledger.slot(), service.count(client));
-        // An intruder in the server's process has kept its descriptors.
+        // An intruder in the server's process keeps these descriptors.
         let leaked = rings_of_descriptors();
         assert!(!leaked.is_empty(), "servers get a copy by a descriptor");
         let (old, old_id) = (control.key_ring().unwrap(), ids.generate());
@@ -395,7 +399,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
         let id = ids.generate();
         assert!(ids.open(id.as_bytes()).is_ok() && ids.open(old_id.as_bytes()).is_err());
         assert_eq!(ids.open(id.as_bytes()).unwrap().epoch, epoch);
-        // The new key, at its position in the ring.
+        // `at` is the position of the new key in the ring.
         let bytes = new.to_bytes();
         let at = 16 + usize::from(epoch.number()) * 16;
         for ring in leaked {
@@ -411,7 +415,8 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
     });
 }
 
-/// The ring is valid for all services: a server of some could make tokens for the others.
+/// The ring is valid for all services. A server of only some services could make tokens for the
+/// others, so it must not get the ring.
 #[test]
 fn who_serves_some_services_only_is_not_given_the_key_ring() {
     in_namespace(|| {
@@ -460,7 +465,7 @@ fn mount_as_printed() {
     let guide = include_str!("../../../docs/how-to/upgrades.md");
     let (_, line) = guide.split_once("Needs a BPF file system: `").unwrap();
     let (command, _) = line.split_once('`').unwrap();
-    // SAFETY: this thread, which ends with the test, gets its own mounts; the strings are
+    // SAFETY: this thread, which ends with the test, gets its own mounts. The strings are
     // NUL-terminated.
     unsafe {
         assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
@@ -496,7 +501,7 @@ fn a_user_counts_for_its_services_alone() {
             other.users = vec![NOBODY.to_string()];
             config.services.push(other);
         });
-        // It lies: it counts connections for another user's service.
+        // The server counts connections for a service of another user, which it may not serve.
         let child = Child::start("server", path.to_str().unwrap());
         child.ready();
         let seen = servers(&gateway);
@@ -523,7 +528,7 @@ fn who_may_not_is_told_so() {
             assert!(said.contains(says), "{said}");
         };
         let (_gateway, host, _) = at_socket("users", &path, users(&["daemon"]));
-        refused("user 65534 may not feed it");
+        refused("user 65534 may not join");
         drop(host);
         assert!(!path.exists(), "the socket goes with its gateway");
         refused("no gateway listens at");
@@ -535,7 +540,7 @@ fn who_may_not_is_told_so() {
         let (_gateway, host, _) = at_socket("service", &path, |config| {
             config.services[0].users = vec!["daemon".to_owned()];
         });
-        refused("may count for none of its services");
+        refused("may not serve any service");
         drop(host);
         let mut config = config("unknown");
         let socket = SocketConfig::at(path.to_str().unwrap());
@@ -564,7 +569,7 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
             let raw = Raw::connect(&path);
             raw.say(bytes, &[]);
             let (status, said, _) = raw.hear().expect("an answer");
-            assert_eq!((status, said.as_str()), (2, "that was no request"));
+            assert_eq!((status, said.as_str()), (2, "the message is not a valid request"));
             assert!(raw.hear().is_none(), "it hung up");
         }
         for (protocol, abi) in [(1, 99), (7, 1)] {
@@ -573,13 +578,13 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
             let (status, said, with) = raw.hear().expect("an answer");
             assert!(status == 2 && said.contains("version") && with.is_empty(), "{said}");
         }
-        // Half a request; nothing at all. Then the connection is closed.
+        // These clients send half a request, or nothing, and then close the connection.
         for bytes in [&whole[..30], &[]] {
             let raw = Raw::connect(&path);
             raw.say(bytes, &[]);
             drop(raw);
         }
-        // Descriptors that were not requested are never opened, whatever they refer to.
+        // Descriptors that were not requested must never be opened, whatever they refer to.
         let (pipe, _writer) = std::io::pipe().unwrap();
         let many = [pipe.as_raw_fd(); 200];
         let raw = Raw::connect(&path);
@@ -587,12 +592,12 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
         let (status, _, with) = raw.hear().expect("a place");
         assert_eq!((status, with.len()), (0, 6));
         await_that("two are there", || servers(&gateway).len() == 2);
-        // A server with a slot that sends another message loses the slot.
+        // A server with a slot that sends another message must lose the slot.
         raw.say(&whole, &many);
         await_that("one is left", || servers(&gateway).len() == 1);
         drop((raw, pipe, _writer, with));
         await_that("no descriptor stays", || open() <= before);
-        // Names are shown to people.
+        // Names are shown in terminals, so they must not contain control characters.
         let mut odd = good();
         odd[16..24].copy_from_slice(b"\x1b[2J\xff\xfe\x07n");
         let raw = Raw::connect(&path);
@@ -618,7 +623,8 @@ fn one_user_s_flood_is_that_user_s_affair() {
         let _guard = honest.service_at(0).unwrap().opened(A.parse().unwrap());
         let flooder = Child::start("flooder", path.to_str().unwrap());
         flooder.ready();
-        // During the flood, a server with a slot counts, and a new one can join.
+        // During the flood, a server with a slot must still count, and a new server must be able to
+        // join.
         let begun = Instant::now();
         let mut joined = 0;
         while begun.elapsed() < Duration::from_secs(3) {
@@ -638,11 +644,11 @@ fn one_user_s_flood_is_that_user_s_affair() {
     });
 }
 
-/// Runs `work` in a thread of another user. The process stays root's.
+/// Runs `work` in a thread of another user. The other threads of the process remain root's.
 fn as_user<T: Send + 'static>(uid: u32, work: impl FnOnce() -> T + Send + 'static) -> T {
     let work = move || {
-        // SAFETY: three numbers. Unlike libc's function, the system call changes only this thread,
-        // which ends with the work.
+        // SAFETY: the call takes three numbers. Unlike libc's function, this system call changes
+        // only this thread, which ends with the work.
         let set = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
         assert_eq!(set, 0, "setresuid: {}", std::io::Error::last_os_error());
         work()
@@ -656,7 +662,7 @@ fn users_who_say_nothing_keep_no_other_user_out() {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("silent", &path, |_| {});
         for round in 0..5 {
-            // Ten users, each with as many silent connections as one user may have.
+            // Each of ten users has as many connections without a request as one user may have.
             let silent: Vec<Raw> = (0..10)
                 .flat_map(|user| {
                     let path = path.clone();
@@ -667,7 +673,7 @@ fn users_who_say_nothing_keep_no_other_user_out() {
                 .collect();
             let before = servers(&gateway).len();
             let path = path.clone();
-            // A single request, because `Ledger::connect` would repeat it.
+            // This sends a single request, because `Ledger::connect` would repeat it.
             let (status, said, _) = as_user(NOBODY, move || {
                 let raw = Raw::connect(&path);
                 raw.say(&good(), &[]);
@@ -692,10 +698,10 @@ fn names_and_numbers_are_those_of_the_moment_of_joining() {
         let joined = servers(&gateway).remove(0);
         let printable = |name: &str| name.chars().all(|c| (' '..='~').contains(&c));
         assert!(printable(&joined.name) && joined.name.len() <= 31, "{joined:?}");
-        // The server can write to its ledger, name and process id included.
+        // The server can write to its ledger, including its name and process ID.
         let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).expect("its ledger");
         let header = header.cast::<equic_gateway::abi::equic_ledger_header>();
-        // SAFETY: the ledger's first element, mapped for writing.
+        // SAFETY: `header` is the first element of the ledger, which is mapped for writing.
         unsafe {
             (*header).pid = 1;
             (*header).name = [0x1b; 32];
@@ -722,7 +728,7 @@ fn a_sign_of_life_from_the_future_counts_nowhere() {
         let header = header.cast::<equic_gateway::abi::equic_ledger_header>();
         let set = |ahead: u64| {
             let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: `now` is a timespec to write to; the header is mapped for writing.
+            // SAFETY: the call writes `now`, and the header is mapped for writing.
             unsafe {
                 libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
                 let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -730,7 +736,8 @@ fn a_sign_of_life_from_the_future_counts_nowhere() {
             }
         };
         let counts = || servers(&gateway).iter().filter(|one| one.counts).count();
-        // The lease is half a minute.
+        // The lease is 30 s. So a heartbeat 20 s in the future is valid, and one two hours in the
+        // future is not.
         set(20_000_000_000);
         assert_eq!(counts(), 2);
         set(7_200_000_000_000);
@@ -749,7 +756,7 @@ fn counts_that_lie_do_not_outlive_the_liar() {
         let (gateway, _host, _) = at_socket("liar", &path, |_| {});
         let child = Child::start("liar", path.to_str().unwrap());
         child.ready();
-        // Every writable byte is 0xff. Reading that must do no harm.
+        // The server has set every byte of its ledger to 0xff. Reading the ledger must do no harm.
         let status = gateway.control().status().unwrap();
         let one = &status.ledgers[0];
         assert_eq!((one.pid, one.uid), (child.id(), NOBODY), "what the kernel says holds");
@@ -776,10 +783,11 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         let mut guards: Vec<_> = (0..3).map(|_| service.opened(A.parse().unwrap())).collect();
         let elsewhere = service.opened("[2001:db8::1]:5".parse().unwrap());
         drop((host, gateway));
-        // Without a gateway, the ledger continues to count.
+        // While there is no gateway, the ledger must continue to count.
         guards.push(service.opened(A.parse().unwrap()));
         assert_eq!((service.count(A.parse().unwrap()), ledger.connections()), (4, 5));
-        // The next gateway has another seed and another size, and the service has another index.
+        // The next gateway has another seed and another size, and the service has another index
+        // there.
         let (gateway, host, _) = at_socket("after", &path, |config| {
             let mut first = config.services[0].clone();
             first.name = "first".to_owned();
@@ -803,8 +811,8 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         assert_eq!(ledger.connections(), 0);
         assert_eq!(action(&gateway, "192.0.2.77:3"), Action::Pass);
 
-        // With longer source prefixes, the old counts cannot be split: those connections are not
-        // counted, and closing them subtracts from no other count.
+        // With longer source prefixes, the old counts cannot be split. The old connections must not
+        // be counted, and closing them must not change another count.
         let old = service.opened("[2001:db8::1]:5".parse().unwrap());
         drop((host, gateway));
         let (gateway, _host, _) = at_socket("finer", &path, |_| {});
@@ -830,10 +838,11 @@ fn a_socket_in_use_is_left_alone() {
         let replaced = SocketHost::start(second.control(), &config, true).unwrap();
         let ledger = Ledger::connect(&path, "server").unwrap();
         assert_eq!(ledger.gateway_name(), config.gateway.name);
-        // The first one ends, and does not remove the second one's socket.
+        // When the first gateway ends, it must not remove the second gateway's socket.
         drop(host);
         assert!(path.exists());
-        // A socket without a listener, as after SIGKILL; a file that is not a socket.
+        // One path has a socket without a listener, as after SIGKILL. Another path has a file that
+        // is not a socket.
         std::mem::forget(std::os::unix::net::UnixListener::bind(dir.path().join("dead")).map(drop));
         config.gateway.socket.as_mut().unwrap().path =
             dir.path().join("dead").to_str().unwrap().to_owned();
@@ -842,7 +851,7 @@ fn a_socket_in_use_is_left_alone() {
         config.gateway.socket.as_mut().unwrap().path =
             dir.path().join("file").to_str().unwrap().to_owned();
         let error = SocketHost::start(second.control(), &config, true).unwrap_err().to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
         assert_eq!(std::fs::read_to_string(dir.path().join("file")).unwrap(), "precious");
         drop(replaced);
     });
@@ -882,19 +891,19 @@ fn child() {
 }
 
 fn map(fd: &OwnedFd, protection: i32) -> Option<*mut u8> {
-    // SAFETY: a new mapping affects nothing that exists.
+    // SAFETY: a new mapping does not affect existing memory.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     };
     (at != libc::MAP_FAILED).then_some(at.cast())
 }
 
-/// Asserts that the copy of the keys cannot be written, however it is opened.
+/// Asserts that the copy of the keys cannot be written, even if it is opened again.
 fn pry_keys(fd: &OwnedFd) {
     use std::os::unix::fs::FileExt as _;
     assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
     let at = map(fd, libc::PROT_READ).expect("it can be read");
-    // SAFETY: the mapping from above; only its protection is to change.
+    // SAFETY: this is the mapping from above, and the call only changes its protection.
     let changed = unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
     assert_eq!(changed, -1, "a mapping for reading stays one");
     let mut options = std::fs::OpenOptions::new();
@@ -906,7 +915,7 @@ fn pry_keys(fd: &OwnedFd) {
     }
 }
 
-/// Tries to write to everything that is read-only.
+/// Tries to write to all memory and maps that must be read-only.
 fn pry(path: &Path) {
     let raw = Raw::connect(path);
     raw.say(&with_keys(), &[]);
@@ -917,7 +926,7 @@ fn pry(path: &Path) {
     for fd in &with[1..6] {
         assert!(map(fd, libc::PROT_READ | libc::PROT_WRITE).is_none());
         if let Some(at) = map(fd, libc::PROT_READ) {
-            // SAFETY: the mapping from above; only its protection is to change.
+            // SAFETY: this is the mapping from above, and the call only changes its protection.
             let changed =
                 unsafe { libc::mprotect(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
             assert_eq!(changed, -1, "a mapping for reading stays one");
@@ -934,21 +943,22 @@ fn pry(path: &Path) {
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
-        // A pinned name would allow it: a user who may write to the file can open the map with it.
+        // Pinning must fail, because a user who may write to the pin could open the map for
+        // writing.
         let name = std::ffi::CString::new(format!(
             "/sys/fs/bpf/pried{}-{}",
             std::process::id(),
             fd.as_raw_fd()
         ))
         .unwrap();
-        // SAFETY: the name is NUL-terminated and lives through the call.
+        // SAFETY: the name is NUL-terminated and valid during the call.
         let pinned = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
         assert!(pinned == -libc::EACCES || pinned == -libc::EPERM, "it has a name: {pinned}");
     }
     println!("HARMLESS");
 }
 
-/// Connects as fast as it can, mostly to send nothing or garbage, and joins as often as it can.
+/// Connects as fast as possible, mostly to send nothing or garbage, and joins as often as possible.
 fn flood(path: &Path) {
     let mut held = Vec::new();
     println!("READY");
@@ -969,13 +979,13 @@ fn flood(path: &Path) {
     }
 }
 
-/// Writes 0xff to every byte that it can write.
+/// Joins, and writes 0xff to every byte of the ledger's first page.
 fn lie(path: &Path) {
     let raw = Raw::connect(path);
     raw.say(&good(), &[]);
     let (_, _, with) = raw.hear().unwrap();
     let header = map(&with[0], libc::PROT_READ | libc::PROT_WRITE).unwrap();
-    // SAFETY: a page that was mapped for writing.
+    // SAFETY: `header` is a page that is mapped for writing.
     unsafe { std::ptr::write_bytes(header, 0xff, 4096) };
     println!("READY");
     let _ = std::io::stdin().read(&mut [0; 1]);

@@ -1,5 +1,6 @@
-//! Clients of a version that the service does not accept, on a real interface: the gateway answers
-//! with the accepted versions, and the server's socket receives none of their packets. Needs root.
+//! Clients with a version that the service does not accept, on a real interface. The gateway must
+//! answer with the accepted versions, and the server's socket must receive none of their packets.
+//! Needs root.
 
 mod support;
 
@@ -17,7 +18,7 @@ use support::{config, in_namespace};
 const DRAFT_29: u32 = 0xff00_001d;
 const VERSION_1: u32 = 1;
 const PORT: u16 = 4433;
-/// Far more than anything here takes.
+/// Much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a gateway on the loopback interface whose service accepts version 1.
@@ -39,7 +40,7 @@ fn packets(gateway: &Gateway, reason: Reason) -> u64 {
     verdicts.iter().find(|row| row.reason == reason).map_or(0, |row| row.packets)
 }
 
-/// Makes quinn connect to the port in one version. It also supports version 1.
+/// Makes a quinn client connect to the port with `version`. The client also supports version 1.
 async fn attempt(
     address: IpAddr,
     roots: RootCertStore,
@@ -64,7 +65,8 @@ async fn attempt(
     tokio::time::timeout(PATIENCE, connecting).await.expect("it ends")
 }
 
-/// Returns what has arrived at the server's socket, up to a short header packet that is sent now.
+/// Returns the packets that have arrived at the server's socket. It sends a short header packet
+/// now, and returns the packets before it.
 fn seen_so_far(server: &UdpSocket) -> Vec<Vec<u8>> {
     const LAST: [u8; 30] = [0x41; 30];
     let to = server.local_addr().expect("it is bound");
@@ -79,7 +81,7 @@ fn seen_so_far(server: &UdpSocket) -> Vec<Vec<u8>> {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    // A single thread, because only this one is in the test's network namespace.
+    // The runtime has a single thread, because only this thread is in the test's network namespace.
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
@@ -103,7 +105,7 @@ fn a_server_sees_nothing_of_unknown_versions() {
         assert_eq!(packets(&gateway, Reason::NewVersion), 0);
         assert_eq!(packets(&gateway, Reason::Established), 2);
 
-        // Without the setting, the server has to answer.
+        // If the setting is off, the server must answer.
         let off = Setting::parse("version_negotiation", "off").expect("a setting");
         gateway.control().apply(&off).expect("it is stored");
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT)).expect("a socket");

@@ -1,4 +1,5 @@
-//! Readings for monitoring: samples of all sources, lists by prefix, events with several readers.
+//! Readings for monitoring: samples of all sources, lists by prefix, and events with several
+//! readers.
 
 mod support;
 
@@ -9,7 +10,7 @@ use equic_gateway::{
 };
 use support::{Initial, SERVER_V4, await_that, config, in_namespace, udp};
 
-/// Timeout for captures whose packets are waiting already, or never arrive.
+/// Timeout for captures whose packets are already waiting, or never arrive.
 const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
@@ -83,7 +84,7 @@ fn the_longest_entry_that_holds_decides() {
             control.source_of("2001:db8:1:2:3::4".parse().unwrap()),
             net("2001:db8:1:2::/64")
         );
-        // After an entry has expired, the shorter one applies, even before the sweep.
+        // After an entry has expired, the shorter one must apply, even before the sweep.
         control.allow(net("192.0.2.7/32"), Some(Duration::from_nanos(1))).unwrap();
         assert_eq!(listed("192.0.2.7/32"), deny("192.0.2.0/24"));
     });
@@ -102,14 +103,14 @@ fn many_look_on_and_the_reader_misses_nothing() {
         let mut drop_one = || {
             gateway.test_run(&initial.next(), None).unwrap();
         };
-        // Before any reader exists: the event waits in the ring.
+        // This happens before any reader exists, so the event waits in the ring.
         drop_one();
         let mut reader = control.events().unwrap();
         let (mut one, mut other) = (control.observe().unwrap(), control.observe().unwrap());
         (1..DROPS).for_each(|_| drop_one());
         let seen = one.poll();
         let read = reader.poll(Duration::from_secs(5)).unwrap();
-        // After the reader has consumed them, they can still be observed.
+        // After the reader has consumed the events, an observer must still see them.
         let seen_late = other.poll();
         assert_eq!(read.len(), DROPS);
         assert!(seen == read && seen_late == read, "{} {}", seen.len(), seen_late.len());
@@ -119,7 +120,8 @@ fn many_look_on_and_the_reader_misses_nothing() {
         assert_eq!((one.poll().len(), other.poll().len()), (1, 1));
         assert_eq!(reader.poll(Duration::from_secs(5)).unwrap().len(), 1);
 
-        // An observer that was overtaken by the ring continues where it can.
+        // The ring overtakes an observer that does not read. The observer must continue with newer
+        // events.
         for _ in 0..8_000 {
             drop_one();
             reader.poll(Duration::ZERO).unwrap();
@@ -146,7 +148,8 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
         let full = observer.poll();
         assert!(full.len() > 2_000, "{}", full.len());
         let last = full.last().unwrap().time_ns;
-        // A later observer makes room at its first call, because a reader would have come by then.
+        // An observer that starts later makes room at its first call. If there were a reader, it
+        // would have read the events by now.
         await_that("a later one makes room at once", || {
             let mut later = control.observe().unwrap();
             later.poll();
@@ -157,9 +160,9 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
     });
 }
 
-/// Returns a gateway that denies 192.0.2.9 and 2001:db8:9::/48, drops short packets of any source,
-/// and reports every drop. The program's clock stands still, so that a capture's lease does not
-/// expire during a slow test.
+/// Returns a gateway that denies 192.0.2.9 and 2001:db8:9::/48, drops packets of any source that
+/// are too short, and reports every drop. The program's clock does not advance, so that a capture's
+/// lease does not expire during a slow test.
 fn dropping(what: &str) -> Gateway {
     let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
     let mut config = config(what);
@@ -181,7 +184,7 @@ fn dropped_packets_are_copied_while_somebody_captures() {
         let (denied, denied6) = (from("192.0.2.9:4444"), from("[2001:db8:9::1]:4444"));
         let all = [&tiny, &denied, &denied6, &from("192.0.2.10:1")];
         let run = || all.map(|frame| gateway.test_run(frame, None).unwrap().action);
-        // There is no capture yet.
+        // There is no capture yet, so these packets must not be copied.
         run();
         let capture = |filter: CaptureFilter| control.capture(&filter).unwrap();
         let mut any = capture(CaptureFilter::default());
@@ -199,7 +202,7 @@ fn dropped_packets_are_copied_while_somebody_captures() {
         }
         assert_eq!((any.lost(), packets[1].event.from.to_string()), (0, "192.0.2.9:4444".into()));
         drop(any);
-        // There is no capture any longer.
+        // The capture has ended, so these packets must not be copied.
         run();
 
         let mut tiny_only = capture(CaptureFilter {
@@ -237,12 +240,12 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
         let mut capture = control.capture(&CaptureFilter::default()).unwrap();
         let flood = || gateway.test_run_repeat(&denied, None, 5_000).unwrap();
         flood();
-        // Each CPU copies its burst, and no more.
+        // Each CPU must copy as many packets as its burst allows, and no more.
         let cpus = std::thread::available_parallelism().unwrap().get();
         let packets = capture.poll(NO_TIME).unwrap().len();
         assert!((5..=5 * cpus).contains(&packets), "{packets}");
         drop(capture);
-        // If events are off, captures have their own limit, and no event is sent for the flood.
+        // If events are off, captures must use their own limit, and the flood must send no event.
         control.set("events", "off").unwrap();
         let mut events = control.events().unwrap();
         events.poll(NO_TIME).unwrap();
@@ -258,12 +261,13 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
 /// Returns the time of the program's clock.
 fn monotonic() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid timespec to write to.
+    // SAFETY: `now` is a valid timespec, which the call writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-/// A process that was killed cannot end its capture.
+/// A process that was killed cannot end its capture, so the program must stop copying when the
+/// lease expires.
 #[test]
 fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
     in_namespace(|| {
@@ -278,7 +282,8 @@ fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
         gateway.test_run(&denied, None).unwrap();
         assert_eq!(capture.poll(NO_TIME).unwrap().len(), 1);
 
-        // Two seconds later another process can capture, and the first gets an error.
+        // Two seconds later, another process can capture, and the first capture must return an
+        // error.
         let control = gateway.control();
         let mut other = support::await_some("the place is free", || {
             control.capture(&CaptureFilter::default()).ok()

@@ -1,12 +1,13 @@
-//! Effects of a network on packets, without a network: one model of a link's rate, delay, queue,
-//! loss, corruption, duplication and reordering. The relay in user space, the transport's tests in
-//! virtual time and the simulator all use it.
+//! Effects of a network on packets, without a network. This is one model of a link's rate, delay,
+//! queue, loss, corruption, duplication and reordering. The relay in user space, the transport's
+//! tests in virtual time, and the simulator use it.
 //!
-//! [`Link`] describes one direction of a link. A [`Port`] is that direction in use: it takes each
-//! packet in the order of sending, and its [`Delivery`] has the packet's fate and arrival time. A
-//! [`Trace`] is a recorded rate in Mahimahi's format. Nothing waits, and no clock is read: the
-//! caller passes times, counted from a start that it chooses. The same link, seed and packets give
-//! the same results in any process.
+//! [`Link`] describes one direction of a link. A [`Port`] is such a direction in use: the caller
+//! passes each packet in the order of sending, and gets a [`Delivery`] with the packet's fate and
+//! arrival time. A [`Trace`] is a recorded rate in Mahimahi's format.
+//!
+//! The model never waits and reads no clock. The caller passes times, counted from a start that it
+//! chooses. The same link, seed and packets give the same results in any process.
 //!
 //! ```
 //! use std::time::Duration;

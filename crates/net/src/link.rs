@@ -4,31 +4,33 @@ use std::time::Duration;
 
 use crate::Loss;
 
-/// One direction of a link. The default delivers everything immediately.
+/// One direction of a link. The default link delivers every packet immediately.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
-    /// Propagation delay: time from sending a packet's last bit to its arrival.
+    /// Propagation delay: time from sending the last bit of a packet until the packet arrives.
     pub delay: Duration,
-    /// Random extra delay of each packet, uniform between zero and this. Packets can overtake each
-    /// other.
+    /// Maximum random extra delay of a packet. The extra delay is uniformly distributed between
+    /// zero and this value. Packets can overtake each other.
     pub jitter: Duration,
-    /// Bits per second. `None`: no limit.
+    /// Rate in bits per second, or `None` for no limit.
     pub rate: Option<u64>,
-    /// Bytes that each packet takes on the link in addition to its length, such as 28 for IPv4 and
-    /// UDP headers.
+    /// Number of bytes that each packet occupies on the link in addition to its length, such as 28
+    /// for IPv4 and UDP headers.
     pub overhead: usize,
-    /// Limit of the packets that wait for a limited rate. A packet that finds the queue full is
-    /// dropped (drop-tail).
+    /// Limit on the packets that wait to be sent at a limited rate. A packet that finds the queue
+    /// full is dropped (drop-tail).
     pub queue: Queue,
-    /// Larger packets, in bytes without [`Link::overhead`], are dropped. `None`: no limit.
+    /// Maximum size of a packet in bytes, without [`Link::overhead`]. Larger packets are dropped.
+    /// `None` means no limit.
     pub mtu: Option<usize>,
-    /// A smaller MTU from some time on.
+    /// A smaller MTU that applies from some time on, or `None`.
     pub black_hole: Option<BlackHole>,
-    /// Probability of loss.
+    /// Probability that a packet is lost.
     pub drop: Chance,
-    /// Numbers of packets that are lost in addition. 1 is the first packet of this direction.
+    /// Numbers of packets that are lost in addition. Number 1 is the first packet in this
+    /// direction.
     pub drop_list: Vec<u64>,
-    /// Additional loss, in bursts or by size.
+    /// Additional loss in bursts, or loss that depends on the size of a packet.
     pub loss: Loss,
     /// Probability that one byte of a packet is changed.
     pub corrupt: Chance,
@@ -37,56 +39,60 @@ pub struct Link {
     /// Probability that a packet is delayed by [`Link::reorder_by`], so that later packets overtake
     /// it.
     pub reorder: Chance,
-    /// Extra delay of packets picked by [`Link::reorder`].
+    /// Extra delay of the packets that [`Link::reorder`] selects.
     pub reorder_by: Duration,
-    /// Periods in which nothing arrives.
+    /// Periods in which no packet arrives.
     pub stall: Stall,
 }
 
-/// Probability of an event for each packet.
+/// Probability that an event happens to a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chance {
-    /// Percentage of packets, from 0 to 100.
+    /// Percentage of the packets to which the event happens, from 0 to 100.
     pub percent: f64,
-    /// Most packets in a row. 0: no limit. A limit makes sure that a handshake can complete.
+    /// Maximum number of consecutive packets that the event can affect. 0 means no limit. A limit
+    /// guarantees that a handshake can complete.
     pub burst: u32,
 }
 
 impl Chance {
-    /// Returns a probability in percent, independent for each packet.
+    /// Returns a chance of this percentage. It is independent for each packet, without a limit on
+    /// consecutive packets.
     pub const fn percent(percent: f64) -> Chance {
         Chance { percent, burst: 0 }
     }
 }
 
-/// Limit of the packets that wait for a limited rate.
+/// Limit on the packets that wait to be sent at a limited rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
     /// No limit.
     #[default]
     Unlimited,
-    /// Number of packets, including the one being sent.
+    /// Maximum number of packets, including the one that is being sent.
     Packets(usize),
-    /// Number of bytes with [`Link::overhead`], including those of the packet being sent.
+    /// Maximum number of bytes including [`Link::overhead`]. The packet that is being sent counts,
+    /// too.
     Bytes(usize),
-    /// Packets that would wait longer are dropped.
+    /// Maximum waiting time. A packet that would wait longer is dropped.
     Time(Duration),
 }
 
-/// From some time on, larger packets are silently dropped, as after a change of route.
+/// A smaller MTU from some time on: larger packets are silently dropped, as after a change of
+/// route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlackHole {
-    /// Time since the start.
+    /// Time since the start at which the smaller MTU begins to apply.
     pub from: Duration,
-    /// The MTU from then on, in bytes.
+    /// The smaller MTU, in bytes.
     pub mtu: usize,
 }
 
-/// Periods in which nothing arrives, like handovers of a radio link. Packets in transit arrive at
-/// the end of the period.
+/// Periods in which no packet arrives, such as handovers of a radio link. Packets in transit arrive
+/// at the end of the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// Percentage of packets that start a period.
+    /// Percentage of packets that begin a period, from 0 to 100.
     pub percent: f64,
     /// Shortest duration.
     pub least: Duration,
@@ -94,7 +100,7 @@ pub struct Stall {
     pub most: Duration,
 }
 
-/// Reason that a link is invalid.
+/// The reason that a link is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -102,7 +108,7 @@ pub enum LinkError {
     Percentage,
     /// A probability of [`Link::loss`] is below 0, above 1, or not a number.
     Probability,
-    /// The rate is zero, so nothing would ever arrive.
+    /// The rate is zero, so no packet would ever arrive.
     Rate,
     /// [`Stall::least`] is above [`Stall::most`].
     Stall,
@@ -111,9 +117,11 @@ pub enum LinkError {
 impl std::fmt::Display for LinkError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            LinkError::Percentage => "a percentage goes from 0 to 100",
-            LinkError::Probability => "a probability goes from 0 to 1",
-            LinkError::Rate => "at 0 bits per second nothing arrives",
+            LinkError::Percentage => "a percentage must be from 0 to 100",
+            LinkError::Probability => "a probability must be from 0 to 1",
+            LinkError::Rate => {
+                "the rate must not be 0 bits per second, because nothing would arrive"
+            }
             LinkError::Stall => "the shortest stall is longer than the longest",
         })
     }
@@ -125,7 +133,7 @@ impl Link {
     /// Checks that the link is valid.
     ///
     /// # Errors
-    /// The reason that it is not.
+    /// Returns the reason that the link is invalid.
     pub fn check(&self) -> Result<(), LinkError> {
         let chances =
             [self.drop, self.corrupt, self.duplicate, self.reorder].map(|one| one.percent);

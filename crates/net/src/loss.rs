@@ -1,34 +1,35 @@
-//! Loss that depends on earlier packets or on the size.
+//! Loss that depends on earlier packets or on the size of a packet.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Loss in addition to [`crate::Link::drop`] and [`crate::Link::drop_list`]. Probabilities go from
-/// 0 to 1.
+/// Loss in addition to [`crate::Link::drop`] and [`crate::Link::drop_list`]. All probabilities are
+/// numbers from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
     /// No additional loss.
     #[default]
     None,
-    /// Each bit is wrong with this probability, independently, and a packet with a wrong bit is
-    /// lost. Bits of [`crate::Link::overhead`] count.
+    /// Each bit is wrong with this probability, independently of other bits, and a packet with a
+    /// wrong bit is lost. The bits of [`crate::Link::overhead`] count, too.
     BitErrors(f64),
-    /// Two states, like a fading radio link: see [`GilbertElliott`].
+    /// Loss with a good and a bad state, as on a fading radio link: see [`GilbertElliott`].
     GilbertElliott(GilbertElliott),
 }
 
-/// Loss in bursts: the link is in a good or a bad state, each with its own loss probability. The
-/// state may change with each packet, before the packet is judged. It begins good.
+/// Loss in bursts. The link is in a good or a bad state, each with its own loss probability. It
+/// begins in the good state. With each packet, the state may change before the packet's loss is
+/// decided.
 ///
 /// E. N. Gilbert, "Capacity of a burst-noise channel" (1960); E. O. Elliott, "Estimates of error
 /// rates for codes on burst-noise channels" (1963). `tc netem loss gemodel` has the same parameters
 /// in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
-    /// Probability of changing from good to bad with a packet.
+    /// Probability that a packet changes the state from good to bad.
     pub to_bad: f64,
-    /// Probability of changing from bad to good with a packet. A bad period lasts 1 / `to_good`
-    /// packets on average.
+    /// Probability that a packet changes the state from bad to good. A bad period lasts 1 /
+    /// `to_good` packets on average.
     pub to_good: f64,
     /// Loss probability in the bad state (1 in Gilbert's simplest model).
     pub loss_bad: f64,
@@ -37,10 +38,10 @@ pub struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    /// Returns the long-term share of lost packets, from 0 to 1.
+    /// Returns the long-term fraction of lost packets, from 0 to 1.
     pub fn mean_loss(&self) -> f64 {
         let sum = self.to_bad + self.to_good;
-        // If the state never changes, it stays good.
+        // If the state can never change, it remains good.
         let bad = if sum > 0.0 { self.to_bad / sum } else { 0.0 };
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }
@@ -60,8 +61,8 @@ impl Loss {
     }
 }
 
-/// A [`Loss`] in use. It has its own random numbers, so the link's other properties behave the same
-/// with and without it.
+/// A [`Loss`] in use. It has a separate generator of random numbers, so the link's other properties
+/// behave the same with and without it.
 #[derive(Debug)]
 pub(crate) struct LossState {
     loss: Loss,
@@ -75,12 +76,12 @@ impl LossState {
         LossState { loss, rng, bad: false }
     }
 
-    /// Returns true if the next packet, with this many bytes on the link, is lost.
+    /// Returns true if the next packet is lost. `bytes` is its size on the link.
     pub(crate) fn loses(&mut self, bytes: usize) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::BitErrors(rate) => {
-                // 1 - (1 - rate)^bits, computed precisely for small rates.
+                // This is 1 - (1 - rate)^bits, computed so that it is precise for small rates.
                 let bits = 8.0 * bytes as f64;
                 let lost = -libm::expm1(bits * libm::log1p(-rate));
                 self.rng.random::<f64>() < lost
@@ -117,7 +118,7 @@ mod tests {
             assert!((found - expected).abs() < 0.002, "{rate} {bytes}: {found}, not {expected}");
         }
         assert_eq!(share(&losses(Loss::BitErrors(0.0), 1500)), 0.0);
-        // A packet without bits has no wrong bit.
+        // A packet without bits must never be lost.
         assert_eq!(share(&losses(Loss::BitErrors(0.5), 0)), 0.0);
     }
 
@@ -128,7 +129,8 @@ mod tests {
         let mean = share(&found);
         assert!((model.mean_loss() - 0.01 / 0.26).abs() < 1e-12);
         assert!((mean - model.mean_loss()).abs() < 0.003, "{mean}");
-        // The length of a bad period is geometric: four packets on average.
+        // The length of a bad period must have a geometric distribution with an average of four
+        // packets.
         let bursts = found.windows(2).filter(|pair| pair[1] && !pair[0]).count();
         let length = found.iter().filter(|lost| **lost).count() as f64 / bursts as f64;
         assert!((3.8..4.2).contains(&length), "{length}");

@@ -1,4 +1,4 @@
-//! One direction of a link in use: the fate of each packet, and when it arrives.
+//! One direction of a link in use. Decides the fate and the arrival time of each packet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use serde::Serialize;
 use crate::loss::LossState;
 use crate::{Chance, Link, Queue};
 
-/// Fate of a packet on a link.
+/// The fate of a packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It arrived.
     Delivered,
-    /// It arrived twice.
+    /// The packet arrived twice.
     Duplicated,
-    /// It arrived late, behind others.
+    /// The packet arrived late, after packets that were sent later.
     Reordered,
-    /// It arrived with a byte changed.
+    /// The packet arrived with one byte changed.
     Corrupted,
-    /// It was lost on the link.
+    /// The packet was lost on the link.
     Dropped,
-    /// The queue was full.
+    /// The packet was dropped because the queue was full.
     QueueFull,
-    /// It was larger than the link's MTU.
+    /// The packet was dropped because it was larger than the link's MTU.
     TooLarge,
-    /// There was no receiver at the address. The caller sets this, because a [`Port`] knows no
-    /// addresses.
+    /// There was no receiver at the address. Only the caller can set this, because a [`Port`] knows
+    /// no addresses.
     Unreachable,
 }
 
@@ -45,12 +45,12 @@ impl Fate {
     }
 }
 
-/// One byte that was changed in transit.
+/// A byte that was changed in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// Index of the changed byte in the packet, counted from 0.
     pub position: usize,
-    /// Value that the byte is XORed with; never 0.
+    /// Value with which the byte is XORed. It is never 0.
     pub flip: u8,
 }
 
@@ -63,16 +63,17 @@ impl Corruption {
     }
 }
 
-/// All effects of a link on one packet.
+/// The effects of a link on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Fate of the packet.
     pub fate: Fate,
-    /// Arrival time of the packet. If it does not arrive, the time at which it was sent.
+    /// Arrival time of the packet. If the packet does not arrive, this is the time at which it was
+    /// sent.
     pub arrival: Duration,
-    /// Arrival time of the copy. `None` unless the packet is duplicated.
+    /// Arrival time of the copy, or `None` if the packet is not duplicated.
     pub copy: Option<Duration>,
-    /// Changed byte. `None` unless the packet is corrupted.
+    /// The changed byte, or `None` if the packet is not corrupted.
     pub corruption: Option<Corruption>,
 }
 
@@ -88,17 +89,19 @@ pub struct Port {
     corrupted: u32,
     duplicated: u32,
     reordered: u32,
-    /// Time at which the last packet has been sent, for a limited rate.
+    /// For a limited rate: time at which the last bit of all earlier packets has been sent.
     free_at: Duration,
-    /// For each waiting packet, the time at which it will have been sent, and its size in bytes.
+    /// For each waiting packet, the time at which its last bit will have been sent, and its size in
+    /// bytes.
     queue: VecDeque<(Duration, usize)>,
     queued_bytes: usize,
-    /// Nothing arrives before this time.
+    /// Time before which no packet arrives.
     stalled_until: Duration,
 }
 
-/// The random numbers of one packet. They are always drawn, even if the link does not use them. So
-/// a link that also corrupts packets loses the same ones as a link that only loses.
+/// The random numbers for one packet. All of them are drawn for every packet, even if the link does
+/// not use them. So a link that also corrupts packets loses the same packets as a link that only
+/// loses them.
 struct Draws {
     drop: f64,
     corrupt: f64,
@@ -130,7 +133,7 @@ impl Draws {
 }
 
 impl Port {
-    /// Creates an idle direction. The two directions of a link need different seeds.
+    /// Creates an idle direction of a link. The two directions of a link need different seeds.
     pub fn new(link: Link, seed: u64) -> Port {
         Port {
             loss: LossState::new(link.loss, seed),
@@ -148,8 +151,8 @@ impl Port {
         }
     }
 
-    /// Decides the fate of a packet of `len` bytes sent at `now`, the time since the start. Calls
-    /// must be in order of time.
+    /// Decides the fate of a packet of `len` bytes. `now` is the time since the start at which it
+    /// is sent. Calls must be in the order of time.
     pub fn send(&mut self, now: Duration, len: usize) -> Delivery {
         self.number += 1;
         let draws = Draws::new(&mut self.rng);
@@ -159,8 +162,8 @@ impl Port {
             return lost(Fate::TooLarge);
         }
         let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
-        // Called for every packet, because the state also changes with packets that are lost
-        // otherwise.
+        // This must be called for every packet, because packets that are lost for another reason
+        // also change the state.
         let unlucky = self.loss.loses(len + self.link.overhead);
         if chosen || unlucky || self.link.drop_list.contains(&self.number) {
             return lost(Fate::Dropped);
@@ -229,7 +232,8 @@ impl Port {
     }
 }
 
-/// Returns true if `chance` hits this packet. `in_a_row` counts consecutive hits.
+/// Returns true if the event happens to this packet. `drawn` is the packet's random number, and
+/// `in_a_row` counts consecutive events.
 fn happens(chance: Chance, drawn: f64, in_a_row: &mut u32) -> bool {
     let enough = chance.burst > 0 && *in_a_row >= chance.burst;
     if drawn < chance.percent && !enough {

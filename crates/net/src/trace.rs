@@ -1,69 +1,76 @@
 //! Recorded rates: traces in Mahimahi's format.
 //!
 //! R. Netravali et al., "Mahimahi: accurate record-and-replay for HTTP" (USENIX ATC 2015). Each
-//! line is a time in milliseconds since the start at which the link can carry 1,504 bytes. Equal
-//! lines add up. The time in the last line is the period: then the trace repeats.
+//! line is a time in milliseconds since the start, at which the link can carry 1,504 bytes. If
+//! several lines have the same time, the bytes add up. The time in the last line is the period,
+//! after which the trace repeats.
 
-/// Bytes per line of a trace.
+/// Number of bytes that the link can carry for each line of a trace.
 pub const OPPORTUNITY_BYTES: u64 = 1_504;
 
-/// Largest trace as text, in bytes.
+/// Maximum size of a trace as text, in bytes.
 pub const MAX_TRACE_TEXT: usize = 64 << 20;
 
-/// Latest time in a trace, in milliseconds: about 49 days.
+/// Latest time that a trace can have, in milliseconds: about 49 days.
 const MAX_MILLISECONDS: u64 = u32::MAX as u64;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// Delivery opportunities of a link over time, for example of a recorded cellular link.
+/// The opportunities of a link to carry data, for example of a recorded cellular link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// In milliseconds since the start, in order. The last one is the period, and not zero.
+    /// Times of the opportunities in milliseconds since the start, in order. The last one is the
+    /// period, which is not zero.
     moments: Vec<u32>,
 }
 
-/// Error in a trace. Lines are counted from 1.
+/// The reason that a trace is invalid. Lines are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// More than [`MAX_TRACE_TEXT`] bytes.
+    /// The trace has more than [`MAX_TRACE_TEXT`] bytes.
     TooLong,
-    /// The line is not just a number of milliseconds.
+    /// The line is not a plain number of milliseconds.
     NotANumber {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
     /// The time is later than 49 days after the start.
     TooLate {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
     /// The time is before that of the previous line.
     Backwards {
-        /// Line with the mistake, counted from 1.
+        /// Number of the line with the mistake, counted from 1.
         line: usize,
     },
-    /// There are no lines.
+    /// The trace has no lines.
     Empty,
-    /// All times are 0, so the period is 0.
+    /// All times are 0, so the period would be 0.
     NoTime,
 }
 
 impl std::fmt::Display for TraceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TraceError::TooLong => write!(f, "a trace has at most {MAX_TRACE_TEXT} bytes"),
+            TraceError::TooLong => {
+                write!(f, "a trace must not have more than {MAX_TRACE_TEXT} bytes")
+            }
             TraceError::NotANumber { line } => {
-                write!(f, "line {line}: a line is a whole number of milliseconds and nothing else")
+                write!(
+                    f,
+                    "line {line}: a line must be a whole number of milliseconds and nothing else"
+                )
             }
             TraceError::TooLate { line } => {
-                write!(f, "line {line}: at most {MAX_MILLISECONDS} milliseconds, which are 49 days")
+                write!(f, "line {line}: the time is over {MAX_MILLISECONDS} milliseconds (49 days)")
             }
             TraceError::Backwards { line } => {
-                write!(f, "line {line}: this moment is before that of the line above")
+                write!(f, "line {line}: the time is before that of the previous line")
             }
-            TraceError::Empty => f.write_str("a trace needs a line"),
-            TraceError::NoTime => f.write_str("the last moment must be after 0 milliseconds"),
+            TraceError::Empty => f.write_str("a trace needs at least one line"),
+            TraceError::NoTime => f.write_str("the last time must be after 0 milliseconds"),
         }
     }
 }
@@ -71,11 +78,11 @@ impl std::fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl Trace {
-    /// Parses a trace. The last line may lack its line feed. As in Mahimahi, carriage returns,
-    /// signs, blanks and empty lines are errors.
+    /// Parses a trace. The last line need not end with a line feed. As in Mahimahi, carriage
+    /// returns, signs, blanks and empty lines are errors.
     ///
     /// # Errors
-    /// A [`TraceError`], with the line if it concerns one.
+    /// Returns a [`TraceError`]. If it concerns one line, the error has the line's number.
     pub fn parse(text: &[u8]) -> Result<Trace, TraceError> {
         if text.len() > MAX_TRACE_TEXT {
             return Err(TraceError::TooLong);
@@ -98,13 +105,14 @@ impl Trace {
         Ok(Trace { moments })
     }
 
-    /// Returns the average bits per second over the period.
+    /// Returns the average rate over the period, in bits per second.
     pub fn mean_rate(&self) -> f64 {
         let bits = 8.0 * (OPPORTUNITY_BYTES as f64) * (self.moments.len() as f64);
         bits * 1e9 / (self.period() as f64)
     }
 
-    /// Returns the bytes that the trace lets through until a time, in nanoseconds since the start.
+    /// Returns the number of bytes that the link can carry until a time, in nanoseconds since the
+    /// start.
     pub fn offered(&self, until: u64) -> u64 {
         self.first_after(until).saturating_mul(OPPORTUNITY_BYTES)
     }
@@ -114,8 +122,8 @@ impl Trace {
         u64::from(self.moments.last().copied().unwrap_or(1)) * NANOS_PER_MS
     }
 
-    /// Returns the time of an opportunity, counted from 0, in nanoseconds since the start.
-    /// Saturates.
+    /// Returns the time of opportunity number `opportunity`, counted from 0, in nanoseconds since
+    /// the start. Saturates.
     fn at(&self, opportunity: u64) -> u64 {
         let lines = self.moments.len() as u64;
         let index = usize::try_from(opportunity % lines).unwrap_or(0);
@@ -123,7 +131,7 @@ impl Trace {
         (opportunity / lines).saturating_mul(self.period()).saturating_add(within)
     }
 
-    /// Returns the first opportunity after `now`, in nanoseconds since the start.
+    /// Returns the number of the first opportunity after `now`, in nanoseconds since the start.
     fn first_after(&self, now: u64) -> u64 {
         let (period, lines) = (self.period(), self.moments.len() as u64);
         let (round, within) = (now / period, now % period);
@@ -132,25 +140,28 @@ impl Trace {
     }
 }
 
-/// A [`Trace`] in use: computes when each packet has been sent.
+/// A [`Trace`] in use. Computes the time at which each packet has been sent.
 #[derive(Clone, Debug, Default)]
 pub struct TraceCursor {
-    /// The next unused opportunity.
+    /// Number of the next unused opportunity.
     next: u64,
-    /// The time of the last used opportunity, in nanoseconds, and its remaining bytes.
+    /// The time of the last used opportunity in nanoseconds, and the number of bytes that it can
+    /// still carry.
     used: Option<(u64, u64)>,
 }
 
 impl TraceCursor {
-    /// Returns the time at which the last byte of a packet with `bytes` bytes has been sent. Its
-    /// first byte can be sent at `now`. Both are nanoseconds since the start. Calls must be in the
-    /// order of sending, and `now` must not be before the result of the previous call.
+    /// Returns the time at which the last byte of a packet of `bytes` bytes has been sent. `now` is
+    /// the time at which its first byte can be sent. Both are nanoseconds since the start. Calls
+    /// must be in the order of sending, and `now` must not be before the result of the previous
+    /// call.
     ///
     /// As in Mahimahi, a packet may need several opportunities, and several packets may share one.
-    /// What is left of an opportunity when no packet waits is lost, and so is an opportunity at the
-    /// very time of the packet's arrival.
+    /// If no packet waits, the rest of an opportunity is lost. A packet cannot use an opportunity
+    /// at exactly the time of its own arrival.
     pub fn leaves(&mut self, trace: &Trace, now: u64, bytes: u64) -> u64 {
-        // The packet directly follows the previous one, so it can use what is left at this time.
+        // The packet directly follows the previous one, so it can use the rest of the opportunity
+        // at this time.
         let rest = self.used.and_then(|(moment, rest)| (moment == now).then_some(rest));
         let left = rest.unwrap_or(0);
         if bytes <= left {

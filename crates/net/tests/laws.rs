@@ -1,5 +1,5 @@
-//! Properties of traces, for random texts: almost valid ones, and generated valid ones. The fuzz
-//! target `trace` checks them, too.
+//! Properties of traces, checked with random texts: some almost valid, and some generated so that
+//! they are valid. The fuzz target `trace` checks the same properties.
 
 #[path = "support/laws.rs"]
 mod laws;
@@ -15,7 +15,7 @@ proptest! {
         laws::trace(&text);
     }
 
-    /// Similar to a recording: bursts, silence, a changing rate.
+    /// Generates a trace that is similar to a recording, with bursts, silence and a changing rate.
     #[test]
     fn generated_traces_are_read_and_one_wrong_line_is_found(
         gaps in proptest::collection::vec(prop_oneof![6 => 0..3u64, 1 => 0..500u64], 1..500),

@@ -60,9 +60,9 @@ fn silence_is_waited_for() {
 #[test]
 fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     for (trace, told) in [
-        (&b""[..], "a trace needs a line"),
-        (b"1\nx\n", "own.trace: line 2: a line is a whole number"),
-        (b"5\n4\n", "line 2: this moment is before"),
+        (&b""[..], "a trace needs at least one line"),
+        (b"1\nx\n", "own.trace: line 2: a line must be a whole number"),
+        (b"5\n4\n", "line 2: the time is before"),
         (b"0\n0\n", "after 0 milliseconds"),
         (b"\xff\n", "line 1"),
     ] {

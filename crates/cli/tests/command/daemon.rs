@@ -232,7 +232,7 @@ fn a_reload_is_everything_or_nothing() {
     let told = daemon.condition("reload").expect("it is reported");
     assert!(told.starts_with("the configuration file could not be applied"), "{told}");
     let other = "[[service]]\nname = \"two\"\nlisten = [\"443\"]\n";
-    refused(&format!("{file}{other}"), &["any IPv4, port 443 is taken already"]);
+    refused(&format!("{file}{other}"), &["already listens at any IPv4, port 443"]);
 
     // After a successful reload, the condition is cleared.
     daemon.write("deny", "198.51.100.2\n198.51.100.3\n");

@@ -189,7 +189,7 @@ fn lists_as_json(name: &str) {
     assert_eq!(prefixes, ["192.0.2.0/24", "192.0.2.1/32", "198.51.100.0/24"]);
     let unknown = run(&["deny", "--file", table, "--country", "DE"]);
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
-    assert!(unknown.stderr.contains("asn.csv:1:1: the file does not say countries"), "{unknown:?}");
+    assert!(unknown.stderr.contains("asn.csv:1:1: the file has no countries"), "{unknown:?}");
     assert_eq!(run(&["deny", "--file", table, "--country", "Germany"]).code, Some(2));
     let forgotten = run(&["forget", "192.0.2.1", "203.0.113.1"]);
     assert_eq!(forgotten.code, Some(1), "{forgotten:?}");

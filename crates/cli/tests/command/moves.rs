@@ -251,7 +251,7 @@ fn pinned_gateway_starts_again_after_its_interface_moved() {
             let wrong = ["gateway", "run", "--config", text_of(&config), "-i", "eth9"];
             let wrong = equic_in(client, &wrong);
             assert_eq!(wrong.code, Some(1), "{wrong:?}");
-            assert!(wrong.stderr.contains("of another network namespace"), "{wrong:?}");
+            assert!(wrong.stderr.contains("in another network namespace"), "{wrong:?}");
             assert!(attached(server, "eth0") && attached(client, "eth9"));
         }
         let gateway = daemon.run(server, &[]);

@@ -223,9 +223,10 @@ fn pins_that_do_not_fit_are_refused_and_stay() {
     std::fs::write(file.path(), text).expect("it can be written");
     let refused = run(&["--config", file.path().to_str().expect("UTF-8")]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("`sources` is 65536 there and 4096 here"), "{refused:?}");
+    let wanted = "`sources` is 65536 in the running gateway and 4096 in this configuration";
+    assert!(refused.stderr.contains(wanted), "{refused:?}");
     let other = run(&[&args[..], &["--name", "another"]].concat());
-    assert!(other.stderr.contains("it is called"), "{other:?}");
+    assert!(other.stderr.contains("the running gateway's name is"), "{other:?}");
     let nowhere = run(&["-i", "eth0", "-p", "443", "--pin", "/run/equic-no-bpffs/x"]);
     assert!(nowhere.stderr.contains("mount -t bpf -o mode=0700 bpf"), "{nowhere:?}");
     assert_eq!(stage.program_on("eth0"), program);

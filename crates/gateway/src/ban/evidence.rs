@@ -1,4 +1,6 @@
-//! From the counters of the XDP program to refusals: those since the last look whose source counts.
+//! Computes the new refusals of each source from the counters of the XDP program.
+//!
+//! Only sources whose address is validated count, if the policy requires that.
 
 use std::collections::HashMap;
 
@@ -7,18 +9,19 @@ use ipnet::IpNet;
 use crate::config::{BanConfig, Proof};
 use crate::control::Refusals;
 
-/// The counters at the last look. At most as many as the table of sources has.
+/// The counters as they were at the last call. It has at most as many entries as the table of
+/// sources.
 #[derive(Debug, Default)]
 pub struct Evidence {
     before: Option<HashMap<(IpNet, u32), (u64, u32)>>,
-    /// Number of entries, and of entries ever created, at that time.
+    /// Number of entries in the table, and of entries ever created, at the last call.
     then: (u64, u64),
 }
 
 impl Evidence {
-    /// Returns the counted refusals per source since the last look. The first look only records the
-    /// counters. Also returns the number of sources that were evicted from their table in between,
-    /// whose refusals may have been missed.
+    /// Returns the number of new refusals per source since the last call. The first call only
+    /// records the counters. The second result is the number of sources that were evicted from the
+    /// table in between. Their refusals may be missing.
     pub fn new_refusals(
         &mut self,
         seen: &Refusals,
@@ -35,7 +38,7 @@ impl Evidence {
                 Some((entry, refused)) if *entry == one.entry_ns => {
                     one.refused.wrapping_sub(*refused)
                 }
-                // Created, or refused for the first time, since the last look.
+                // The entry is new, or this is its first refusal since the last call.
                 _ => one.refused,
             };
             if new != 0 && (one.connected || !needs_proof) {

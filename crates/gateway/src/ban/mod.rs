@@ -1,12 +1,12 @@
 //! Bans of sources and their durations: a state machine without a clock, a kernel or a file.
 //!
 //! Its inputs are refusals per source ([`Bans::refused`]) and the time. It decides which source to
-//! ban, and remembers the end of the ban and how many the source has had. Its memory is bounded for
-//! any input: when it is full, it first drops the source that was never banned and whose last
-//! refusal is oldest.
+//! ban. For each source, it remembers when the ban ends and how many bans the source has had. Its
+//! memory is bounded for any input: when it is full, it first drops the source that was never
+//! banned and whose last refusal is oldest.
 //!
 //! * this file: the state machine; `window.rs`: counts within a sliding window;
-//! * `evidence.rs`: from the counters of the XDP program to refusals;
+//! * `evidence.rs`: computes refusals from the counters of the XDP program;
 //! * `store.rs`: bans in a file.
 //!
 //! Times are nanoseconds of one monotonic clock.
@@ -29,14 +29,14 @@ use window::Window;
 pub use evidence::Evidence;
 pub use store::{Kept, StoreError, load, save, set_aside};
 
-/// A ban to impose.
+/// A ban that the caller must impose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ban {
     /// The banned addresses.
     pub prefix: IpNet,
     /// Duration of the ban.
     pub lasts: Duration,
-    /// Number of this ban since the source was last forgiven, from 1.
+    /// Number of this ban, from 1. Counting restarts when the source is forgiven.
     pub count: u16,
     /// Number of refusals within the window that led to the ban.
     pub refusals: u64,
@@ -48,14 +48,14 @@ struct Watched {
     window: Window,
     /// Number of bans of the source so far.
     bans: u16,
-    /// Time at which the active ban ends. 0 without an active ban.
+    /// Time at which the active ban ends, or 0 if no ban is active.
     until: u64,
     /// The source's position in `order`.
     place: Place,
 }
 
-/// The order of eviction: first sources that were never banned, then those that were. Sources with
-/// an active ban are never evicted.
+/// The order of eviction: first sources that were never banned, then sources that were. Sources
+/// with an active ban are never evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Refused,
@@ -65,7 +65,7 @@ enum Rank {
 
 type Place = (Rank, u64);
 
-/// Sources and their bans.
+/// All watched sources and their bans.
 #[derive(Debug)]
 pub struct Bans {
     policy: BanConfig,
@@ -76,7 +76,7 @@ pub struct Bans {
 }
 
 impl Bans {
-    /// Creates the state without any sources.
+    /// Creates the state machine without any sources.
     pub fn new(policy: &BanConfig) -> Bans {
         Bans {
             policy: policy.clone(),
@@ -102,8 +102,8 @@ impl Bans {
         while self.watched.len() > self.capacity() && self.evict() {}
     }
 
-    /// Records that a source was refused `times` more. Returns the ban to impose, which is active
-    /// from now on. Call [`Bans::spare`] if it could not be imposed.
+    /// Records `times` more refusals of a source. Returns the ban that the caller must impose; the
+    /// ban is active from now on. If it cannot be imposed, call [`Bans::spare`].
     pub fn refused(&mut self, prefix: IpNet, times: u32, now: u64) -> Option<Ban> {
         if times == 0 {
             return None;
@@ -119,7 +119,7 @@ impl Bans {
             until: 0,
             place: (Rank::Refused, now),
         });
-        // These packets were sent before the ban began.
+        // These packets were sent before the ban took effect.
         if one.until > now {
             return None;
         }
@@ -137,7 +137,8 @@ impl Bans {
         Some(Ban { prefix, lasts, count, refusals })
     }
 
-    /// Returns the bans that have ended by now. Sources that are due to be forgiven are removed.
+    /// Returns the bans that have ended by now. Also removes the sources that are due to be
+    /// forgiven.
     pub fn ended(&mut self, now: u64) -> Vec<IpNet> {
         let mut ended = Vec::new();
         while let Some((until, prefix)) = self.first(Rank::InForce).filter(|(at, _)| *at <= now) {
@@ -164,7 +165,7 @@ impl Bans {
         active
     }
 
-    /// Reverts a ban that could not be imposed. The source's window starts empty.
+    /// Reverts a ban that could not be imposed. The source's window is emptied.
     pub fn spare(&mut self, prefix: IpNet, now: u64) {
         if let Some(one) = self.watched.get_mut(&prefix) {
             one.bans = one.bans.saturating_sub(1);
@@ -173,7 +174,8 @@ impl Bans {
         }
     }
 
-    /// Restores a ban from before the start, active until `until` (or over, and not forgiven yet).
+    /// Restores a ban from before the restart. `until` is the time at which it ends. It may have
+    /// ended, if the source is not forgiven yet.
     pub fn restore(&mut self, prefix: IpNet, count: u16, until: u64, now: u64) {
         if self.watched.contains_key(&prefix) || !self.reserve_slot() {
             return;
@@ -187,15 +189,16 @@ impl Bans {
         }
     }
 
-    /// Returns the active bans: source, end, and number of bans that the source has had.
+    /// Returns the active bans, each with its source, its end, and the number of bans that the
+    /// source has had.
     pub fn active(&self) -> impl Iterator<Item = (IpNet, u64, u16)> {
         self.order
             .range((Rank::InForce, 0, least())..)
             .map(|(_, until, prefix)| (*prefix, *until, self.count(*prefix)))
     }
 
-    /// Returns every source that was banned and is not forgiven: source, end of the last ban (or
-    /// its last refusal), and number of bans.
+    /// Returns every source that was banned and is not forgiven. Each has the end of its last ban
+    /// (or the time of its last refusal), and its number of bans.
     pub fn banned(&self) -> impl Iterator<Item = (IpNet, u64, u16)> {
         self.order
             .range((Rank::Banned, 0, least())..)
@@ -221,8 +224,8 @@ impl Bans {
         self.watched.len()
     }
 
-    /// Returns the number of sources that were dropped, or never watched, because the table was
-    /// full.
+    /// Returns the number of sources that were dropped, or were never watched, because the table
+    /// was full.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -231,7 +234,7 @@ impl Bans {
         self.policy.sources as usize
     }
 
-    /// Makes room for one more source if necessary. Returns false if that is impossible, because
+    /// Makes room for one more source if necessary. Returns false if there is no room, because
     /// sources with active bans are not dropped.
     fn reserve_slot(&mut self) -> bool {
         self.watched.len() < self.capacity() || self.evict()
@@ -284,17 +287,17 @@ impl Bans {
     }
 }
 
-/// Returns the smallest prefix, for the start of a range.
+/// Returns the smallest prefix, the start of a range over all prefixes.
 fn least() -> IpNet {
     IpNet::V4(ipnet::Ipv4Net::default())
 }
 
 impl BanConfig {
-    /// Returns the duration of a source's ban number `count`.
+    /// Returns the duration of ban number `count` of a source.
     pub fn lasts(&self, count: u16) -> Duration {
         let times = self.growth.powi(i32::from(count.saturating_sub(1)));
         let seconds = self.first.as_secs_f64() * times;
-        // Values that a duration cannot hold, and infinity, exceed `max`, too.
+        // A value that does not fit into a duration, or infinity, exceeds `max`, too.
         Duration::try_from_secs_f64(seconds).map_or(self.max, |lasts| lasts.min(self.max))
     }
 }

@@ -1,9 +1,9 @@
 //! Bans in a file, so that they survive a restart.
 //!
-//! The file is written completely under another name in the same folder, flushed, and renamed. A
-//! reader gets the old file or the new one, and if the disk is full the old one stays. Only its
-//! owner can read it. A file or link that another user put under the temporary name is neither
-//! followed nor written to.
+//! A new version of the file is written completely under another name in the same folder, flushed,
+//! and renamed. So a reader gets either the old file or the new one, and if the disk is full, the
+//! old one stays. Only the file's owner can read it. If another user has put a file or link under
+//! the temporary name, it is neither followed nor written to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,13 +14,13 @@ use ipnet::IpNet;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
 
-/// A file that is longer was not written by this module.
+/// Maximum size in bytes. A longer file was not written by this module.
 const LONGEST: u64 = 256 << 20;
 
-/// Most unreadable files that are kept.
+/// Maximum number of unreadable files that are kept.
 const MOST_ASIDE: u32 = 100;
 
-/// A ban in the file.
+/// One ban in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
@@ -28,12 +28,12 @@ pub struct Kept {
     pub prefix: IpNet,
     /// Time at which the ban ends or ended, in milliseconds of Unix time.
     pub until_ms: u64,
-    /// Number of the source's bans, this one included.
+    /// Number of bans of the source, including this one.
     pub count: u16,
 }
 
-/// Content of a file that [`save`] writes and [`load`] reads. The schema comes first, so that later
-/// releases can recognise it.
+/// Content of a file that [`save`] writes and [`load`] reads. The schema is the first field, so
+/// that later releases can recognise it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -47,7 +47,7 @@ const SCHEMA: &str = "equic.bans/1";
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {why}", .path.display())]
 pub struct StoreError {
-    /// `cannot read`, `cannot write`, `cannot set aside`.
+    /// What failed: `cannot read`, `cannot write`, or `cannot set aside`.
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
@@ -55,7 +55,7 @@ pub struct StoreError {
     pub why: String,
 }
 
-/// Reads the bans in a file. Returns none if the file does not exist.
+/// Reads the bans in a file. Returns an empty list if the file does not exist.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a file of bans.
@@ -75,15 +75,15 @@ pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
         one.prefix != one.prefix.trunc() || crate::config::check_mapped(one.prefix).is_err()
     });
     match odd {
-        Some(one) => Err(failed(format!("{} is no prefix that is ever banned", one.prefix))),
+        Some(one) => Err(failed(format!("{} cannot be a banned prefix", one.prefix))),
         None => Ok(document.bans),
     }
 }
 
-/// Replaces the content of the file by these bans.
+/// Replaces the content of the file with these bans.
 ///
 /// # Errors
-/// Fails if the file cannot be written. Then its old content remains.
+/// Fails if the file cannot be written. In that case, its old content remains.
 pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let failed = |why: String| StoreError { doing: "cannot write", path: path.to_owned(), why };
     let document = Document { schema: SCHEMA.to_owned(), bans };
@@ -94,13 +94,14 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
     let renamed = write(&new, &text).and_then(|()| fs::rename(&new, path));
     let written = renamed.and_then(|()| sync_folder_of(path));
     written.map_err(|error| {
-        // A partial file would occupy space on a full disk.
+        // Removes the partial file, because it would occupy space on a full disk.
         let _ = fs::remove_file(&new);
         failed(error.to_string())
     })
 }
 
-/// Renames a file that cannot be read as bans, so that it is not overwritten. Returns its new name.
+/// Renames a file that cannot be read as bans, so that the gateway does not overwrite it. Returns
+/// its new name.
 ///
 /// # Errors
 /// Fails if the file cannot be renamed.
@@ -120,15 +121,17 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
             Err(error) => return Err(failed(error.into())),
         }
     }
-    let why = format!("there are {MOST_ASIDE} of them already: remove what is not needed");
+    let why = format!(
+        "there are already {MOST_ASIDE} such files (`.unread-1` and so on): remove those that you do not need"
+    );
     Err(failed(io::Error::other(why)))
 }
 
-/// Creates a file that only its owner can read. The name must be free.
+/// Creates a file that only its owner can read. Fails if a file with this name exists.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
-        // Left by a process that was killed, or created by another user. Removing a link does not
-        // affect its target.
+        // The file was left by a process that was killed, or created by another user. If it is a
+        // link, removing it does not affect its target.
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -142,7 +145,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a rename survive a power failure.
+/// Flushes the folder of a file, so that a rename survives a power failure.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

@@ -25,13 +25,13 @@ fn policy() -> BanConfig {
 #[test]
 fn as_often_within_as_long_and_not_before() {
     let (mut bans, a) = (Bans::new(&policy()), net("192.0.2.1"));
-    // Nine refusals in each window never lead to a ban.
+    // Nine refusals in each window must never lead to a ban.
     for second in 0..1_000 {
         if second % 20 < 9 {
             assert_eq!(bans.refused(a, 1, second * S), None, "{second}");
         }
     }
-    // Neither do refusals that are spread over more than the window.
+    // Refusals that are spread over more than the window must not lead to a ban, either.
     for turn in 0..100 {
         assert_eq!(bans.refused(a, 5, (2_000 + turn * 17) * S), None);
     }
@@ -40,7 +40,7 @@ fn as_often_within_as_long_and_not_before() {
     let ban = bans.refused(a, 1, 110 * S).unwrap();
     assert_eq!(ban, Ban { prefix: a, lasts: Duration::from_secs(60), count: 1, refusals: 10 });
     assert!(bans.is_active(a) && bans.active_count() == 1);
-    // Late packets neither extend the ban nor count towards the next one.
+    // Refusals during the ban must not extend the ban, and must not count towards the next one.
     assert_eq!(bans.refused(a, 1_000, 111 * S), None);
     assert_eq!(bans.ended(169 * S), []);
     assert_eq!(bans.ended(170 * S), [a]);
@@ -65,7 +65,7 @@ fn bans_grow_and_are_forgiven() {
     bans.ended(now);
     assert_eq!(bans.watched(), 0, "forgiven");
     assert_eq!(bans.refused(a, 10, now).unwrap().count, 1);
-    // The extreme values that a configuration may have.
+    // This policy has the most extreme values that a configuration may have.
     let wild = BanConfig { growth: 100.0, max: Duration::from_secs(365 * 86_400), ..policy() };
     assert_eq!(wild.lasts(u16::MAX), wild.max);
     assert_eq!(wild.lasts(0), wild.first);
@@ -73,7 +73,7 @@ fn bans_grow_and_are_forgiven() {
 
 #[test]
 fn a_refused_source_goes_on_being_watched_while_it_is_refused() {
-    // Occasional refusals keep a banned source from being forgiven.
+    // Occasional refusals must keep a banned source from being forgiven.
     let (mut bans, a) = (Bans::new(&policy()), net("192.0.2.1"));
     bans.refused(a, 10, 0).unwrap();
     let mut now = 60 * S;
@@ -107,11 +107,12 @@ fn pardoned_spared_restored() {
     assert_eq!(bans.banned().count(), 2);
 }
 
-/// 10^7 forged sources (10^6 in an unoptimized build) do not fill the memory, do not hide a source
-/// that is refused continuously, and do not evict the state of sources that were banned before.
+/// Sends refusals of 10^7 forged sources (10^6 in an unoptimized build). They must not fill the
+/// memory, hide a source that is refused continuously, or evict the state of sources that were
+/// banned before.
 #[test]
 fn ten_million_sources_do_not_matter() {
-    // Builds of `make test` have assertions and are optimized.
+    // Builds of `make test` are optimized although they have assertions.
     let optimized = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
     let count: u32 = if optimized { 10_000_000 } else { 1_000_000 };
     let (mut bans, offender, known) =
@@ -120,7 +121,7 @@ fn ten_million_sources_do_not_matter() {
     bans.ended(60 * S);
     let mut caught = 0u32;
     for index in 0..count {
-        // All within ten seconds.
+        // All these refusals arrive within ten seconds.
         let now = 60 * S + u64::from(index) * (10 * S / u64::from(count));
         assert_eq!(
             bans.refused(IpNet::from(std::net::IpAddr::from(index.to_be_bytes())), 1, now),
@@ -171,7 +172,8 @@ fn evidence_is_what_is_new() {
     assert_eq!(look(&[(a, 0, 7, 100, true)], 5, 50), (None, 0), "the first look learns");
     assert_eq!(look(&[(a, 0, 7, 103, true)], 5, 50), (Some(3), 0));
     assert_eq!(look(&[(a, 0, 7, 103, true)], 5, 50), (None, 0));
-    // Counters of several services are added; a new entry begins at 0; counters wrap.
+    // The counters of several services are added, the counter of a new entry begins at 0, and
+    // counters may wrap.
     assert_eq!(look(&[(a, 0, 7, 104, true), (a, 1, 9, 5, true)], 6, 51), (Some(6), 0));
     assert_eq!(look(&[(a, 0, 8, 2, true), (a, 1, 9, u32::MAX, true)], 6, 53).1, 2);
     assert_eq!(look(&[(a, 1, 9, 4, true)], 6, 53), (Some(5), 0));
@@ -193,7 +195,7 @@ fn what_anybody_could_forge_does_not_count() {
     assert_eq!(count(&rate, true), 50);
     let trusting = BanConfig { proof: crate::Proof::None, ..rate };
     assert_eq!(count(&trusting, false), 50);
-    // A source at the quota has held connections, even if they are closed by now.
+    // A source that reached its quota has held connections, even if they are closed by now.
     assert_eq!(count(&policy(), false), 50);
 }
 
@@ -213,7 +215,7 @@ fn a_file_of_bans() {
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("cannot read") && error.contains("bans.json"), "{error}");
     }
-    // An unreadable file is kept, each time under another name.
+    // Each unreadable file must be kept under another name.
     for (number, content) in [(1, "first"), (2, "second")] {
         std::fs::write(&path, content).unwrap();
         let aside = set_aside(&path).unwrap();

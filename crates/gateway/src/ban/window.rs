@@ -1,14 +1,14 @@
-//! Counts of events within a sliding window of time, in a few words of memory.
+//! Counts events within a sliding window of time, in a few words of memory.
 
-/// Number of parts of a window.
+/// Number of parts into which a window is divided.
 const PARTS: usize = 16;
 
-/// Counts in parts of a sliding window. It covers between 15/16 and all of its length, so a count
-/// is never higher than the number of events within the length.
+/// Counts of events in each part of a sliding window. The parts cover between 15/16 of the window's
+/// length and all of it. So the count never exceeds the number of events within that length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     counts: [u32; PARTS],
-    /// Number of the newest part, counted from the start of the clock.
+    /// Number of the newest part, counted from time 0 of the clock.
     newest: u64,
 }
 

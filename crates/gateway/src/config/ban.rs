@@ -9,18 +9,18 @@ use super::Proof;
 use crate::quantity::duration;
 use crate::reason::Reason;
 
-/// `[ban]`: a source that is refused `times` times within `within` is denied for a time that grows
-/// with every ban. Without this table there are no bans.
+/// `[ban]`: if a source is refused `times` times within `within`, it is denied for a time that
+/// grows with every ban. Without this table, the gateway bans no source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BanConfig {
     /// Reasons of the refusals that count. Cannot change while the gateway runs.
     pub reasons: Vec<Reason>,
-    /// Proof of its address that a source must have given before its refusals count.
+    /// Proof of its address that a source must have given before its refusals count towards a ban.
     pub proof: Proof,
-    /// Number of refusals that leads to a ban; 1 to 1,000,000,000.
+    /// Number of refusals within `within` that leads to a ban; 1 to 1,000,000,000.
     pub times: u32,
-    /// Time within which the refusals lead to a ban; 1s to 1d.
+    /// Length of the window in which refusals are counted; 1s to 1d.
     #[serde(with = "duration")]
     pub within: Duration,
     /// Duration of the first ban; 1s to 365d.
@@ -28,18 +28,18 @@ pub struct BanConfig {
     pub first: Duration,
     /// Factor by which each ban is longer than the one before; 1 to 100.
     pub growth: f64,
-    /// Longest duration of a ban; at least `for`, at most 365d.
+    /// Maximum duration of a ban; at least `for`, at most 365d.
     #[serde(with = "duration")]
     pub max: Duration,
     /// Time without a refusal or ban after which a source counts as new; 1s to 3650d.
     #[serde(with = "duration")]
     pub forgive_after: Duration,
-    /// Number of sources that are watched. If there are more, the one whose last refusal is oldest
-    /// is dropped.
+    /// Maximum number of watched sources. Beyond it, the source whose last refusal is oldest is
+    /// dropped.
     pub sources: u32,
-    /// Report the sources that would be banned, but ban none.
+    /// Report the sources that would be banned, but do not ban them.
     pub dry_run: bool,
-    /// File that keeps bans over a restart. `None` means that bans end with the gateway.
+    /// File that keeps bans across a restart. If it is `None`, bans end with the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
 }
@@ -63,9 +63,9 @@ impl Default for BanConfig {
 }
 
 impl BanConfig {
-    /// Returns the counted reasons in the program's form: bit `n` for reason `n`.
+    /// Returns the counted reasons as the program needs them: bit `n` stands for reason `n`.
     pub(crate) fn mask(&self) -> u32 {
-        // Reasons after the first 32 are not charged to a source; the check of the configuration
+        // Reasons after the first 32 are not charged to a source. The check of the configuration
         // rejects them.
         let bit = |reason: &Reason| 1_u32.checked_shl(reason.number()).unwrap_or(0);
         self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))

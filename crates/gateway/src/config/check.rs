@@ -14,20 +14,20 @@ use crate::abi;
 use crate::quantity::format_duration;
 use crate::reason::Reason;
 
-/// A step from the document to a value.
+/// One step on the path from the document to a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
     Key(&'static str),
     Index(usize),
 }
 
-/// An invalid value, before its position in the text is known.
+/// An invalid value whose position in the text is not known yet.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) path: Vec<Step>,
     pub(super) key: String,
     pub(super) message: String,
-    /// A required value is missing.
+    /// True if the problem is that a required value is missing.
     pub(super) missing: bool,
 }
 
@@ -37,7 +37,7 @@ impl Complaint {
     }
 }
 
-/// An invalid value: its key, and what is wrong.
+/// An invalid value: its key, and a description of what is wrong.
 type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
@@ -49,7 +49,7 @@ pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
     Err(ConfigError::problems(None, problems))
 }
 
-/// Returns everything that is invalid.
+/// Returns all problems of the configuration.
 pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let mut all = Vec::new();
     for (key, message) in check_gateway(&config.gateway) {
@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let known = abi::EQUIC_MAX_SERVICES as usize;
     if config.services.is_empty() || config.services.len() > known {
         let message = format!(
-            "{} services; a gateway has 1 to {known}: write a [[service]]",
+            "there are {} services, but a gateway has 1 to {known}: write a [[service]] for each",
             config.services.len()
         );
         let path = vec![Step::Key("service")];
@@ -115,7 +115,7 @@ fn check_services(services: &[ServiceConfig], all: &mut Vec<Complaint>) {
             if let Some(other) = listeners.insert(addr, service.name.as_str()) {
                 complain(
                     "listen",
-                    format!("{} is taken already, by `{other}`", shown_addr(addr)),
+                    format!("service `{other}` already listens at {}", shown_addr(addr)),
                     false,
                 );
             }
@@ -173,18 +173,18 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
-        // Alternative names can be longer than names.
+        // The alternative name of an interface can be longer than its name.
         if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
         if gateway.interfaces[..index].contains(name) {
-            note("interfaces", Err(format!("`{name}` is named twice")));
+            note("interfaces", Err(format!("`{name}` is listed twice")));
         }
     }
     all
 }
 
-/// Drops that the program does not charge to the packet's source.
+/// Reasons of drops that the program never charges to the packet's source.
 const NEVER_COUNTED: [Reason; 10] = [
     Reason::BadToken,
     Reason::Batch,
@@ -224,7 +224,7 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     note("forgive_after", range(ban.forgive_after, seconds(1, 3_650 * DAY), shown));
     note("sources", range(ban.sources, 16..=1 << 24, |v| v.to_string()));
     if ban.reasons.is_empty() {
-        note("reasons", Err("without reasons nobody is ever banned: leave out [ban]".to_owned()));
+        note("reasons", Err("without reasons no source is ever banned: remove [ban]".to_owned()));
     }
     for reason in &ban.reasons {
         if NEVER_COUNTED.contains(reason) {
@@ -235,11 +235,16 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
             note("reasons", Err(message));
         }
         if matches!(reason, Reason::RatePacketsService | Reason::RateNewPrefix) {
-            note("reasons", Err(format!("`{reason}` is for what many sources do together")));
+            note(
+                "reasons",
+                Err(format!(
+                    "`{reason}` limits many sources together, so it cannot count against one of them"
+                )),
+            );
         }
         if !reason.drops() || *reason == Reason::Denied {
-            let what = if reason.drops() { "is what a ban leads to" } else { "is no refusal" };
-            note("reasons", Err(format!("`{reason}` {what}: it cannot count towards one")));
+            let what = if reason.drops() { "is the result of a ban" } else { "is not a refusal" };
+            note("reasons", Err(format!("`{reason}` {what}, so it cannot count towards a ban")));
         }
     }
     all
@@ -255,7 +260,7 @@ fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("name", message));
     }
     if service.listen.is_empty() {
-        let message = "a service listens somewhere: write for example listen = [\"443\"]";
+        let message = "a service needs an address or a port: write for example listen = [\"443\"]";
         all.push(("listen", message.to_owned()));
     }
     all.extend(check_limits(service));
@@ -277,15 +282,15 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("retry_hold", message));
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
-        // While Retry is on, an opening is charged twice.
-        let message = "with a burst of 1 every client would be one too many: write 2 or more, for \
+        // While Retry is on, each opening costs two units.
+        let message = "with a burst of 1 every client would exceed the rate: write 2 or more, for \
                        example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));
     }
     let bytes = service.bytes_per_source;
     if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
         let message = format!(
-            "a burst of {} bytes would refuse every packet that is larger: write a burst of \
+            "a burst of {} bytes would refuse every larger packet: write a burst of \
              {LARGEST_USUAL_PACKET} or more, for example `10MB/s burst 64KiB`",
             bytes.burst()
         );
@@ -298,9 +303,10 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     all
 }
 
-/// UDP payload of a full Ethernet frame, rounded up.
+/// Size in bytes of the UDP payload in a full Ethernet frame, rounded up.
 const LARGEST_USUAL_PACKET: u64 = 1_500;
-/// At a slower rate, the program's 64-bit product of bytes and their cost could overflow.
+/// Slowest rate in bytes per second. Below it, the program's 64-bit product of bytes and their cost
+/// could overflow.
 const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {
@@ -314,7 +320,7 @@ fn check_name(name: &str, dots: bool) -> Result<(), String> {
     }
     if !dots && (name == "gateway" || name.bytes().all(|b| b.is_ascii_digit())) {
         return Err(format!(
-            "`{name}` cannot be a service's name: it means something else in settings"
+            "`{name}` cannot be a service's name, because it has another meaning in settings"
         ));
     }
     Ok(())

@@ -15,7 +15,7 @@ pub(crate) fn buckets_for(sources: u32) -> u32 {
         .unwrap_or(1 << 31)
 }
 
-/// Returns an address in the kernel's form: IPv4 as ::ffff:a.b.c.d.
+/// Returns an address as the program stores it: IPv4 as ::ffff:a.b.c.d.
 pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -23,10 +23,10 @@ pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// An address that a service listens at, in the form of the program's maps.
+/// An address that a service listens at, as an element or key of the program's maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// Any address of the family: an element of `ports`.
+    /// Every address of one or both families: an element of `ports`.
     Any { v4: bool, port: u16 },
     /// One address: a key of `listeners`.
     Exact(abi::equic_listener),
@@ -51,7 +51,7 @@ impl Listener {
     }
 }
 
-/// Returns a C string field. The text is cut if it does not fit with its NUL.
+/// Returns a C string field with the text, which is cut if it does not fit together with its NUL.
 pub(crate) fn c_name<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out.iter_mut().zip(text.bytes().take(N - 1)) {
@@ -66,12 +66,12 @@ pub(crate) fn from_c_name(name: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns nanoseconds. Saturates.
+/// Converts a duration to nanoseconds. Saturates.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The field of a configuration that belongs to a flag.
+/// Accessor of the configuration field that belongs to a flag.
 type Field = fn(&mut ServiceConfig) -> &mut bool;
 
 const FLAGS: [(u32, Field); 8] = [
@@ -86,7 +86,7 @@ const FLAGS: [(u32, Field); 8] = [
 ];
 
 impl ServiceConfig {
-    /// Returns the service in the program's form, in quota group `group`.
+    /// Returns the structure for the program, with the service in quota group `group`.
     pub(crate) fn to_abi(&self, group: u32) -> abi::equic_service {
         let mut copy = self.clone();
         let flags =
@@ -145,14 +145,14 @@ impl ServiceConfig {
     }
 }
 
-/// Returns a mask with a bit for each rate that is on.
+/// Returns a mask with a bit for each enabled rate.
 fn levels_of(rates: [Rate; abi::EQUIC_PREFIX_LEVELS as usize]) -> u32 {
     let on = rates.iter().enumerate().filter(|(_, rate)| !rate.is_off());
     on.fold(0, |levels, (level, _)| levels | 1 << level)
 }
 
-/// Returns the settings of a live service. Its listeners, its limits by prefix and the name of its
-/// group are not part of the structure.
+/// Returns the settings of a live service. The structure does not contain its listeners, its
+/// overrides and the name of its group, so these are missing.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
     let [v4_32, v4_24, v6_64, v6_56, v6_48, v6_32] = service.new_per_prefix.map(Rate::from_abi);
     let mut config = ServiceConfig {
@@ -203,7 +203,8 @@ pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
 }
 
 impl Config {
-    /// Returns the quota group of each service: the index of the first service of the same group.
+    /// Returns the quota group of each service. Its number is the index of the first service in the
+    /// same group.
     pub(crate) fn groups(&self) -> Vec<u32> {
         let first =
             |group: &str| self.services.iter().position(|s| s.group.as_deref() == Some(group));
@@ -226,14 +227,15 @@ impl Config {
 }
 
 impl GatewayConfig {
-    /// Returns the settings that the program is loaded with.
+    /// Returns the options with which the program is loaded.
     pub(crate) fn to_load(&self, seed: u64, ban: Option<&super::BanConfig>) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
         let v6 = u128::MAX
             .checked_shl(128 - u32::from(self.source_prefix_v6))
             .unwrap_or(0)
             .to_be_bytes();
-        // Words in memory order, because the program applies the mask to address bytes in memory.
+        // The program applies the mask to address bytes in memory, so these words are in memory
+        // order.
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| v6[at + i]));
         abi::equic_load {
             seed,

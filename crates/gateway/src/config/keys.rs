@@ -13,20 +13,20 @@ use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
 use crate::error::{Error, similar};
 use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
 
-/// A change that was made to a setting.
+/// A change of a setting that was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// The service, or `None` for a setting of the gateway.
     pub service: Option<String>,
-    /// Name of the setting.
+    /// Name of the changed setting.
     pub key: &'static str,
     /// Value before the change.
     pub old: String,
     /// Value after the change.
     pub new: String,
-    /// Value before the change, as a number where it is one.
+    /// Value before the change, for programs.
     pub old_value: SettingValue,
-    /// Value after the change, as a number where it is one.
+    /// Value after the change, for programs.
     pub new_value: SettingValue,
 }
 
@@ -154,7 +154,7 @@ impl Key {
         matches!(self, Key::Lease | Key::Events)
     }
 
-    /// Returns the value in a service, as text.
+    /// Returns the service's value of this setting, as text.
     pub(crate) fn show(self, service: &ServiceConfig) -> String {
         match self {
             Key::Enabled => service.enabled.to_string(),
@@ -190,7 +190,7 @@ impl Key {
         }
     }
 
-    /// Returns the value in a service, as a number where it is one.
+    /// Returns the service's value of this setting, for programs.
     pub(crate) fn value(self, service: &ServiceConfig) -> SettingValue {
         match self {
             Key::Enabled => SettingValue::Flag(service.enabled),
@@ -227,7 +227,7 @@ impl Key {
         }
     }
 
-    /// Returns the value in the gateway, as a number where it is one.
+    /// Returns the gateway's value of this setting, for programs.
     pub(crate) fn gateway_value(self, gateway: &GatewayConfig) -> SettingValue {
         match self {
             Key::DryRun => SettingValue::Flag(gateway.dry_run),
@@ -237,7 +237,7 @@ impl Key {
         }
     }
 
-    /// Returns the value in the gateway, as text.
+    /// Returns the gateway's value of this setting, as text.
     pub(crate) fn show_gateway(self, gateway: &GatewayConfig) -> String {
         match self {
             Key::DryRun => gateway.dry_run.to_string(),
@@ -248,13 +248,13 @@ impl Key {
     }
 }
 
-/// The value of a setting, for programs. In JSON, it is the bare value.
+/// The value of a setting, for programs. In JSON, it is the bare value without a tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SettingValue {
-    /// On or off.
+    /// A switch: on or off.
     Flag(bool),
-    /// A number of connections; 0: no limit.
+    /// A maximum number of connections. 0 means no limit.
     Number(u64),
     /// A name, such as that of a policy.
     Name(String),
@@ -265,9 +265,10 @@ pub enum SettingValue {
     },
     /// A rate: `{"per_second": 20.0, "burst": 40}`; `{"per_second": null, "burst": null}` if it is off.
     Rate {
-        /// Connections, packets or bytes a second.
+        /// Connections, packets or bytes per second, or `None` if the rate is off.
         per_second: Option<f64>,
-        /// Number of them that may arrive at once.
+        /// Number of connections, packets or bytes that may arrive at once, or `None` if the rate
+        /// is off.
         burst: Option<u64>,
     },
 }
@@ -291,7 +292,7 @@ impl From<Duration> for SettingValue {
 /// `KEY=VALUE`, parsed but not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The service, or `None` for every service or the gateway.
+    /// The service. `None` means the gateway, or every service.
     pub service: Option<String>,
     /// The setting to change.
     pub key: Key,
@@ -302,8 +303,8 @@ impl Setting {
     /// Parses a key and checks the value.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownKey`] with similar keys; [`ConfigError::Invalid`] with what is
-    /// expected.
+    /// Returns [`ConfigError::UnknownKey`] with similar keys if the key is unknown, and
+    /// [`ConfigError::Invalid`] with a description of valid values if the value is invalid.
     pub fn parse(key: &str, value: &str) -> Result<Setting, ConfigError> {
         let (service, name) = match key.trim().rsplit_once('.') {
             Some((service, name)) => (Some(service), name),
@@ -335,7 +336,7 @@ impl Setting {
     /// Parses `KEY=VALUE`.
     ///
     /// # Errors
-    /// As [`Setting::parse`]; [`ConfigError::Invalid`] without a `=`.
+    /// Returns [`ConfigError::Invalid`] if there is no `=`, and the errors of [`Setting::parse`].
     pub fn parse_pair(text: &str) -> Result<Setting, ConfigError> {
         let (key, value) = text.split_once('=').ok_or_else(|| ConfigError::Invalid {
             key: text.trim().to_owned(),
@@ -344,7 +345,7 @@ impl Setting {
         Setting::parse(key, value)
     }
 
-    /// Returns true if the setting applies to the gateway and not to its services.
+    /// Returns true if the setting applies to the gateway as a whole, not to its services.
     pub fn is_for_gateway(&self) -> bool {
         self.key.of_gateway_only() || (self.key == Key::DryRun && self.service.is_none())
     }
@@ -359,8 +360,8 @@ impl Setting {
         self.key == Key::CheckIds && self.flag().is_ok_and(|on| on)
     }
 
-    /// Returns true if the setting limits packets of sources that no server has counted a
-    /// connection of.
+    /// Returns true if the setting limits packets from sources for which no server has counted a
+    /// connection.
     pub fn limits_unproven(&self) -> bool {
         self.key == Key::UnprovenPerService && self.read::<Rate>().is_ok_and(|rate| !rate.is_off())
     }
@@ -466,7 +467,8 @@ impl Config {
     /// running gateway.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`]; [`ConfigError::Invalid`].
+    /// Returns [`Error::NoSuchService`] if no service has this name. Returns
+    /// [`ConfigError::Invalid`] if the value is invalid, or does not fit the other settings.
     pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
         let key = setting.key;
         if setting.is_for_gateway() {

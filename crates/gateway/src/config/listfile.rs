@@ -3,9 +3,9 @@
 //! Text after a `#` is a comment, and empty lines are ignored. A file with a bad line is rejected
 //! as a whole, with an error for every bad line.
 //!
-//! A file without any text is rejected, too. A program that truncates a file before it writes it
-//! again leaves it in that state, and taking it for an empty list would admit every source. A list
-//! that is meant to be empty needs a comment.
+//! A file without any text is rejected, too. A program that rewrites a file may truncate it first.
+//! Reading it as an empty list at that moment would admit every source. So a list that is meant to
+//! be empty must contain a comment.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,9 +15,9 @@ use ipnet::IpNet;
 use super::{Config, ConfigError, Problem, parse_prefix};
 use crate::control::ListAction;
 
-/// Largest accepted file. The largest lists that fit into a gateway are smaller.
+/// Maximum size of a file in bytes. The largest lists that fit into a gateway are smaller.
 const LONGEST: u64 = 256 << 20;
-/// Most prefixes that a file may have: as many as fit on the lists of both families.
+/// Maximum number of prefixes in a file. This many fit into the lists of both families together.
 pub(super) const MOST: usize = 2 << 22;
 /// Number of bad lines after which reading stops.
 pub(super) const BAD: usize = 1_000;
@@ -25,8 +25,8 @@ pub(super) const BAD: usize = 1_000;
 /// Parses the text of a list file. A byte order mark (U+FEFF) at its start is ignored.
 ///
 /// # Errors
-/// [`ConfigError::Problems`] with the first 1,000 bad lines, or if there are more than 8,388,608
-/// prefixes, which is more than the lists can have.
+/// Returns [`ConfigError::Problems`] with the first 1,000 bad lines. Also fails for more than
+/// 8,388,608 prefixes, because the lists cannot hold more.
 pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, ConfigError> {
     parse_at_most(MOST, text)
 }
@@ -43,7 +43,7 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
         if line.is_empty() {
             continue;
         }
-        // No prefix is longer than 64 bytes, and errors show at most that much of a line.
+        // No valid prefix is longer than 64 bytes. Errors show at most this much of a line.
         let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
         let go_on = match parse_prefix(&shown) {
             Ok(_) if prefixes.len() >= most => {
@@ -67,12 +67,13 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 /// Reads a list file.
 ///
 /// # Errors
-/// As [`parse_list`]; also if the file cannot be read, or has no text at all.
+/// Returns the errors of [`parse_list`]. Also fails if the file cannot be read, or if it has no
+/// text at all.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {
-        let message = "is empty, as a file that is being written is: write a comment into a list \
-                       that has no prefix (`# empty`), and replace list files by renaming";
+        let message = "is empty, so it may still be being written: write a comment (`# empty`) \
+                       into a list without prefixes, and replace list files by renaming";
         return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
     }
     parse_list(&text).map_err(|error| error.in_file(path))
@@ -88,7 +89,8 @@ impl Config {
     /// Returns the deny and allow lists including the contents of their files, each prefix once.
     ///
     /// # Errors
-    /// Every problem of the files; a prefix that is on both lists; more entries than `acl_entries`.
+    /// Returns every problem of the files. Also fails if a prefix is on both lists, or if there are
+    /// more than `acl_entries` entries.
     pub fn listed(&self) -> Result<Vec<(IpNet, ListAction)>, ConfigError> {
         let mut all: HashMap<IpNet, ListAction> = HashMap::new();
         let mut errors = Vec::new();
@@ -96,8 +98,7 @@ impl Config {
             let mut problems = Vec::new();
             for prefix in prefixes {
                 if *all.entry(prefix).or_insert(action) != action {
-                    let message =
-                        format!("{prefix} is on both lists, the one to deny and to allow");
+                    let message = format!("{prefix} is on both lists, `deny` and `allow`");
                     problems.push(Problem::of(from, message));
                 }
             }
@@ -129,7 +130,7 @@ impl Config {
         }
     }
 
-    /// Returns a problem if a list is longer than its table.
+    /// Returns a problem if there are more entries than the list's table can hold.
     fn too_long<'a>(&self, all: impl Iterator<Item = &'a IpNet>) -> Option<Problem> {
         let (mut v4, mut v6) = (0u32, 0u32);
         all.for_each(|net| if net.addr().is_ipv4() { v4 += 1 } else { v6 += 1 });

@@ -1,7 +1,8 @@
 //! Configuration of a gateway: parses TOML into checked structures.
 //!
-//! * [`Config`] and its parts are plain data: read them from a file with [`Config::parse`], or fill
-//!   them in; `read.rs` reads the text, [`Config::validate`] checks what types cannot (`check.rs`);
+//! * [`Config`] and its parts are plain data. Read them from a file with [`Config::parse`], or fill
+//!   them in. `read.rs` reads the text. [`Config::validate`] checks what the types cannot express
+//!   (`check.rs`);
 //! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line; `origin.rs`:
 //!   tables of autonomous systems and countries;
 //! * `overrides.rs`: `[[service.override]]`;
@@ -50,16 +51,17 @@ pub(crate) use types::{canonical_prefix, check_mapped};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Prefixes whose packets are dropped. In the file, this key and the next three come before the
-    /// first `[table]`.
+    /// Prefixes whose packets are dropped. In a file, this key and the other list keys must precede
+    /// the first `[table]`.
     #[serde(with = "types::prefixes")]
     pub deny: Vec<IpNet>,
-    /// Prefixes exempt from quotas and rates.
+    /// Prefixes that are exempt from quotas and rates.
     #[serde(with = "types::prefixes")]
     pub allow: Vec<IpNet>,
-    /// Files with more prefixes to drop. Relative paths start at the configuration's folder.
+    /// Files with more prefixes to drop. Relative paths start at the folder of the configuration
+    /// file.
     pub deny_files: Vec<ListFile>,
-    /// Files with more prefixes to exempt.
+    /// Files with more prefixes that are exempt from quotas and rates.
     pub allow_files: Vec<ListFile>,
     /// Settings of the gateway as a whole.
     pub gateway: GatewayConfig,
@@ -71,61 +73,66 @@ pub struct Config {
     pub services: Vec<ServiceConfig>,
 }
 
-/// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries and cannot change
-/// while it runs.
+/// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries. They cannot
+/// change while the gateway runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
     /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Interfaces that the program is attached to.
+    /// Interfaces to which the program is attached.
     pub interfaces: Vec<String>,
     /// How the program is attached.
     pub mode: Mode,
-    /// Start even if an interface is missing or has another XDP program, and attach when that
-    /// changes. (The gateway always waits for an interface that disappears while it runs.)
+    /// Start even if an interface is missing or has another XDP program, and attach to it as soon
+    /// as that is possible. (The gateway always waits for an interface that disappears while it
+    /// runs.)
     pub wait: bool,
-    /// Only count what would be dropped. Can change while the gateway runs.
+    /// Only count packets that would be dropped, and drop none. Can change while the gateway runs.
     pub dry_run: bool,
     /// Number of leading bits of an IPv4 address that identify a source; 8 to 32.
     pub source_prefix_v4: u8,
     /// Number of leading bits of an IPv6 address that identify a source; 16 to 128.
     pub source_prefix_v6: u8,
-    /// Number of sources whose rates and statistics are kept (LRU).
+    /// Number of sources whose rates and statistics the gateway keeps. The least recently used
+    /// source is evicted.
     pub sources: u32,
-    /// Number of handshakes in progress that are kept (LRU).
+    /// Number of handshakes in progress that the gateway keeps. The least recently used one is
+    /// evicted.
     pub handshakes: u32,
-    /// Number of sources with connections, per server process.
+    /// Number of sources with connections that each server process can count.
     pub ledger_sources: u32,
-    /// Number of entries of the deny/allow list, per address family.
+    /// Maximum number of entries on the deny and allow lists together, per address family.
     pub acl_entries: u32,
     /// Time for which a server's counts remain valid after its last heartbeat; 100ms to 1m. Can
     /// change while the gateway runs.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// Rate of drop events per CPU. `off` means no events, unlike for rates that are limits. Can
-    /// change while the gateway runs.
+    /// Rate of drop events per CPU. `off` means no events (for rates that are limits, it means no
+    /// limit). Can change while the gateway runs.
     pub events: Rate,
-    /// Drop packets whose UDP header the host may parse and the gateway cannot, instead of passing
-    /// them: packets with too many VLAN tags or IPv6 extension headers, first fragments that end
-    /// before that header, IPv6 jumbograms.
+    /// Drop packets whose UDP header the host may be able to parse although the gateway cannot. By
+    /// default, they pass. These are packets with too many VLAN tags or IPv6 extension headers,
+    /// first fragments that end before the UDP header, and IPv6 jumbograms.
     pub drop_deep_headers: bool,
-    /// File for servers with the keys of Retry tokens. `None` writes no file.
+    /// File in which the gateway stores the keys of Retry tokens for the servers. If it is `None`,
+    /// no file is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_keys: Option<String>,
-    /// File with the number of the last key rotation. It is not a secret. A restarted gateway
-    /// begins with the next rotation, so that it does not take older connection IDs for forged
-    /// ones. `None` begins with a random rotation.
+    /// File with the number of the last key rotation, which is not a secret. A restarted gateway
+    /// begins with the next rotation. Otherwise it might take older connection IDs for forged ones.
+    /// If it is `None`, the gateway begins with a random rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation_file: Option<String>,
     /// Address at which `equic gateway run` serves Prometheus metrics. `None` disables them.
     #[serde(with = "types::or_off")]
     pub metrics: Option<SocketAddr>,
-    /// A directory in a BPF file system, in which links, program and maps are pinned. The
-    /// protection then continues when the process ends.
+    /// A directory in a BPF file system. The gateway pins its links, program and maps there, so
+    /// that the protection continues when the process ends. `None` disables pinning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
-    /// `[gateway.socket]`: the socket at which servers without privileges join. `None`: no socket.
+    /// `[gateway.socket]`: the socket at which unprivileged servers join. If it is `None`, the
+    /// gateway has no socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<SocketConfig>,
 }
@@ -156,92 +163,95 @@ impl Default for GatewayConfig {
     }
 }
 
-/// `[[service]]`: where a QUIC server listens, and its limits. All settings but `name`, `listen`
-/// and `group` can change while the gateway runs.
+/// `[[service]]`: the addresses of a QUIC server, and its limits. All settings except `name`,
+/// `listen` and `group` can change while the gateway runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceConfig {
-    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. Not `gateway`.
+    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. The name
+    /// `gateway` is reserved.
     pub name: String,
-    /// Addresses and ports that the service listens at, at least one.
+    /// Addresses and ports that the service listens at. There must be at least one.
     pub listen: Vec<Listen>,
-    /// Whether packets to the service are judged at all.
+    /// Whether the gateway judges packets to the service at all. If it is false, all of them pass.
     pub enabled: bool,
     /// Treatment of a source that has reached `max_connections`.
     pub policy: Policy,
-    /// Simultaneous connections per source; 0: no quota.
+    /// Maximum number of simultaneous connections per source. 0 means no quota.
     pub max_connections: u32,
-    /// Whether clients must prove their address first.
+    /// Whether clients must validate their address with a Retry token first.
     pub retry: Retry,
-    /// Rate of answers in the server's name, for each kind: Retry, Version Negotiation, stateless
-    /// reset.
+    /// Maximum rate of answers in the server's name. It applies separately to each kind: Retry,
+    /// Version Negotiation, and stateless reset.
     pub answers_per_service: Rate,
-    /// With `retry = "adaptive"`: rate of connections opened without a token. Above it, clients
-    /// need one.
+    /// With `retry = "adaptive"`: rate of connections opened without a token. Above this rate,
+    /// clients need a token.
     pub retry_above: Rate,
     /// Time for which Retry stays on after `retry_above` was exceeded; 1s to 1h.
     #[serde(with = "duration")]
     pub retry_hold: Duration,
-    /// New connections per source.
+    /// Maximum rate of new connections per source.
     pub new_per_source: Rate,
-    /// New connections per IPv4 /32.
+    /// Maximum rate of new connections per IPv4 /32.
     pub new_per_v4_32: Rate,
-    /// New connections per IPv4 /24.
+    /// Maximum rate of new connections per IPv4 /24.
     pub new_per_v4_24: Rate,
-    /// New connections per IPv6 /64.
+    /// Maximum rate of new connections per IPv6 /64.
     pub new_per_v6_64: Rate,
-    /// New connections per IPv6 /56.
+    /// Maximum rate of new connections per IPv6 /56.
     pub new_per_v6_56: Rate,
-    /// New connections per IPv6 /48.
+    /// Maximum rate of new connections per IPv6 /48.
     pub new_per_v6_48: Rate,
-    /// New connections per IPv6 /32.
+    /// Maximum rate of new connections per IPv6 /32.
     pub new_per_v6_32: Rate,
-    /// New connections of all sources together.
+    /// Maximum rate of new connections from all sources together.
     pub new_per_service: Rate,
-    /// Packets per source.
+    /// Maximum rate of packets per source.
     pub packets_per_source: Rate,
-    /// UDP payload bytes per source.
+    /// Maximum rate of UDP payload bytes per source.
     #[serde(serialize_with = "rate_of_bytes")]
     pub bytes_per_source: Rate,
-    /// Packets of all sources together that would otherwise pass, those of open connections
-    /// included.
+    /// Maximum rate of packets from all sources together that would otherwise pass, including
+    /// packets of open connections.
     pub packets_per_service: Rate,
-    /// Packets that open no connection, of all sources together that hold none and have no
-    /// handshake in progress. Needs servers that count their connections.
+    /// Maximum rate of packets that open no connection, from all unknown sources together. A source
+    /// is unknown if it has no connection and no handshake in progress. Needs servers that count
+    /// their connections.
     pub unproven_per_service: Rate,
-    /// Longest time of an admitted handshake; 100ms to 10m.
+    /// Maximum duration of an admitted handshake; 100ms to 10m.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
     /// Treatment of IP fragments.
     pub fragments: Fragments,
-    /// Only count what would be dropped.
+    /// Only count packets that would be dropped, and drop none.
     pub dry_run: bool,
     /// Drop packets whose Fixed Bit is zero. Leave it off if the server greases the bit (RFC 9287).
     pub require_fixed_bit: bool,
     /// QUIC versions that the server accepts. All others are unknown versions.
     pub versions: Versions,
-    /// Drop unknown versions, so that the server cannot answer with Version Negotiation. Has no
-    /// effect if `version_negotiation` is on.
+    /// Drop packets with unknown versions, so that the server does not receive them and cannot
+    /// answer with Version Negotiation. Has no effect if `version_negotiation` is on.
     pub refuse_unknown_versions: bool,
-    /// Answer unknown versions with Version Negotiation in the server's name. The server does not
-    /// see these packets. `retry` other than `never` also turns this on.
+    /// Answer packets with unknown versions with Version Negotiation in the server's name. The
+    /// server does not receive these packets. `retry` other than `never` also turns this on.
     pub version_negotiation: bool,
-    /// The port also opens connections, so Retry and Version Negotiation packets to it are
-    /// legitimate.
+    /// The port also opens connections as a client, so it legitimately receives Retry and Version
+    /// Negotiation packets.
     pub also_client: bool,
-    /// Drop packets of open connections whose connection ID no server of the service made. The
-    /// servers must make verifiable IDs.
+    /// Drop packets of open connections whose connection ID was not issued by a server of the
+    /// service. The servers must issue verifiable IDs.
     pub check_ids: bool,
     /// Answer packets of connections whose server is dead with stateless resets. The servers must
-    /// make their IDs with the gateway's keys, and give clients the matching tokens.
+    /// make their connection IDs with the gateway's keys, and give clients the matching reset
+    /// tokens.
     pub stateless_reset: bool,
-    /// Services of one group count a source's connections together. `None`: the service counts
-    /// alone.
+    /// Services of the same group count a source's connections together. If it is `None`, the
+    /// service counts separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Users whose servers may join the service at the gateway's socket, by name or number. Empty:
-    /// every user that may connect. A user of one service is a user of all services in its group,
-    /// because they are counted together.
+    /// Users whose servers may join the service at the gateway's socket, by name or number. If it
+    /// is empty, every user that may connect is allowed. A user of one service is allowed for all
+    /// services in its group, because their connections are counted together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// `[[service.override]]`: limits for the sources in some prefixes.
@@ -258,7 +268,7 @@ impl Default for ServiceConfig {
             policy: Policy::New,
             max_connections: 0,
             retry: Retry::Never,
-            // More than 10 Gbit/s of Initials.
+            // More than 10 Gbit/s of Initials can be answered.
             answers_per_service: Rate::per_second(1_000_000, 1_000_000),
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),
@@ -292,10 +302,11 @@ impl Default for ServiceConfig {
 }
 
 impl Config {
-    /// Largest configuration file. Even with every list written out, a real one is much smaller.
+    /// Maximum size of a configuration file in bytes. Real files are much smaller, even with all
+    /// lists written out.
     pub const MAX_BYTES: u64 = 64 << 20;
 
-    /// Returns true if a service has answers sent in its servers' name.
+    /// Returns true if a service lets the gateway send answers in its servers' name.
     pub fn answers(&self) -> bool {
         self.services.iter().any(|service| {
             service.retry != Retry::Never || service.version_negotiation || service.stateless_reset
@@ -305,8 +316,8 @@ impl Config {
     /// Parses a configuration and checks it.
     ///
     /// # Errors
-    /// [`ConfigError::Problems`] with everything that is not TOML, not a known key, not a valid
-    /// value, or out of range, each with line and column.
+    /// Returns [`ConfigError::Problems`] with every syntax error, unknown key, and invalid value,
+    /// each with line and column.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         match read::read(text) {
             (config, problems) if problems.is_empty() => Ok(config),
@@ -318,7 +329,8 @@ impl Config {
     /// [`Config::listed`] reads the list files.
     ///
     /// # Errors
-    /// As [`Config::parse`], with the file's name; also if the file cannot be read.
+    /// Returns the errors of [`Config::parse`], with the file's name. Also fails if the file cannot
+    /// be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = crate::file::read_regular_text(path, Config::MAX_BYTES)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -332,7 +344,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Returns one service on all IPv4 and IPv6 addresses, with defaults for everything else.
+    /// Returns a configuration with one service on all IPv4 and IPv6 addresses, and with defaults
+    /// for everything else.
     pub fn for_port(port: u16) -> Config {
         let service = ServiceConfig {
             name: "quic".to_owned(),
@@ -342,8 +355,8 @@ impl Config {
         Config { services: vec![service], ..Config::default() }
     }
 
-    /// Returns every key that a configuration file can have, sorted, with the tables that contain
-    /// it: `deny`, `gateway.socket.path`, `service.override.prefixes`. Tables are keys, too.
+    /// Returns every key that a configuration file can have, sorted, with the names of its tables:
+    /// `deny`, `gateway.socket.path`, `service.override.prefixes`. Tables are keys, too.
     pub fn keys() -> Vec<String> {
         read::keys()
     }
@@ -351,7 +364,7 @@ impl Config {
     /// Checks ranges, names and duplicates.
     ///
     /// # Errors
-    /// Everything that is invalid, by its key.
+    /// Returns every problem, with its key.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::validate(self)
     }

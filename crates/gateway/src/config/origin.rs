@@ -1,11 +1,14 @@
 //! Finds the prefixes of autonomous systems and countries in published tables.
 //!
-//! Supported formats are CSV with a header (MaxMind's GeoLite2 blocks, and others with the same
-//! columns), rows of ranges without a header (iptoasn.com with tabs, DB-IP lite with commas), and
-//! the registries' delegation files ("delegated-...-extended"). The first line decides which one it
-//! is. This library contains no data.
+//! Supported formats are:
 //!
-//! The files are not trusted: one bad line makes the whole file invalid, and the error has the
+//! * CSV with a header: MaxMind's GeoLite2 blocks, and other files with the same columns;
+//! * rows of ranges without a header: iptoasn.com with tabs, DB-IP lite with commas;
+//! * the delegation files of the registries ("delegated-...-extended").
+//!
+//! The first line decides which format a file has. This library contains no data.
+//!
+//! The files are not trusted. One bad line makes the whole file invalid, and the error has the
 //! line's number. Memory is bounded by the capacity of the gateway's lists.
 
 use std::collections::HashMap;
@@ -19,14 +22,15 @@ use super::listfile::{BAD, MOST, read_list, read_text};
 use super::types::check_mapped;
 use super::{ConfigError, Problem, parse_prefix};
 
-/// A list file: either every line is a prefix, or it is a table with selected rows.
+/// A list file. Either every line is a prefix, or the file is a table of which some rows are
+/// selected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct ListFile {
     /// Path of the file.
     pub file: PathBuf,
-    /// Numbers of the autonomous systems to select. With `country`, rows that match either are
-    /// selected.
+    /// Numbers of the autonomous systems to select. If `country` is set, too, rows that match
+    /// either are selected.
     pub asn: Vec<u32>,
     /// Two-letter codes (ISO 3166-1) of the countries to select.
     pub country: Vec<String>,
@@ -34,7 +38,7 @@ pub struct ListFile {
     pub locations: Option<PathBuf>,
 }
 
-/// The form in a configuration: only a path if there is nothing else.
+/// The form in a configuration. A file without other fields is only its path.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -71,11 +75,11 @@ impl From<ListFile> for Written {
     }
 }
 
-/// Longest accepted line, in bytes.
+/// Maximum length of a line, in bytes.
 const LONGEST_LINE: usize = 4_096;
-/// Most columns of a row.
+/// Maximum number of columns in a row.
 const COLUMNS: usize = 64;
-/// Most locations in memory.
+/// Maximum number of locations that are kept in memory.
 const LOCATIONS: usize = 1 << 20;
 
 impl ListFile {
@@ -87,14 +91,14 @@ impl ListFile {
     /// Checks the description of a table, without opening the file.
     ///
     /// # Errors
-    /// Returns a message for the operator.
+    /// Returns a message for the operator that says what is invalid.
     pub fn check(&self) -> Result<(), String> {
         if self.file.as_os_str().is_empty() {
             return Err("names no file: write file = \"...\"".to_owned());
         }
         if self.is_plain() {
             return Err(
-                "says neither `asn` nor `country`: for a list of prefixes, write only its path"
+                "has neither `asn` nor `country`: for a list of prefixes, write only its path"
                     .to_owned(),
             );
         }
@@ -109,11 +113,11 @@ impl ListFile {
         self.asn.is_empty() && self.country.is_empty()
     }
 
-    /// Reads the selected prefixes. Adjacent ones are merged.
+    /// Reads the selected prefixes. Adjacent prefixes are merged.
     ///
     /// # Errors
-    /// [`ConfigError::Problems`] with every bad line; also if nothing in the file is selected, or a
-    /// file cannot be read.
+    /// Returns [`ConfigError::Problems`] with every bad line. Also fails if no row of the file is
+    /// selected, or if a file cannot be read.
     pub fn read(&self) -> Result<Vec<IpNet>, ConfigError> {
         if self.is_plain() {
             return read_list(&self.file);
@@ -131,7 +135,7 @@ impl ListFile {
     /// Does the same as [`ListFile::read`] with texts instead of files.
     ///
     /// # Errors
-    /// As [`ListFile::read`], except for errors of files.
+    /// Returns the errors of [`ListFile::read`], except for those of reading files.
     pub fn parse(&self, text: &[u8], locations: Option<&[u8]>) -> Result<Vec<IpNet>, ConfigError> {
         let known = locations.map_or_else(|| Ok(HashMap::new()), parse_locations)?;
         self.choose(text, &known)
@@ -159,7 +163,7 @@ impl ListFile {
                 }
             }
             if found.len() > MOST {
-                lines.complain(number, format!("more than {MOST} prefixes are meant so far"));
+                lines.complain(number, format!("more than {MOST} prefixes are selected"));
                 break;
             }
         }
@@ -171,7 +175,7 @@ impl ListFile {
         Ok(IpNet::aggregate(&found))
     }
 
-    /// Returns the AS numbers and countries as text for messages.
+    /// Returns the selected AS numbers and countries as text for messages.
     fn meant(&self) -> String {
         let systems = self.asn.iter().map(|number| format!("AS{number}"));
         let all: Vec<String> = systems.chain(self.country.iter().cloned()).collect();
@@ -180,14 +184,14 @@ impl ListFile {
 
     fn can_choose(&self, layout: &Layout, known: &Locations) -> Result<(), String> {
         if !self.asn.is_empty() && !layout.says_asn() {
-            return Err("the file does not say AS numbers".to_owned());
+            return Err("the file has no AS numbers".to_owned());
         }
         if !self.country.is_empty() && !layout.says_country() {
-            return Err("the file does not say countries".to_owned());
+            return Err("the file has no countries".to_owned());
         }
         if !self.country.is_empty() && layout.needs_locations() && known.is_empty() {
             return Err(
-                "the file says countries by geoname_id: give `locations` as well, for example \
+                "the file names countries by geoname_id: set `locations`, too, for example \
                         GeoLite2-Country-Locations-en.csv"
                     .to_owned(),
             );
@@ -195,7 +199,7 @@ impl ListFile {
         Ok(())
     }
 
-    /// Adds a row's prefixes if the row is selected.
+    /// Adds the prefixes of a row if the row is selected.
     fn row(
         &self,
         layout: &Layout,
@@ -234,13 +238,14 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Lines<'a> {
-        // A byte order mark is not part of the first line.
+        // A byte order mark does not belong to the first line.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
     }
 
-    /// Returns the next line that is neither empty nor a comment, with its number from 1.
+    /// Returns the next line that is neither empty nor a comment, with its line number (counted
+    /// from 1).
     fn next(&mut self) -> Option<(usize, &'a str)> {
         loop {
             let (index, line) = self.rest.next()?;
@@ -287,7 +292,7 @@ struct Row {
     country: Option<Country>,
 }
 
-/// Form of a file: its separator, and which fields are addresses, numbers and countries.
+/// Layout of a file: its separator, and the positions of addresses, AS numbers and countries.
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
     /// Comma-separated, with columns named in a header.
@@ -308,10 +313,10 @@ struct Columns {
 }
 
 impl Layout {
-    /// Detects the form from the first line. The flag is true if that line is a header.
+    /// Detects the layout from the first line. The flag is true if that line is a header.
     fn of(line: &str) -> Result<(Layout, bool), String> {
-        const UNKNOWN: &str = "this is no table of prefixes that is known: CSV with a header, ranges by \
-                               tabs or commas, or a registry's delegations (docs/how-to/lists-and-bans.md)";
+        const UNKNOWN: &str = "unknown format of the prefix table: use CSV with a header, ranges separated by tabs \
+                               or commas, or a registry's delegation file (docs/how-to/lists-and-bans.md)";
         if line.contains('|') {
             return Ok((Layout::Delegated, false));
         }
@@ -323,7 +328,7 @@ impl Layout {
             let layout = match number(2) {
                 true => {
                     let country = fields.get(3).and_then(|text| code(text)).map(|_| 3);
-                    // iptoasn.com has "None" for ranges that are not routed.
+                    // iptoasn.com writes "None" as the country of ranges that are not routed.
                     let country = country.or((separator == '\t' && fields.len() >= 4).then_some(3));
                     Layout::Ranges { separator, asn: Some(2), country }
                 }
@@ -400,7 +405,7 @@ impl Columns {
             (None, Some((first, last))) => {
                 Place::Range(address(fields, first)?, address(fields, last)?)
             }
-            (None, None) => return Err("there is no prefix".to_owned()),
+            (None, None) => return Err("the row has no prefix".to_owned()),
         };
         let asn = match self.asn.map(|at| field(fields, at)).transpose()? {
             None | Some("") => None,
@@ -429,7 +434,7 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
     let mut fields = line.split('|');
     let mut next = || fields.next().unwrap_or_default();
     let (_, country, kind, start, value) = (next(), next(), next(), next(), next());
-    // The version line, summary lines, and AS numbers, which have no prefixes.
+    // The version line, summary lines, and rows of AS numbers have no prefixes.
     if !matches!(kind, "ipv4" | "ipv6") || start == "*" {
         return Ok(None);
     }
@@ -438,7 +443,9 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
         IpAddr::V4(first) if kind == "ipv4" => {
             let count: u32 = value.parse().map_err(|_| bad(value, "a number of addresses"))?;
             let last = count.checked_sub(1).and_then(|count| first.to_bits().checked_add(count));
-            let last = last.ok_or_else(|| bad(value, "a number of addresses from there"))?;
+            let last = last.ok_or_else(|| {
+                bad(value, "a number of addresses that fits after the start address")
+            })?;
             Place::Range(first.into(), IpAddr::V4(last.into()))
         }
         IpAddr::V6(_) if kind == "ipv6" => {
@@ -451,7 +458,7 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
     Ok(Some(Row { place, asn: None, country: code(country) }))
 }
 
-/// Parses the countries of GeoLite2's locations.
+/// Parses the countries from GeoLite2's file of locations.
 fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
     let (mut lines, mut known) = (Lines::of(text), Locations::new());
     let mut columns = None;
@@ -485,7 +492,8 @@ fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
     lines.done().map(|()| known)
 }
 
-/// Splits a line into its fields. Enclosing quotes are removed, doubled quotes inside are kept.
+/// Splits a line into its fields. Enclosing quotes are removed. Doubled quotes inside them stay as
+/// they are.
 fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
     let (mut fields, mut rest) = (Vec::new(), line);
     loop {
@@ -503,7 +511,7 @@ fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
         match after.strip_prefix(separator) {
             Some(next) => rest = next,
             None if after.is_empty() => return Ok(fields),
-            None => return Err("there is text behind a closing quote".to_owned()),
+            None => return Err("there is text after a closing quote".to_owned()),
         }
     }
 }
@@ -524,7 +532,7 @@ fn field<'a>(fields: &[&'a str], at: usize) -> Result<&'a str, String> {
     fields
         .get(at)
         .copied()
-        .ok_or_else(|| format!("has {} columns, not {} or more", fields.len(), at + 1))
+        .ok_or_else(|| format!("has {} columns, but needs at least {}", fields.len(), at + 1))
 }
 
 fn address(fields: &[&str], at: usize) -> Result<IpAddr, String> {
@@ -536,14 +544,14 @@ fn number(fields: &[&str], at: usize) -> Result<u32, String> {
     as_number(field(fields, at)?)
 }
 
-/// Parses an AS number, with or without `AS` before it.
+/// Parses an AS number, with or without the prefix `AS`.
 fn as_number(text: &str) -> Result<u32, String> {
     let digits = text.get(..2).filter(|start| start.eq_ignore_ascii_case("AS"));
     let digits = digits.map_or(text, |_| &text[2..]);
     digits.parse().map_err(|_| bad(text, "an AS number"))
 }
 
-/// Returns a country's two letters, or `None` for anything else, such as an empty field.
+/// Returns the two letters of a country. Returns `None` for any other text, such as an empty field.
 fn code(text: &str) -> Option<Country> {
     let letters: Country = text.as_bytes().try_into().ok()?;
     letters
@@ -552,7 +560,7 @@ fn code(text: &str) -> Option<Country> {
         .then(|| letters.map(|byte| byte.to_ascii_uppercase()))
 }
 
-/// Fails for the range of all IPv4-mapped addresses, like [`check_mapped`].
+/// Fails if the range covers all IPv4-mapped addresses, like [`check_mapped`].
 fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
     let all =
         IpNet::new(first, 96).ok().filter(|net| (net.network(), net.broadcast()) == (first, last));
@@ -563,8 +571,8 @@ fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
 }
 
 /// Returns the prefixes that make up a range: at most 62 for IPv4, 254 for IPv6. A range of
-/// IPv4-mapped addresses becomes IPv4, because the lists are compared by prefix, and a prefix must
-/// not have two forms. A range that also has other addresses is IPv6.
+/// IPv4-mapped addresses becomes an IPv4 range. The lists are compared by prefix, so a prefix must
+/// not have two forms. A range that contains other addresses, too, remains an IPv6 range.
 fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>, String> {
     let (first, last) = match (first.to_canonical(), last.to_canonical()) {
         (IpAddr::V4(low), IpAddr::V4(high)) if first.is_ipv6() && last.is_ipv6() => {
@@ -579,7 +587,7 @@ fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>,
         (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
             Ok(Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6)))
         }
-        _ => Err(format!("{first} to {last} is no range")),
+        _ => Err(format!("{first} to {last} is not a range")),
     }
 }
 

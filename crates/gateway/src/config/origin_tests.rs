@@ -1,4 +1,4 @@
-//! Tables of autonomous systems and countries, in the forms of their publishers.
+//! Tests with tables of autonomous systems and countries, in the formats of their publishers.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn every_format_is_read() {
     assert_eq!(nets(&of(&[64500], &[]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[], &["xx"]), IPTOASN), somebody);
     assert_eq!(nets(&of(&[13335], &["AU"]), IPTOASN), ["1.0.0.0/24", "1.0.4.0/22"]);
-    // Adjacent prefixes are merged.
+    // Adjacent prefixes must be merged.
     assert_eq!(nets(&of(&[64500], &[]), BLOCKS), ["192.0.2.0/24"]);
     assert_eq!(
         nets(&of(&[], &["DE"]), DELEGATED),
@@ -74,7 +74,7 @@ fn every_format_is_read() {
     );
     let dbip = "1.0.0.0,1.0.0.255,AU\n2001:db8::,2001:db8::ffff,DE\n";
     assert_eq!(nets(&of(&[], &["DE"]), dbip), ["2001:db8::/112"]);
-    // IPv4 addresses are on the list of IPv4, in whatever form they are written.
+    // IPv4-mapped addresses must be merged with the IPv4 addresses that they mean.
     let mapped = "::ffff:1.0.0.0,::ffff:1.0.0.255,AU\n1.0.1.0,1.0.1.255,AU\n";
     assert_eq!(nets(&of(&[], &["AU"]), mapped), ["1.0.0.0/23"]);
     let dbip = "\"1.0.0.0\",\"1.0.0.255\",\"64500\",\"Somebody, Inc.\"\n";
@@ -93,7 +93,7 @@ fn countries_by_location() {
     assert_eq!(of("US").unwrap(), ["198.51.100.0/24"], "where it is registered");
     assert!(of("FR").unwrap_err().to_string().contains("nothing in it is of FR"));
     let missing = refused(&self::of(&[], &["DE"]), COUNTRIES);
-    assert!(missing.contains("give `locations`"), "{missing}");
+    assert!(missing.contains("set `locations`"), "{missing}");
     let wrong = self::of(&[], &["DE"]).parse(COUNTRIES.as_bytes(), Some(b"id,code\n1,DE\n"));
     assert!(wrong.unwrap_err().to_string().contains("1:1: no header with `geoname_id`"));
 }
@@ -103,16 +103,16 @@ fn what_does_not_hold_is_told_by_line() {
     let one = of(&[64500], &[]);
     for (text, line, said) in [
         ("", 0, "nothing in it is of AS64500"),
-        ("192.0.2.0/24\n", 1, "no table of prefixes that is known"),
-        ("network,country\n192.0.2.0/24,DE\n", 1, "does not say AS numbers"),
-        (DELEGATED, 1, "does not say AS numbers"),
+        ("192.0.2.0/24\n", 1, "unknown format of the prefix table"),
+        ("network,country\n192.0.2.0/24,DE\n", 1, "the file has no AS numbers"),
+        (DELEGATED, 1, "the file has no AS numbers"),
         ("network,asn\n192.0.2.0/24,1\nnonsense,64500\n", 3, "`nonsense`"),
         ("network,asn\n192.0.2.0/24,x\n", 2, "`x` is not an AS number"),
-        ("network,asn\n192.0.2.0/24\n", 2, "has 1 columns, not 2 or more"),
+        ("network,asn\n192.0.2.0/24\n", 2, "has 1 columns, but needs at least 2"),
         ("network,asn\n\"192.0.2.0/24,64500\n", 2, "a quote is not closed"),
-        ("network,asn\n\"192.0.2.0/24\"x,64500\n", 2, "behind a closing quote"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is no range"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is no range"),
+        ("network,asn\n\"192.0.2.0/24\"x,64500\n", 2, "after a closing quote"),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is not a range"),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is not a range"),
         ("network,asn\n192.0.2.0/24,64501\n", 0, "nothing in it is of AS64500"),
     ] {
         let error = refused(&one, text);
@@ -121,8 +121,8 @@ fn what_does_not_hold_is_told_by_line() {
     }
     let country = of(&[], &["DE"]);
     for (row, said) in [
-        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a number of addresses from there"),
-        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a number of addresses from there"),
+        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a number of addresses that fits"),
+        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a number of addresses that fits"),
         ("r|DE|ipv6|2001:db8::|129|", "2001:db8::/129"),
         ("r|DE|ipv4|2001:db8::|32|", "`2001:db8::` is not ipv4"),
     ] {
@@ -145,10 +145,10 @@ fn hostile_files_take_bounded_memory() {
         panic!("problems");
     };
     assert!(problems.len() + more <= BAD);
-    // Ranges that make 254 prefixes each.
+    // Each of these ranges consists of 254 prefixes.
     let row = "::1\tffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe\t64500\n";
     let many = row.repeat(MOST / 254 + 2);
-    assert!(refused(&one, &many).contains("prefixes are meant so far"));
+    assert!(refused(&one, &many).contains("prefixes are selected"));
     let garbage = of(&[64500], &[]).parse(b"network,asn\n\xff\xfe,1\n", None).unwrap_err();
     assert!(garbage.to_string().contains("2:1: is not UTF-8"));
 }
@@ -165,7 +165,7 @@ fn a_configuration_names_them() {
     assert_eq!(serde_json::from_str::<Vec<ListFile>>(&json).unwrap(), config.deny_files);
     for (files, said) in [
         ("[{ asn = [1] }]", "names no file"),
-        ("[{ file = \"a\" }]", "says neither `asn` nor `country`"),
+        ("[{ file = \"a\" }]", "has neither `asn` nor `country`"),
         ("[{ file = \"a\", country = [\"Germany\"] }]", "`Germany` is not the code of a country"),
         ("[{ file = \"a\", asn = [-1] }]", "deny_files.asn"),
         ("[{ file = \"a\", asns = [1] }]", "did you mean `asn`?"),
@@ -184,7 +184,7 @@ fn a_configuration_names_them() {
     }
 }
 
-/// As in [`parse_prefix`]: an IPv4-mapped range must not become 0.0.0.0/0.
+/// As with [`parse_prefix`], an IPv4-mapped range must not become 0.0.0.0/0.
 #[test]
 fn range_of_all_mapped_addresses_is_refused() {
     let row = |first: &str, last: &str| format!("{first}\t{last}\t64500\tXX\tA\n");

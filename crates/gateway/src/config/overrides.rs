@@ -9,23 +9,26 @@ use super::{Config, ServiceConfig, address_bytes, canonical_prefix, types};
 use crate::abi;
 use crate::quantity::Rate;
 
-/// Limits of a service for the sources in some prefixes. A limit that is `None` is the service's.
+/// Limits of a service for the sources in some prefixes. If a limit is `None`, the service's limit
+/// applies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverrideConfig {
-    /// The prefixes, at least one. None may be longer than the prefix of a source.
+    /// The prefixes, at least one. No prefix may be longer than the prefix that identifies a
+    /// source.
     #[serde(with = "types::prefixes")]
     pub prefixes: Vec<IpNet>,
-    /// Simultaneous connections per source; 0: no quota.
+    /// Maximum number of simultaneous connections per source. 0 means no quota. If it is `None`,
+    /// the service's quota applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
-    /// New connections per source.
+    /// Maximum rate of new connections per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_per_source: Option<Rate>,
-    /// Packets per source.
+    /// Maximum rate of packets per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets_per_source: Option<Rate>,
-    /// UDP payload bytes per source.
+    /// Maximum rate of UDP payload bytes per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_source: Option<Rate>,
 }
@@ -38,7 +41,7 @@ impl OverrideConfig {
                 .all(Option::is_none)
     }
 
-    /// Returns the override in the program's form, for one of the prefixes.
+    /// Returns the structure for the program, for one of the prefixes.
     fn to_abi(&self, service: u32, prefix: IpNet) -> abi::equic_override {
         let rate = |rate: Option<Rate>| rate.unwrap_or(Rate::OFF).to_abi();
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -61,7 +64,7 @@ impl OverrideConfig {
         }
     }
 
-    /// Returns the limits of an element that is in use, without its prefix.
+    /// Returns the limits of an array element that is in use, without its prefix.
     fn from_abi(own: &abi::equic_override) -> OverrideConfig {
         let sets = |bit: u32| u32::from(own.sets) & bit != 0;
         OverrideConfig {
@@ -106,7 +109,7 @@ pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, Str
                 ));
             }
             if seen.contains(&prefix) {
-                note(format!("{prefix} is there twice"));
+                note(format!("{prefix} is listed twice"));
             }
             seen.push(prefix);
         }
@@ -123,7 +126,7 @@ fn cut(prefix: IpNet, length: u8) -> IpAddr {
     IpNet::new(prefix.addr(), length).map_or(prefix.addr(), |net| net.trunc().addr())
 }
 
-/// Returns all overrides of some services in the program's form.
+/// Returns all overrides of these services as the program stores them.
 pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_override> {
     let each = services.iter().zip(0u32..).flat_map(|(service, index)| {
         let overrides = service.overrides.iter();
@@ -132,13 +135,15 @@ pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_overrid
     each.collect()
 }
 
-/// Returns the families of a service's prefixes, in the form of `equic_service.overrides`.
+/// Returns the address families of the prefixes with overrides, in the form of
+/// `equic_service.overrides`.
 pub(super) fn families(service: &ServiceConfig) -> u32 {
     let prefixes = service.overrides.iter().flat_map(|own| &own.prefixes);
     prefixes.fold(0, |bits, net| bits | if canonical_prefix(*net).addr().is_ipv4() { 1 } else { 2 })
 }
 
-/// Returns the overrides of a service among all elements. Prefixes with the same limits are merged.
+/// Returns the overrides of a service, selected from all elements of the array. Prefixes with the
+/// same limits are merged.
 pub(crate) fn overrides_from_abi(service: u32, all: &[abi::equic_override]) -> Vec<OverrideConfig> {
     let mut found: Vec<OverrideConfig> = Vec::new();
     for own in all.iter().filter(|own| own.sets != 0 && own.service == service) {

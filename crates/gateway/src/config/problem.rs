@@ -1,4 +1,4 @@
-//! Problems of a configuration, all reported at once, each with its position.
+//! Problems of a configuration. All of them are reported at once, each with its position.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, counted from 1. 0 if the problem is not in a text.
     pub column: usize,
-    /// The key, such as `service.web.listen`. Empty if no key is concerned.
+    /// The key, such as `service.web.listen`. Empty if the problem concerns no key.
     pub key: String,
     /// Description of what is wrong and what is expected.
     pub message: String,
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reason that a configuration, a list file or a setting is invalid.
+/// The reason that a configuration, a list file or a setting is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -48,18 +48,18 @@ pub enum ConfigError {
         /// The system's error.
         source: io::Error,
     },
-    /// Every problem, in the order of the text, one per line: `file:line:column: key: what is
-    /// wrong`.
+    /// The text has problems. They are listed in the order of the text, one per line:
+    /// `file:line:column: key: message`.
     #[error("{}", listed(.path.as_deref(), .problems, *.more))]
     Problems {
         /// The file, or `None` if the text is not from a file.
         path: Option<PathBuf>,
-        /// The reported problems, at least one.
+        /// The reported problems. There is at least one.
         problems: Vec<Problem>,
         /// Number of further problems that are not reported.
         more: usize,
     },
-    /// `set` with an invalid value.
+    /// `set` was called with an invalid value.
     #[error("`{key}`: {message}")]
     Invalid {
         /// The setting.
@@ -67,7 +67,7 @@ pub enum ConfigError {
         /// Description of what is wrong and what is expected.
         message: String,
     },
-    /// `set` with an unknown key.
+    /// `set` was called with an unknown key.
     #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
     UnknownKey {
         /// The key as written.
@@ -79,11 +79,11 @@ pub enum ConfigError {
     },
 }
 
-/// Most problems of one file that are reported.
+/// Maximum number of problems of one file that are reported.
 const TOLD: usize = 1_000;
 
 impl ConfigError {
-    /// Returns the error with the problems sorted and their number limited.
+    /// Returns the error for these problems. The problems are sorted, and their number is limited.
     pub(super) fn problems(path: Option<&Path>, mut problems: Vec<Problem>) -> ConfigError {
         problems.sort();
         problems.dedup();
@@ -92,7 +92,7 @@ impl ConfigError {
         ConfigError::Problems { path: path.map(Path::to_owned), problems, more }
     }
 
-    /// Returns the same error with the file's name.
+    /// Returns the same error with the name of the file.
     pub(super) fn in_file(self, file: &Path) -> ConfigError {
         match self {
             ConfigError::Problems { path: None, problems, more } => {
@@ -112,7 +112,7 @@ fn listed(path: Option<&Path>, problems: &[Problem], more: usize) -> String {
     let mut lines: Vec<String> = problems
         .iter()
         .map(|problem| match path {
-            // In the form of compilers, so that editors can jump to the position.
+            // Compilers use this form, so editors can jump to the position.
             Some(path) if problem.line != 0 => format!("{}:{problem}", path.display()),
             Some(path) => format!("{}: {problem}", path.display()),
             None => problem.to_string(),

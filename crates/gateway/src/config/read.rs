@@ -1,8 +1,8 @@
 //! Parses text into a configuration and collects every problem, not only the first one.
 //!
 //! The module walks the parser's tree itself, because the tree has the position of each value. So
-//! unknown keys, values of the wrong type and values out of range are reported together, and so are
-//! syntax errors, because the parser continues after an error.
+//! it can report unknown keys, values of the wrong type and values out of range together. Syntax
+//! errors are reported with them, because the parser continues after an error.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -18,7 +18,8 @@ use super::{
 use crate::error::similar;
 use crate::quantity::parse_duration;
 
-/// Reads one table: `keys!(reader, table, where; "key" => place, how; ...)`.
+/// Reads one table with a match on its keys: `keys!(reader, table, where; "key" => place, how;
+/// ...)`.
 macro_rules! keys {
     ($reader:expr, $table:expr, $at:expr; $($key:literal => $place:expr, $how:ident;)+) => {
         for (key, value) in $table.iter() {
@@ -33,7 +34,7 @@ macro_rules! keys {
 
 const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
 
-/// Path of a value, as text (`service.web.listen`) and as steps from the document.
+/// Path of a value. It is stored as text (`service.web.listen`) and as steps from the document.
 #[derive(Clone)]
 struct At {
     shown: String,
@@ -65,16 +66,17 @@ impl At {
 
 pub(super) struct Reader<'a> {
     text: &'a str,
-    /// Every key of each table with an unknown key, such as `gateway.socket.path`.
+    /// The valid keys of the tables in which an unknown key was found, such as
+    /// `gateway.socket.path`.
     keys: BTreeSet<String>,
-    /// Offsets in the text of the line starts.
+    /// Byte offsets in the text at which lines start.
     lines: Vec<usize>,
     problems: Vec<Problem>,
-    /// Paths of the values that could not be read. No further problem of theirs is reported.
+    /// Paths of the values that could not be read. Other problems of these values are not reported.
     failed: HashSet<Vec<String>>,
 }
 
-/// Parses a configuration. Returns what could be read, and every problem.
+/// Parses a configuration. Returns the parts that could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
@@ -86,7 +88,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     }
     let config = reader.config(document.get_ref());
     for complaint in check(&config) {
-        // After a syntax error, a value may only appear to be missing.
+        // A syntax error may hide a value that is present, so its absence is not reported.
         if !complaint.missing || errors.is_empty() {
             reader.place(document.get_ref(), complaint);
         }
@@ -94,11 +96,12 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     (config, reader.problems)
 }
 
-/// A file with every table, each with an unknown key.
+/// A configuration file with every table. Each table has an unknown key, so that the reader
+/// collects the valid ones.
 const ALL_TABLES: &str = "x = 0\ndeny_files = [{ x = 0 }]\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
                           [ban]\nx = 0\n[[service]]\nx = 0\n[[service.override]]\nx = 0\n";
 
-/// Returns every key of a configuration file, by the tables of the reader.
+/// Returns every key of a configuration file, as the reader knows them.
 pub(super) fn keys() -> Vec<String> {
     let (document, _) = DeTable::parse_recoverable(ALL_TABLES);
     let mut reader = Reader::of(ALL_TABLES, vec![0]);
@@ -400,7 +403,8 @@ impl Reader<'_> {
             .into_iter()
             .filter_map(|(index, value)| self.one(&at.index(index, None), value))
             .collect();
-        // The list may be empty only because none of its elements could be read.
+        // The list may be empty because none of its elements could be read, which is already
+        // reported.
         if self.failed.len() > before {
             self.failed.insert(at.steps.clone());
         }
@@ -443,7 +447,7 @@ impl Reader<'_> {
         self.problems.push(Problem { line, column, key: key.to_owned(), message });
     }
 
-    /// Returns line and column of a byte offset, both from 1.
+    /// Returns the line and column of a byte offset, both counted from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= offset);
         let start = self.lines[line - 1];
@@ -451,8 +455,8 @@ impl Reader<'_> {
         (line, before.chars().count() + 1)
     }
 
-    /// Records a complaint at the position of its value, or of the closest enclosing value in the
-    /// text.
+    /// Records a problem at the position of its value, or of the innermost table in the text that
+    /// contains it.
     fn place(&mut self, document: &DeTable<'_>, complaint: Complaint) {
         let (mut table, mut list) = (Some(document), None);
         let (mut found, mut walked) = (None, Vec::new());
@@ -484,7 +488,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the table that a key belongs to, if it is not this one.
+/// Returns the table to which a key belongs, if that is not the table in which it was found.
 fn home_of(key: &str, here: &str) -> Option<&'static str> {
     let has = |value: Result<toml::Table, toml::ser::Error>| {
         value.is_ok_and(|table| table.contains_key(key))
@@ -498,7 +502,7 @@ fn home_of(key: &str, here: &str) -> Option<&'static str> {
     homes.into_iter().find(|(_, has)| *has).map(|(home, _)| home)
 }
 
-/// Replaces names of types in a message by terms of the configuration.
+/// Replaces names of Rust types in a message with terms of the configuration.
 fn for_people(message: &str) -> String {
     message
         .replace("expected u32", "expected a whole number from 0 to 4294967295")

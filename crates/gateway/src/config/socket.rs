@@ -2,26 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The gateway's Unix socket, who may open it, and how many servers each user may have.
+/// The gateway's Unix socket, the users that may open it, and the number of servers per user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketConfig {
-    /// Absolute path of the socket, 90 bytes at most.
+    /// Absolute path of the socket. It may have at most 90 bytes.
     pub path: String,
-    /// Owner of the socket, by name or number. `None`: the gateway's user.
+    /// Owner of the socket, by name or number. If it is `None`, the owner is the gateway's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Group of the socket, by name or number. `None`: the gateway's group.
+    /// Group of the socket, by name or number. If it is `None`, it is the gateway's group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Mode of the socket, in octal. Users with write permission can connect.
     pub mode: String,
-    /// Users that may join, by name or number. Empty: everyone who can connect. Root may always
-    /// join.
+    /// Users that may join, by name or number. If it is empty, every user that can connect may
+    /// join. Root may always join.
     pub users: Vec<String>,
-    /// Most servers at a time; 1 to 16.
+    /// Maximum number of servers at a time; 1 to 16.
     pub max_servers: u32,
-    /// Most servers of one user at a time; 1 to 16.
+    /// Maximum number of servers of one user at a time; 1 to 16.
     pub max_per_user: u32,
 }
 
@@ -40,16 +40,16 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// Returns the defaults with this path.
+    /// Returns the default settings with this path.
     pub fn at(path: impl Into<String>) -> SocketConfig {
         SocketConfig { path: path.into(), ..SocketConfig::default() }
     }
 
-    /// Returns every invalid key, and why.
+    /// Returns every invalid key, each with a description of what is wrong.
     pub(super) fn check(&self) -> Vec<(&'static str, String)> {
         let Self { path, mode, .. } = self;
         let mut wrong = Vec::new();
-        // `sun_path` has 108 bytes, and the socket is first created under a longer name.
+        // `sun_path` has 108 bytes, and the gateway first creates the socket under a longer name.
         if !path.starts_with('/') || path.len() > 90 || path.contains('\0') {
             wrong.push(("path", format!("`{path}` is not an absolute path of at most 90 bytes")));
         }

@@ -106,7 +106,7 @@ fn services_survive_the_kernel() {
     let config = Config::parse(FULL).unwrap();
     for service in &config.services {
         let mut back = service_from_abi(&service.to_abi(7));
-        // Overrides are not part of the structure.
+        // The program's structure does not contain overrides.
         back.overrides.clone_from(&service.overrides);
         let mut want = service.clone();
         (want.listen, want.group) = (Vec::new(), None);
@@ -150,9 +150,9 @@ fn errors_name_line_and_key() {
         ("[[service]]\nname = \"a\"\nlisten = [\"eth0\"]\n", 3, "192.0.2.1:443"),
         ("[[service]]\nname = \"a\"\nlisten = [70000]\n", 3, "port"),
         ("[[service]]\nname = \"a\"\nlisten = [\"0\"]\n", 3, "1 to 65535"),
-        ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "listens somewhere"),
+        ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "needs an address or a port"),
         ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a name"),
-        ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "something else"),
+        ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "another meaning"),
         ("[[service]]\nlisten = [\"443\"]\n", 1, "has no name"),
         (
             "[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n",
@@ -186,9 +186,9 @@ fn errors_name_line_and_key() {
         ("[ban]\ntimes = 0\n", 2, "1 to 1000000000"),
         ("[ban]\nfor = \"2h\"\nmax = \"1h\"\n", 3, "less than `for`"),
         ("[ban]\ngrowth = nan\n", 2, "1 to 100"),
-        ("[ban]\nreasons = []\n", 2, "nobody is ever banned"),
-        ("[ban]\nreasons = [\"new\"]\n", 2, "no refusal"),
-        ("[ban]\nreasons = [\"denied\"]\n", 2, "what a ban leads to"),
+        ("[ban]\nreasons = []\n", 2, "no source is ever banned"),
+        ("[ban]\nreasons = [\"new\"]\n", 2, "not a refusal"),
+        ("[ban]\nreasons = [\"denied\"]\n", 2, "the result of a ban"),
         ("[ban]\nreasons = [\"qouta\"]\n", 2, "did you mean quota"),
         ("[ban]\nproof = \"maybe\"\n", 2, "cannot be forged"),
     ];
@@ -202,7 +202,7 @@ fn errors_name_line_and_key() {
     assert!(Config::parse("").unwrap_err().to_string().contains("[[service]]"));
 }
 
-/// Returns a service with an override. The override's text begins in line 6.
+/// Returns a configuration with a service and an override. The override's text begins in line 6.
 fn with_override(text: &str) -> String {
     format!("[[service]]\nname = \"a\"\nlisten = [\"443\"]\n\n[[service.override]]\n{text}\n")
 }
@@ -216,7 +216,7 @@ fn overrides_that_do_not_hold_are_told_of() {
         (
             "prefixes = [\"192.0.2.0/24\", \"192.0.2.0/24\"]\nmax_connections = 5",
             5,
-            "192.0.2.0/24 is there twice",
+            "192.0.2.0/24 is listed twice",
         ),
         ("prefixes = [\"192.0.2.1/24\"]\nmax_connections = 5", 6, "192.0.2.0/24"),
         ("prefixes = [\"192.0.2.0/24\"]\nbytes_per_source = \"9/s\"", 5, "burst"),
@@ -248,7 +248,7 @@ fn there_is_room_for_so_many_prefixes() {
     assert!(with(256).unwrap_err().contains("256 prefixes of all services; there is room for 255"));
 }
 
-/// The program's form of overrides converts back to the configuration.
+/// The program's form of overrides must convert back to the same configuration.
 #[test]
 fn overrides_are_read_back() {
     let config = Config::parse(FULL).unwrap();
@@ -264,7 +264,7 @@ fn overrides_are_read_back() {
     assert_eq!((limit(0, "203.0.114.9"), limit(1, "203.0.113.9")), (None, None));
 }
 
-/// Every problem is reported with its position, in the order of the text.
+/// Every problem must be reported with its position, in the order of the text.
 #[test]
 fn several_errors_come_at_once() {
     let text = r#"deny = ["192.0.2.0/24", "10.0.0.1/8", 5]
@@ -311,7 +311,7 @@ handshake_timeout = "1h"
         "7:11: gateway.sources: 5 is out of range: 64 to 16777216",
         "8:9: gateway.lease: `1` is not",
         "9:14: gateway.interfaces: `a/b` is not the name of an interface",
-        "9:14: gateway.interfaces: `eth0` is named twice",
+        "9:14: gateway.interfaces: `eth0` is listed twice",
         "10:11: gateway.dry_run: invalid type: string \"yes\", expected true or false",
         "11:1: duplicate key",
         "13:2: bann: there is no such key; did you mean `ban`?",
@@ -324,8 +324,8 @@ handshake_timeout = "1h"
         "25:10: service.web.policy: `nwe` is not a policy: `new`, `underway` or `strict`",
         "26:18: service.web.new_per_source: invalid type",
         "29:8: service.web.name: two services have this name",
-        "30:10: service.web.listen: any IPv4, port 443 is taken already, by `web`",
-        "30:10: service.web.listen: any IPv6, port 443 is taken already, by `web`",
+        "30:10: service.web.listen: service `web` already listens at any IPv4, port 443",
+        "30:10: service.web.listen: service `web` already listens at any IPv6, port 443",
         "31:1: service.web.sources: there is no such key here; it belongs to [gateway]",
         "32:21: service.web.handshake_timeout: 1h is out of range: 100ms to 10m",
     ];
@@ -334,12 +334,12 @@ handshake_timeout = "1h"
     }
     assert_eq!(told.len(), wanted.len(), "{error}");
 
-    // The file's name comes first, in the form of compilers.
+    // The file's name must come first, as in messages of compilers.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[gateway]\nnam = 1\n").unwrap();
     let error = Config::read(file.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("{}:2:1: gateway.nam: ", file.path().display())), "{error}");
-    // Of thousands of mistakes, only the first ones are reported.
+    // A file has thousands of mistakes. Only the first ones must be reported.
     let many: String = (0..5_000).map(|index| format!("zzz{index} = 1\n")).collect();
     let lines = Config::parse(&many).unwrap_err().lines();
     assert!(lines.len() == 1_001 && lines[1_000] == "... and 4001 more", "{}", lines[1_000]);
@@ -358,10 +358,10 @@ fn list_files() {
     assert!(lines[1].starts_with("3:1: `10.0.0.1/8`") && lines[1].contains("10.0.0.0/8"));
     assert!(lines[2].starts_with("4:1: ") && lines[3].starts_with("5:1: "), "{lines:?}");
 
-    // Some editors write a byte order mark, and other line ends.
+    // Some editors write a byte order mark, and line ends of Windows.
     let marked = parse_list(b"\xef\xbb\xbf192.0.2.1\r\n0.0.0.0/0\r\n").unwrap();
     assert_eq!(marked, [parse_prefix("192.0.2.1").unwrap(), parse_prefix("0.0.0.0/0").unwrap()]);
-    // A file that is not a list is not read to its end.
+    // Reading must stop early if a file is not a list.
     let lines = parse_list(&b"x\n".repeat(5_000)).unwrap_err().lines();
     assert_eq!(lines.len(), 1_000);
     let text = b"192.0.2.1\n192.0.2.2\n192.0.2.3\n";
@@ -376,7 +376,7 @@ fn list_files() {
     let text = "deny_files = [\"deny\"]\nallow_files = [\"allow\"]\ndeny = [\"192.0.2.2\"]\n\
                 [[service]]\nname = \"a\"\nlisten = [\"443\"]\n";
     std::fs::write(&path, text).unwrap();
-    // Every problem of all files.
+    // The error must contain every problem of all files.
     let error = Config::read(&path).unwrap().listed().unwrap_err().to_string();
     assert!(error.contains("deny:3:1: `x`") && error.contains("allow: No such file"), "{error}");
     std::fs::write(&deny, "192.0.2.1\n192.0.2.1\n").unwrap();
@@ -480,14 +480,15 @@ fn prefix_of_all_mapped_addresses_is_refused() {
         let net = Ipv6Net::new("::ffff:0:0".parse().unwrap(), length).unwrap().trunc();
         let error = parse_prefix(&net.to_string()).unwrap_err().to_string();
         assert!(error.contains("0.0.0.0/0") && error.contains(&net.to_string()), "{error}");
-        // Set by a program, without parsing.
+        // A program can set prefixes without parsing them.
         let config = Config { deny: vec![net.into()], ..Config::for_port(443) };
         assert!(config.validate().unwrap_err().to_string().contains("0.0.0.0/0"), "{net}");
         let config = Config { allow: vec![net.into()], ..Config::for_port(443) };
         assert!(config.validate().is_err(), "{net}");
         assert_eq!(canonical_prefix(net.into()), IpNet::from(net), "it is never 0.0.0.0/0");
     }
-    // Shorter prefixes mean IPv6 only: IPv4 addresses have lists of their own.
+    // A prefix of up to /80 means IPv6 addresses only, because IPv4 addresses have lists of their
+    // own.
     for length in 0..=80 {
         let net = Ipv6Net::new("::".parse().unwrap(), length).unwrap();
         assert_eq!(parse_prefix(&net.to_string()).unwrap(), IpNet::from(net));
@@ -508,7 +509,8 @@ fn prefix_of_all_mapped_addresses_is_refused() {
     }
 }
 
-/// A file that is truncated before it is written again must not admit every source for that moment.
+/// A program may truncate a file before it writes it again. At that moment, the file must not be
+/// read as an empty list, which would admit every source.
 #[test]
 fn list_file_without_text_is_refused() {
     let folder = tempfile::tempdir().unwrap();

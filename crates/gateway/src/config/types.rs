@@ -13,11 +13,11 @@ fn wrong(text: &str, expected: &str) -> QuantityError {
     QuantityError { text: text.to_owned(), expected: expected.to_owned() }
 }
 
-/// An enum whose values have the same names in text, TOML and JSON.
+/// Defines an enum whose values have the same names in text, TOML and JSON.
 macro_rules! named {
     ($type:ident, $expected:literal, $($variant:ident = $name:literal),+) => {
         impl $type {
-            /// Returns its name in the configuration.
+            /// Returns the value's name in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
             }
@@ -63,13 +63,13 @@ macro_rules! text_serde {
 /// How the program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// Native, or generic with a notice if the driver does not support native mode.
+    /// Native mode, or generic mode with a notice if the driver does not support native mode.
     #[default]
     Auto,
-    /// In the driver, before the kernel allocates anything. Fails if the driver does not support
-    /// it.
+    /// The program runs in the driver, before the kernel allocates memory for the packet. Fails if
+    /// the driver does not support this.
     Native,
-    /// After the driver. Works with every driver, but costs more.
+    /// The program runs after the driver. Works with every driver, but costs more per packet.
     Generic,
 }
 
@@ -81,15 +81,15 @@ named!(
     Generic = "generic"
 );
 
-/// Treatment of a source that holds as many connections as its quota.
+/// Treatment of a source that has as many connections as its quota allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Policy {
-    /// Drops packets that would open one more connection. All others pass.
+    /// Drops packets that would open one more connection. All other packets pass.
     #[default]
     New,
-    /// Above the quota, drops every packet of the source.
+    /// Drops every packet of a source that has more connections than its quota.
     Strict,
-    /// As `new`, and handshakes in progress count, too. For servers that cannot close surplus
+    /// Like `new`, but handshakes in progress count, too. For servers that cannot close surplus
     /// connections.
     Underway,
 }
@@ -102,15 +102,15 @@ named!(
     Underway = "underway"
 );
 
-/// Whether clients must prove their address with the token of a Retry packet before they open a
+/// Whether clients must validate their address with the token of a Retry packet before they open a
 /// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Retry {
-    /// Never. The server may still use Retry itself.
+    /// Never. The server may still send Retry packets itself.
     #[default]
     Never,
-    /// Always. The gateway answers in the server's name, and the server accepts the gateway's
-    /// tokens.
+    /// Always. The gateway sends Retry packets in the server's name, and the server accepts the
+    /// gateway's tokens.
     Always,
     /// Only while connections are opened faster than `retry_above`.
     Adaptive,
@@ -124,7 +124,7 @@ named!(
     Adaptive = "adaptive"
 );
 
-/// QUIC versions that a service accepts.
+/// The QUIC versions that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Versions {
     /// Version 1 (RFC 9000) and version 2 (RFC 9369).
@@ -141,12 +141,12 @@ named!(Versions, "`1`, `2` or `1,2`", Both = "1,2", V1 = "1", V2 = "2");
 /// Treatment of the IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fragments {
-    /// The first one is judged like a whole packet, and later ones pass.
+    /// The first fragment is judged like a whole packet, and later fragments pass.
     #[default]
     Pass,
-    /// The first one is judged, and later ones get the same verdict.
+    /// The first fragment is judged, and later fragments get the same verdict.
     Follow,
-    /// All are dropped.
+    /// All fragments are dropped.
     Drop,
 }
 
@@ -158,15 +158,16 @@ named!(
     Drop = "drop"
 );
 
-/// Proof that a source must have given before its refusals count against it. The source address of
-/// a packet can be forged; a client that completes a handshake has proved that it receives there
-/// (RFC 9000 s.8.1).
+/// Proof of its address that a source must have given before its refusals count towards a ban. The
+/// source address of a packet can be forged. A client that completes a handshake has proved that it
+/// receives packets at its address (RFC 9000 s.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Proof {
-    /// A connection that a server has counted. The reasons `quota` and `quota_strict` imply it.
+    /// The source must hold a connection that a server has counted. The reasons `quota` and
+    /// `quota_strict` imply this.
     #[default]
     Connection,
-    /// No proof. Only for networks in which source addresses cannot be forged.
+    /// No proof is needed. Only for networks in which source addresses cannot be forged.
     None,
 }
 
@@ -179,15 +180,18 @@ named!(
 
 /// Address and port that a service listens at.
 ///
-/// `443` is port 443 on all IPv4 and IPv6 addresses. `192.0.2.1:443` and `[2001:db8::1]:443` are
-/// one address each. `0.0.0.0:443` is any IPv4 address, and `[::]:443` any IPv6 address but no IPv4
-/// address: a socket bound to `::` that also accepts IPv4 is `443`. An IPv4-mapped IPv6 address is
-/// the IPv4 address.
+/// * `443` is port 443 on all IPv4 and IPv6 addresses. It fits a socket that is bound to `::` and
+///   also accepts IPv4.
+/// * `192.0.2.1:443` and `[2001:db8::1]:443` are one address each.
+/// * `0.0.0.0:443` is any IPv4 address.
+/// * `[::]:443` is any IPv6 address, but no IPv4 address.
+///
+/// An IPv4-mapped IPv6 address means the IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Listen {
     /// All addresses of both families.
     Port(u16),
-    /// One address, or all of its family if it is unspecified.
+    /// One address. If it is unspecified, all addresses of its family.
     Addr(SocketAddr),
 }
 
@@ -217,7 +221,7 @@ impl Listen {
         }
     }
 
-    /// Returns the addresses that it stands for: two for a bare port.
+    /// Returns the socket addresses that this value stands for. A bare port stands for two.
     pub fn addresses(self) -> impl Iterator<Item = SocketAddr> {
         let (first, second) = match self {
             Listen::Port(port) => (
@@ -275,11 +279,12 @@ impl<'de> Deserialize<'de> for Listen {
 
 /// Parses an address or a prefix: `192.0.2.7`, `192.0.2.0/24`, `2001:db8::/32`. An address is a
 /// prefix of full length. An IPv4-mapped IPv6 prefix of /97 or longer becomes the IPv4 prefix.
+/// Prefixes from `::/0` to `::/80` mean IPv6 addresses only.
 ///
 /// # Errors
-/// Fails if the text is neither, if bits after the prefix length are set, or if it covers all
-/// IPv4-mapped addresses: `::ffff:0:0/96`, or a prefix around it that is longer than /80. Prefixes
-/// from `::/0` to `::/80` mean IPv6 addresses only.
+/// Fails if the text is neither an address nor a prefix, or if bits after the prefix length are
+/// set. Also fails for a prefix that covers all IPv4-mapped addresses: `::ffff:0:0/96`, or a
+/// shorter one that contains it and is longer than /80.
 pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
     let whole = text.trim();
     let net = if let Ok(addr) = whole.parse::<IpAddr>() {
@@ -303,19 +308,21 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
 }
 
 /// Fails for an IPv4-mapped prefix that covers all IPv4 addresses. Lists of unrouted addresses
-/// contain it and mean IPv6 packets. Read as `0.0.0.0/0`, it would deny or allow every source.
+/// contain that prefix, and mean IPv6 packets. If it were read as `0.0.0.0/0`, it would deny or
+/// allow every source.
 pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
     const MAPPED: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0);
     let IpNet::V6(v6) = net else { return Ok(()) };
     if !(81..=96).contains(&v6.prefix_len()) || !v6.contains(&MAPPED) {
         return Ok(());
     }
-    Err("a prefix to list, it has all IPv4-mapped addresses: leave it out, because no packet comes from one; write \
-         0.0.0.0/0 if every IPv4 address is meant"
+    Err("a prefix that can be listed, because it covers all IPv4-mapped addresses: leave it out, because no packet has \
+         such a source, or write 0.0.0.0/0 if you mean every IPv4 address"
         .to_owned())
 }
 
-/// Converts `::ffff:192.0.2.0/120` to `192.0.2.0/24`. Keeps a prefix that [`check_mapped`] rejects.
+/// Converts an IPv4-mapped prefix such as `::ffff:192.0.2.0/120` to `192.0.2.0/24`. A prefix that
+/// [`check_mapped`] rejects stays as it is.
 pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
         && v6.prefix_len() > 96
@@ -346,7 +353,7 @@ pub(super) mod prefixes {
     }
 }
 
-/// For `#[serde(with = "or_off")]`: a value, or `off`.
+/// Serializes and parses a value, or `off`. For `#[serde(with = "or_off")]`.
 pub(super) mod or_off {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -6,24 +6,24 @@ use super::Control;
 use crate::abi;
 use crate::sys;
 
-/// State of a service with `retry = "adaptive"`: whether it currently asks clients for proof of
-/// their addresses.
+/// State of a service with `retry = "adaptive"`. The service asks clients to validate their
+/// addresses only under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Adaptive {
-    /// True while the service asks for proof.
+    /// True while the service asks for tokens.
     pub asking: bool,
-    /// Milliseconds since it began to ask. 0 if it does not ask.
+    /// Milliseconds since the service began to ask for tokens, or 0 if it does not ask now.
     pub asking_for_ms: u64,
-    /// Milliseconds until it stops asking, unless `retry_above` is exceeded again. 0 if it does not
-    /// ask.
+    /// Milliseconds until the service stops asking, unless `retry_above` is exceeded again. 0 if it
+    /// does not ask now.
     pub calm_in_ms: u64,
-    /// Number of times that it began to ask.
+    /// Number of times that the service began to ask for tokens.
     pub began: u64,
 }
 
 impl Control {
-    /// Returns the state of every service, by index, or `None` for a service without `retry =
-    /// "adaptive"`. Cheap.
+    /// Returns the state of every service, by index. It is `None` for a service without `retry =
+    /// "adaptive"`. The call is cheap.
     pub fn adaptive(&self) -> Vec<Option<Adaptive>> {
         let now = if self.maps.load.test_clock == 0 {
             sys::monotonic_ns()
@@ -41,8 +41,8 @@ impl Control {
 fn of(state: &abi::equic_adaptive, now: u64) -> Adaptive {
     const MILLISECOND: u64 = 1_000_000;
     let asking = now < state.until_ns;
-    // The program stores `until_ns` before `since_ns`, so right after it began to ask, `since_ns`
-    // may be the time of an earlier beginning.
+    // The program stores `until_ns` before `since_ns`. Between the two stores, `since_ns` is the
+    // time at which the service last began to ask.
     let since = if asking { now.saturating_sub(state.since_ns) } else { 0 };
     Adaptive {
         asking,

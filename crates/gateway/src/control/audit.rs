@@ -1,10 +1,11 @@
-//! Audit log of changes to a running gateway: settings and lists, by any process.
+//! Audit log of changes to the settings and lists of a running gateway, by any process.
 //!
 //! Other processes change a gateway by storing into its maps, and the kernel does not report that.
-//! So every [`Control`] outside the gateway's own process records its changes in a ring, in a map
-//! that is bound to the program. `equic gateway run` reports new entries. A process that can write
-//! to the maps can also leave its changes out or record false ones: the log is for processes that
-//! trust each other. Servers at the socket do not get this map.
+//! So every [`Control`] outside the gateway's own process records its changes in a ring. The ring
+//! is in a map that is bound to the program. `equic gateway run` reports new entries.
+//!
+//! A process that can write to the maps can also omit its changes or record false ones. So the log
+//! is for processes that trust each other. Servers at the socket do not get this map.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,14 +26,14 @@ pub struct AuditEntry {
     pub number: u64,
     /// Time of the change, in milliseconds of Unix time.
     pub time_ms: u64,
-    /// The process that made it, in its pid namespace.
+    /// Process that made the change, as a pid in its own pid namespace.
     pub pid: u32,
-    /// The process's name.
+    /// Name of the process.
     pub process: String,
-    /// The process's effective user.
+    /// Effective user ID of the process.
     pub uid: u32,
-    /// The user that logged in, before `sudo` and the like (`/proc/self/loginuid`). `None`:
-    /// unknown.
+    /// ID of the user that logged in, before `sudo` and the like (`/proc/self/loginuid`). `None` if
+    /// it is unknown.
     pub login: Option<u32>,
     /// Description of the change.
     pub what: String,
@@ -42,8 +43,8 @@ pub struct AuditEntry {
 const ENTRIES: u64 = abi::EQUIC_AUDIT_ENTRIES as u64;
 
 impl Control {
-    /// Records an action of this process on another process's gateway. `what` is cut to fit.
-    /// Methods of this type record their changes themselves.
+    /// Records an action of this process on another process's gateway. `what` is cut if it is too
+    /// long. The methods of this type record their changes themselves.
     pub fn note(&self, what: &str) {
         let (Some(memory), None) = (&self.maps.audit, self.own.upgrade()) else { return };
         let pointer = memory.pointer();
@@ -71,8 +72,8 @@ impl Control {
         atomic!(AtomicU64, pointer, entry[at].sequence).store(number + 1, Release);
     }
 
-    /// Returns the changes by other processes from number `from` on that are still in the ring, and
-    /// the number to start from next time.
+    /// Returns the changes by other processes that are still in the ring, from number `from` on.
+    /// The second value is the number to start from in the next call.
     pub fn audit(&self, from: u64) -> (Vec<AuditEntry>, u64) {
         let Some(memory) = &self.maps.audit else { return (Vec::new(), from) };
         let next = atomic!(AtomicU64, memory.pointer(), next).load(Acquire);
@@ -81,8 +82,8 @@ impl Control {
         while number < next {
             match read(memory, number) {
                 Some(entry) => entries.push(entry),
-                // It is still being written. If its writer died, it is skipped once enough others
-                // follow.
+                // The entry is still being written. If its writer died, the entry is skipped as
+                // soon as enough others follow.
                 None if next - number < ENTRIES / 2 => break,
                 None => {}
             }
@@ -100,7 +101,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// Returns an entry, or `None` if it is incomplete or overwritten.
+/// Returns an entry, or `None` if it is incomplete or was overwritten.
 fn read(memory: &Shared<abi::equic_audit>, number: u64) -> Option<AuditEntry> {
     let (pointer, at) = (memory.pointer(), (number % ENTRIES) as usize);
     let sequence = atomic!(AtomicU64, pointer, entry[at].sequence);

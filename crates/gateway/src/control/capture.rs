@@ -1,7 +1,8 @@
 //! Copies of dropped packets.
 //!
-//! The program compares reason and source before it takes from the capture's own bucket, so that a rare
-//! reason is found during a flood. A capture is a lease: a process that was killed leaves nothing behind.
+//! The program compares reason and source before it charges the capture's own bucket, so that a
+//! rare reason is found even during a flood. A capture is a lease. So if the capturing process is
+//! killed, the program soon stops copying.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -23,76 +24,78 @@ use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::atomic;
 
-/// The packets to capture.
+/// Selects the packets to capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureFilter {
-    /// Reasons whose packets are captured. Empty: every reason that drops. Packets that pass or are
-    /// answered are never captured.
+    /// Reasons whose packets are captured. If it is empty, every reason that drops. Packets that
+    /// pass or are answered are never captured.
     pub reasons: Vec<Reason>,
-    /// Source prefix of the packets. `None`: any.
+    /// Source prefix of the packets, or `None` for any source.
     pub source: Option<IpNet>,
-    /// Most bytes to keep of a packet, from its Ethernet header on: 14 to
+    /// Maximum number of bytes to keep of each packet, beginning with its Ethernet header: 14 to
     /// [`CaptureFilter::MOST_BYTES`].
     pub snap: u32,
 }
 
 impl CaptureFilter {
-    /// Most bytes that can be kept of a packet.
+    /// Maximum value of [`CaptureFilter::snap`], in bytes.
     pub const MOST_BYTES: u32 = abi::EQUIC_CAPTURE_MAX;
 }
 
 impl Default for CaptureFilter {
-    /// Every dropped packet, with 256 bytes of each: enough for all unencrypted headers.
+    /// Returns a filter for every dropped packet that keeps 256 bytes of each: enough for all
+    /// unencrypted headers.
     fn default() -> CaptureFilter {
         CaptureFilter { reasons: Vec::new(), source: None, snap: 256 }
     }
 }
 
-/// A packet that was dropped (in a dry run: would have been dropped).
+/// A packet that was dropped. In a dry run, it would have been dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// The drop. Its time has the resolution of the kernel's tick, some milliseconds.
+    /// The drop event. Its time has the resolution of the kernel's tick, a few milliseconds.
     pub event: Event,
     /// Length of the frame as it arrived, in bytes.
     pub frame_len: u32,
-    /// Its first bytes, from the Ethernet header on.
+    /// The first bytes of the frame, beginning with its Ethernet header.
     pub frame: Vec<u8>,
 }
 
-/// The stream of dropped packets of one gateway. A gateway has one capture at a time. It ends when
-/// this is dropped, and two seconds after the last [`Capture::poll`].
+/// The stream of dropped packets of one gateway. A gateway can have one capture at a time. A
+/// capture ends when this value is dropped, or two seconds after the last [`Capture::poll`].
 #[derive(Debug)]
 pub struct Capture {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // Boxed because the ring's callback has a pointer to it.
+    // Boxed because the ring's callback keeps a pointer to it.
     heard: Box<Heard>,
-    // Keeps the maps open, and with them the ring's descriptor.
+    // Keeps the maps open. The ring uses their descriptors.
     control: Control,
     filter: CaptureFilter,
     /// Number of this capture: the process id and a unique part.
     number: u64,
 }
 
-// SAFETY: only this value has the ring and the queue, and uses them only through `&mut self`.
+// SAFETY: no other value has the ring and the queue, and this value uses them only through `&mut
+// self`.
 unsafe impl Send for Capture {}
 
-/// Records taken out of the ring but not returned yet.
+/// Records that were read from the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<Vec<u8>>);
 
-/// Most records that wait. Beyond that, the oldest are dropped.
+/// Maximum number of records that wait. If there are more, the oldest are dropped.
 const WAITING: usize = 4096;
 /// Time for which the program copies packets after the last call of the capturing process.
 const LEASE: Duration = Duration::from_secs(2);
 /// Limit of captured packets per second and CPU if the gateway's own events are off.
 const USUAL: Rate = Rate::per_second(100, 100);
-/// Bytes of a record before the packet's bytes.
+/// Number of bytes in a record before the packet's bytes.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
 
-/// libbpf calls this for every record in the ring, from within `poll`.
+/// libbpf calls this function for every record in the ring while `poll` runs.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
     // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it while
-    // `poll` runs; `data` has `size` bytes that do not change until this returns.
+    // `poll` runs. `data` has `size` bytes that do not change until this function returns.
     unsafe {
         let Heard(heard) = &mut *heard.cast::<Heard>();
         if heard.len() == WAITING {
@@ -104,19 +107,21 @@ unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sy
 }
 
 impl Control {
-    /// Starts capturing packets that the gateway drops, sampled: those that match the filter, at
-    /// most as many per second and CPU as the gateway's `events` allow (100 if these are off).
+    /// Starts capturing a sample of the dropped packets that match the filter. Per second and CPU,
+    /// it captures at most as many packets as the gateway's `events` allow (100 if these are off).
     /// Without a capture, the program copies nothing.
     ///
     /// A capture contains packets and addresses of clients. It needs the privileges of
     /// [`Control::open`].
     ///
     /// # Errors
-    /// [`Error::CaptureTaken`] while another process captures; the kernel's error if a call fails.
+    /// Returns [`Error::CaptureTaken`] if another process is capturing, and the kernel's error if a
+    /// call fails.
     pub fn capture(&self, filter: &CaptureFilter) -> Result<Capture> {
         let number = self.claim_capture()?;
         let mut heard = Box::new(Heard::default());
-        // SAFETY: the queue is boxed and lives as long as the ring; the callback has the right type.
+        // SAFETY: the queue is boxed and lives as long as the ring. The callback has the right
+        // type.
         let ring = unsafe {
             libbpf_sys::ring_buffer__new(
                 self.maps.captured.as_raw_fd(),
@@ -133,7 +138,7 @@ impl Control {
         let source = filter.source.map(|net| canonical_prefix(net.trunc()));
         let (control, filter) = (self.clone(), CaptureFilter { source, ..filter.clone() });
         let mut capture = Capture { ring, heard, control, filter, number };
-        // Records of an earlier capture whose process was killed.
+        // Discards records of an earlier capture whose process was killed.
         capture.take(0)?;
         capture.heard.0.clear();
         capture.begin();
@@ -150,7 +155,7 @@ impl Control {
         if before > now {
             return Err(taken(before));
         }
-        // If several processes try at once, one succeeds.
+        // If several processes try at once, only one succeeds.
         let mine = now.saturating_add(nanos(LEASE));
         until.compare_exchange(before, mine, AcqRel, Acquire).map_err(taken)?;
         let number = u64::from(std::process::id()) << 32 | now & 0xffff_ffff;
@@ -170,7 +175,7 @@ impl Control {
 }
 
 impl Capture {
-    /// Writes the filter and the lease for the program.
+    /// Stores the filter and the lease, so that the program starts copying.
     fn begin(&self) {
         let capture = self.control.maps.capture.pointer();
         let store = |word: &AtomicU64, value: u64| word.store(value, Relaxed);
@@ -196,12 +201,12 @@ impl Capture {
         atomic!(AtomicU64, capture, until_ns).store(until, Release);
     }
 
-    /// Returns the packets that are waiting or arrive within `timeout`, possibly none. Must be
+    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must be
     /// called at least every two seconds, or the capture ends.
     ///
     /// # Errors
-    /// [`Error::CaptureTaken`] if the capture had ended and another process started one; the
-    /// kernel's error if a call fails.
+    /// Returns [`Error::CaptureTaken`] if this capture has ended and another process has started
+    /// one. Returns the kernel's error if a call fails.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<CapturedPacket>> {
         let holder = atomic!(AtomicU64, self.control.maps.capture.pointer(), holder).load(Acquire);
         if holder != self.number {
@@ -215,31 +220,34 @@ impl Capture {
         Ok(packets.filter(|packet| self.filter.wants(&packet.event)).collect())
     }
 
-    /// Returns the number of packets that matched, were within the rate, and found the ring full.
+    /// Returns the number of packets that matched the filter and the rate, but were lost because
+    /// the ring was full.
     pub fn lost(&self) -> u64 {
         atomic!(AtomicU64, self.control.maps.capture.pointer(), lost).load(Relaxed)
     }
 
-    /// Ends the capture. Nothing more is copied, and another capture can start.
+    /// Ends the capture. The program stops copying, and another capture can start.
     pub fn end(&self) {
         self.control.release_capture(self.number);
     }
 
-    /// Returns the gateway whose packets these are.
+    /// Returns the gateway that dropped these packets.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Reads the ring. If it is empty, waits up to the timeout.
+    /// Reads records from the ring. If it is empty, waits for a record until the timeout.
     fn take(&mut self, timeout_ms: i32) -> Result<()> {
         let failed = |error| Error::system("waiting for captured packets", error);
-        // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.
+        // SAFETY: the ring is valid until it is dropped, and nothing else uses it because of `&mut
+        // self`.
         sys::check(unsafe { libbpf_sys::ring_buffer__consume(self.ring.as_ptr()) })
             .map_err(failed)?;
         if !self.heard.0.is_empty() || timeout_ms == 0 {
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: the ring is valid until it is dropped, and nothing else uses it because of `&mut
+        // self`.
         let taken = unsafe { libbpf_sys::ring_buffer__poll(self.ring.as_ptr(), timeout_ms) };
         match sys::check(taken) {
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(failed(error)),
@@ -251,21 +259,21 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.end();
-        // SAFETY: created by `ring_buffer__new`, and not used again.
+        // SAFETY: `ring_buffer__new` created the ring, and it is not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }
 
 impl CaptureFilter {
-    /// Returns true if a packet matches. The program may have copied some while the filter was
-    /// being written.
+    /// Returns true if a packet matches the filter. The program may have copied other packets while
+    /// the filter was being written.
     fn wants(&self, event: &Event) -> bool {
         (self.reasons.is_empty() || self.reasons.contains(&event.reason))
             && self.source.is_none_or(|net| net.contains(&event.from.ip()))
     }
 }
 
-/// Returns the address and mask that the program compares a packet's source with.
+/// Returns the address and mask with which the program compares a packet's source.
 fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     let Some(net) = source else { return ([0; 2], [0; 2]) };
     let mut mask = [0xff; 16];
@@ -281,7 +289,7 @@ fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     (words(address_bytes(net.network())), words(mask))
 }
 
-/// Returns a mask with a bit for each of these reasons, or for every reason if there are none.
+/// Returns a mask with a bit for each of these reasons, or for every reason if the list is empty.
 fn reason_bits(reasons: &[Reason]) -> u64 {
     let wanted = |reason: &Reason| reasons.is_empty() || reasons.contains(reason);
     Reason::all().filter(wanted).fold(0, |bits, reason| bits | 1 << reason.number())
@@ -290,8 +298,8 @@ fn reason_bits(reasons: &[Reason]) -> u64 {
 fn packet_of(record: &[u8], names: &[String]) -> Option<CapturedPacket> {
     let (head, bytes) = record.split_at_checked(HEAD)?;
     let word = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    // SAFETY: the event is the first field, `head` is longer than it, and every bit pattern is a
-    // valid event.
+    // SAFETY: the event is the first field of the record, `head` is longer than an event, and every
+    // bit pattern is a valid event.
     let event = unsafe { head.as_ptr().cast::<abi::equic_event>().read_unaligned() };
     let frame_len = word(std::mem::offset_of!(abi::equic_captured, frame_len))?;
     let kept = word(std::mem::offset_of!(abi::equic_captured, bytes_len))? as usize;

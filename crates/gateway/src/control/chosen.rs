@@ -1,17 +1,21 @@
-//! The gateway that was chosen among the running ones, and recognising its successor.
+//! The gateway that was chosen among the running ones, and how its successor is recognised.
 
 use super::discover::{Interface, RunningGateway};
 
-/// The choice of a gateway among the running ones. Its successor is chosen by the same rules.
+/// The choice of one gateway among those that are running. If that gateway is replaced, the same
+/// rules choose its successor.
 ///
-/// A machine may run gateways that have nothing to do with this one: in containers, often with the
-/// same name and with interfaces of the same index, or of another release. So the successor has to
-/// be attached, and in this network namespace, unless the chosen one was attached only in others. A
-/// gateway that is not attached yet shows neither, and has no connections to count: it is checked
-/// again later.
+/// A machine may run unrelated gateways. They may be of another release, or in containers, where
+/// they often have the same name and interfaces of the same index. So the successor must be
+/// attached in this network namespace. Only if the chosen gateway was attached only in other
+/// namespaces, the successor may be, too.
+///
+/// A gateway that is not attached yet cannot be recognised, and it has no connections to count. The
+/// caller checks it again later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayChoice {
-    /// An interface, a name or a program id. `None` if the only gateway was chosen.
+    /// The interface, name or program id that the caller gave. `None` if it asked for the only
+    /// gateway.
     selector: Option<String>,
     pub(crate) name: String,
     interfaces: Vec<Interface>,
@@ -23,13 +27,14 @@ impl GatewayChoice {
         GatewayChoice { selector: selector.map(str::to_owned), name, interfaces }
     }
 
-    /// Returns true if a gateway is the successor of the chosen one.
+    /// Returns true if the gateway `found` is the successor of the chosen one.
     pub(crate) fn is_followed_by(&self, found: &RunningGateway) -> bool {
         self.resembles(found) && self.is_near(&found.interfaces)
     }
 
-    /// Returns true if a gateway matches the choice, wherever it is. If the choice was a program id
-    /// or the only gateway, a match has the same name and one of the same interfaces.
+    /// Returns true if a gateway matches the choice, in any network namespace. It matches if it has
+    /// the chosen interface or name. It also matches if it has the same name and shares an
+    /// interface with the chosen gateway, as far as their interfaces are known.
     pub(crate) fn resembles(&self, found: &RunningGateway) -> bool {
         if let Some(selector) = &self.selector
             && (found.name == *selector || found.is_on(selector))
@@ -42,8 +47,8 @@ impl GatewayChoice {
                 || self.shares_with(&found.interfaces))
     }
 
-    /// Returns true if a gateway, of which only the interfaces are known, has taken the place of
-    /// this one.
+    /// Returns true if another gateway, of which only the interfaces are known, has replaced this
+    /// one.
     pub(crate) fn is_displaced_by(&self, interfaces: &[Interface]) -> bool {
         let selected = |there: &Interface| there.name.is_some() && there.name == self.selector;
         self.is_near(interfaces)
@@ -52,7 +57,7 @@ impl GatewayChoice {
                 || interfaces.iter().any(selected))
     }
 
-    /// Returns true if one of these is an interface of the chosen gateway.
+    /// Returns true if the chosen gateway is attached to one of these interfaces.
     pub(crate) fn shares_with(&self, interfaces: &[Interface]) -> bool {
         let same = |a: &Interface, b: &Interface| {
             a.name.is_some() == b.name.is_some()

@@ -1,9 +1,9 @@
 //! Numbers of list entries and their latest changes, without walking the lists.
 //!
 //! Every process that changes a trie also updates the numbers in a separate map (`equic_notes` in
-//! `bpf/abi.h`). There is no lock that a dying process could leave behind. Instead, each change
-//! records its start and its end. If two changes overlapped, or one never ended, the owner counts
-//! again.
+//! `bpf/abi.h`). There is no lock that a dying process could leave locked. Instead, each change
+//! records its start and its end. If two changes overlapped, or one never ended, the process that
+//! owns the gateway counts the entries again.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::prefix::{AclKey, ip_of};
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Most changes that are reported one by one. If there are more at once, only their numbers are.
+/// Maximum number of changes that are reported one by one. If there are more at once, only their
+/// numbers are reported.
 pub(super) const TOLD: u64 = 20;
 /// Time after which an unfinished change counts as abandoned, because its process was killed.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Numbers of entries of the deny and allow lists. Entries that expired a moment ago may be
-/// included.
+/// Numbers of entries of the deny and allow lists. Entries that have just expired may be included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ListCounts {
     /// IPv4 prefixes that are denied.
@@ -37,11 +37,11 @@ pub struct ListCounts {
     pub deny_v6: u64,
     /// IPv6 prefixes that are allowed.
     pub allow_v6: u64,
-    /// How many of the denied prefixes are bans.
+    /// Number of denied prefixes that are bans.
     pub bans: u64,
 }
 
-/// Kinds of changes of a list entry.
+/// A kind of change of a list entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListEvent {
@@ -58,7 +58,7 @@ pub enum ListEvent {
 const EVENTS: [ListEvent; 4] =
     [ListEvent::Denied, ListEvent::Allowed, ListEvent::Expired, ListEvent::Forgotten];
 
-/// A position in the record of changes.
+/// A position in the record of list changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListMark {
     changes: u64,
@@ -70,11 +70,12 @@ pub struct ListMark {
 pub struct ListChanges {
     /// Numbers of changes, in the order of [`ListEvent`].
     pub numbers: [u64; 4],
-    /// Each change, oldest first. Empty if there are too many to report, or one was missed.
+    /// Each change, oldest first. Empty if there are too many to report, or if one was overwritten.
     pub each: Vec<(IpNet, ListEvent)>,
 }
 
-/// Returns the index of an entry's number: denied and allowed of IPv4, then of IPv6.
+/// Returns the index of the number that counts an entry. The order is: denied IPv4, allowed IPv4,
+/// denied IPv6, allowed IPv6.
 fn place(v4: bool, action: ListAction) -> usize {
     2 * usize::from(!v4) + usize::from(action == ListAction::Allow)
 }
@@ -83,7 +84,7 @@ fn is_v4(prefix: &IpNet) -> bool {
     matches!(AclKey::of(*prefix), AclKey::V4(_))
 }
 
-/// A change of the tries in progress. It ends when this is dropped.
+/// A change of the tries that is in progress. It ends when this value is dropped.
 pub(super) struct Writing<'a> {
     book: Option<&'a Shared<abi::equic_notes>>,
     now: u64,
@@ -105,17 +106,18 @@ impl Control {
         Writing { book, now: self.now(), told: Vec::new() }
     }
 
-    /// Returns the numbers of entries of the lists. The cost does not depend on their length.
+    /// Returns the numbers of entries of the lists. The cost does not depend on the length of the
+    /// lists, unless the gateway is of another build. Such a gateway has no numbers, so its lists
+    /// are counted.
     ///
     /// # Errors
-    /// The kernel's error if a call fails. (A gateway of another build has no numbers, so its lists
-    /// are counted.)
+    /// Returns the kernel's error if a call fails.
     pub fn list_counts(&self) -> Result<ListCounts> {
         let Some(book) = &self.maps.notes else { return Ok(self.count()?.0) };
         let number = |at: usize| {
             let count = atomic!(AtomicU32, book.pointer(), entries[at]).load(Relaxed);
-            // Overlapping changes may have subtracted too much, until the entries are counted
-            // again.
+            // Overlapping changes may have subtracted too much. The number is correct again after
+            // the next count.
             u64::from(count.cast_signed().max(0).cast_unsigned())
         };
         let bans = atomic!(AtomicU32, book.pointer(), bans).load(Relaxed);
@@ -128,8 +130,8 @@ impl Control {
         })
     }
 
-    /// Counts by walking the tries. Returns the numbers, and the time of the first expiry in the
-    /// form of the map.
+    /// Counts the entries by walking the tries. The second value is the time of the first expiry,
+    /// as the map stores it.
     fn count(&self) -> Result<(ListCounts, u64)> {
         let (mut counts, mut soonest) = (ListCounts::default(), 0);
         self.each_entry(|prefix, entry| {
@@ -155,24 +157,24 @@ impl Control {
         soonest != 0 && !soonest <= self.now()
     }
 
-    /// Resets the first expiry before the tries are searched for expired entries. Processes that
-    /// add an entry from now on record its expiry here, and the walk records those of the entries
-    /// that stay.
+    /// Resets the time of the first expiry. Must be called before the tries are searched for
+    /// expired entries. Other processes that add an entry after this call record its expiry, and
+    /// the search records the expiry of the entries that stay.
     pub(super) fn forget_soonest(&self) {
         if let Some(book) = &self.maps.notes {
             atomic!(AtomicU64, book.pointer(), soonest).store(0, Release);
         }
     }
 
-    /// Records when an entry expires. 0 means never.
+    /// Records the time at which an entry expires. 0 means never.
     pub(super) fn note_expiry(&self, expires_ns: u64) {
         if let Some(book) = self.maps.notes.as_ref().filter(|_| expires_ns != 0) {
             atomic!(AtomicU64, book.pointer(), soonest).fetch_max(!expires_ns, AcqRel);
         }
     }
 
-    /// Counts again if the numbers may be wrong. Returns true if it did. The owner calls it with
-    /// every sweep.
+    /// Counts the entries again if the numbers may be wrong. Returns true if it did. The owner of
+    /// the gateway calls it in every sweep.
     pub(super) fn count_again(&self) -> Result<bool> {
         let Some(book) = &self.maps.notes else { return Ok(false) };
         let at = book.pointer();
@@ -185,7 +187,7 @@ impl Control {
         }
         let (counts, soonest) = self.count()?;
         if atomic!(AtomicU64, at, begun).load(Acquire) != begun {
-            // The lists changed meanwhile. The next call tries again.
+            // The lists changed during the count. The next call tries again.
             return Ok(false);
         }
         let numbers = [counts.deny_v4, counts.allow_v4, counts.deny_v6, counts.allow_v6];
@@ -223,8 +225,8 @@ impl Control {
         ListMark { changes, told }
     }
 
-    /// Returns the changes of the lists since `mark`, and moves `mark` to the current end. Bans are
-    /// not included.
+    /// Returns the changes of the lists since `mark`, without bans, and moves `mark` to the current
+    /// end.
     pub fn list_changes(&self, mark: &mut ListMark) -> ListChanges {
         let now = self.list_mark();
         let before = std::mem::replace(mark, now);
@@ -238,8 +240,8 @@ impl Control {
         ListChanges { numbers, each: each.unwrap_or_default() }
     }
 
-    /// Returns a change by its number, or `None` if a later one has overwritten it, or it is being
-    /// written.
+    /// Returns a change by its number. Returns `None` if a later change has overwritten it, or if
+    /// it is being written.
     fn change_at(&self, number: u64) -> Option<(IpNet, ListEvent)> {
         let book = self.maps.notes.as_ref()?;
         let slot = slot(number);
@@ -266,7 +268,7 @@ fn slot(number: u64) -> usize {
 }
 
 impl Writing<'_> {
-    /// Records that an entry was stored, in place of `old` if there was one.
+    /// Records that an entry was stored. `old` is the entry that it replaced, if any.
     pub(super) fn put(
         &mut self,
         prefix: IpNet,
@@ -306,7 +308,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes the changes to report.
+    /// Writes the changes to the map.
     fn tell(&self, book: &Shared<abi::equic_notes>) {
         let count = self.told.len() as u64;
         for (index, event) in EVENTS.into_iter().enumerate() {
@@ -330,7 +332,8 @@ impl Writing<'_> {
                 reserved: 0,
                 pid: std::process::id(),
             };
-            // SAFETY: the element is inside the mapping. Readers use it only if its stamp is right.
+            // SAFETY: the element is inside the mapping. Readers use an element only if its stamp
+            // is right.
             unsafe { (&raw mut (*book.pointer()).last[slot]).write_volatile(change) };
             stamp.store(number, Release);
         }

@@ -1,4 +1,4 @@
-//! Verdicts and tallies, summed over the CPUs.
+//! Numbers of verdicts and of other events, summed over the CPUs.
 
 use serde::Serialize;
 
@@ -7,53 +7,55 @@ use crate::abi;
 use crate::error::Result;
 use crate::reason::Reason;
 
-/// Counts of a service's packets that were judged with one reason.
+/// Number of packets to a service whose verdict has a certain reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CounterRow {
     /// The service's name.
     pub service: String,
     /// The service's index.
     pub service_index: u32,
-    /// The verdict's reason.
+    /// The reason for the verdict.
     pub reason: Reason,
     /// Packets with this verdict.
     pub packets: u64,
-    /// Their bytes of UDP payload.
+    /// Number of UDP payload bytes in these packets.
     pub bytes: u64,
-    /// Packets that were dropped. Less than `packets` in a dry run, 0 if the reason does not drop.
+    /// Number of packets that were dropped. It is less than `packets` in a dry run, and 0 if the
+    /// reason does not drop.
     pub dropped: u64,
-    /// Packets that were answered in the server's name. Less than `packets` in a dry run, 0 if the
-    /// reason does not answer. The server does not receive these packets.
+    /// Number of packets that were answered in the server's name. The server does not receive them.
+    /// It is less than `packets` in a dry run, and 0 if the reason does not answer.
     pub answered: u64,
 }
 
-/// Counts of events other than verdicts, since the start.
+/// Counts of events that are not verdicts, since the gateway was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tallies {
-    /// Entries added to `sources`.
+    /// Number of entries added to the map `sources`.
     pub sources_created: u64,
-    /// Entries added to `handshakes`.
+    /// Number of entries added to the map `handshakes`.
     pub handshakes_created: u64,
-    /// Entries added to `prefixes`.
+    /// Number of entries added to the map `prefixes`.
     pub prefixes_created: u64,
-    /// Sources evicted by newer ones.
+    /// Number of sources that newer ones evicted.
     pub sources_evicted: u64,
-    /// Handshakes evicted by newer ones, or replaced by a later attempt of the same client.
+    /// Number of handshakes that newer ones evicted, or that a later attempt of the same client
+    /// replaced.
     pub handshakes_evicted: u64,
-    /// Prefixes evicted by newer ones.
+    /// Number of prefixes that newer ones evicted.
     pub prefixes_evicted: u64,
-    /// Packets whose UDP header the host may parse and the program cannot. They are dropped with
-    /// `drop_deep_headers`, else passed.
+    /// Number of packets whose UDP header the host may be able to parse although the program
+    /// cannot. With `drop_deep_headers` they are dropped, otherwise they pass.
     pub deep_headers: u64,
-    /// Drop events lost because the ring was full.
+    /// Number of drop events that were lost because the ring was full.
     pub events_lost: u64,
-    /// Lookups that ignored a ledger because its lease had expired.
+    /// Number of lookups that ignored a ledger because its lease had expired.
     pub stale_ledger: u64,
-    /// Packets refused because other CPUs changed a bucket too often.
+    /// Number of packets that were refused because other CPUs changed a bucket too often.
     pub contended: u64,
 }
 
-/// All counts, read at once.
+/// All counts, read at the same time.
 pub(super) struct Counted {
     pub(super) rows: Vec<CounterRow>,
     pub(super) tallies: Tallies,
@@ -63,18 +65,18 @@ pub(super) struct Counted {
 }
 
 impl Control {
-    /// Returns the verdicts that occurred, by service and reason.
+    /// Returns the number of packets for each service and reason that occurred.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn counters(&self) -> Result<Vec<CounterRow>> {
         self.rows(&self.totals()?)
     }
 
-    /// Returns counts of events other than verdicts.
+    /// Returns counts of events that are not verdicts.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn tallies(&self) -> Result<Tallies> {
         Ok(self.counted()?.tallies)
     }
@@ -135,7 +137,8 @@ impl Control {
                 let Some(counter) = totals.get(at).filter(|counter| counter.packets != 0) else {
                     continue;
                 };
-                // The program counts every packet that it does not pass to the host as dropped.
+                // The program counts every packet as dropped that it does not pass to the host.
+                // This includes answered packets.
                 let withheld = counter.dropped;
                 rows.push(CounterRow {
                     service: name.clone(),

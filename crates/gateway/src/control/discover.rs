@@ -1,4 +1,4 @@
-//! Finds running gateways, and detaches them from their interfaces.
+//! Finds the running gateways, and detaches them from their interfaces.
 
 use std::os::fd::AsFd;
 
@@ -23,35 +23,36 @@ pub struct RunningGateway {
     pub program_id: u32,
     /// The gateway's name.
     pub name: String,
-    /// The process that loaded it.
+    /// Process that loaded the gateway.
     pub owner_pid: u32,
-    /// True if the owner's process is running, as far as this pid namespace can see.
+    /// True if the process that loaded the gateway is running, as far as this pid namespace can
+    /// see.
     pub owner_alive: bool,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
-    /// True if the gateway belongs to the network namespace of the calling thread: it was loaded or
-    /// taken over there, or is attached to an interface there.
+    /// True if the gateway belongs to the network namespace of the calling thread. It does if it
+    /// was loaded or taken over there, or if it is attached to an interface there.
     pub here: bool,
 }
 
-/// A gateway of another release, which this library cannot use.
+/// A running gateway of another release. This library cannot use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherRelease {
     /// The kernel's id of the program.
     pub program_id: u32,
-    /// Its version of the interface between program and user space.
+    /// The gateway's version of the interface between program and user space.
     pub version: u32,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
-    /// True if one of its interfaces is in the network namespace of the calling thread.
+    /// True if one of the gateway's interfaces is in the network namespace of the calling thread.
     pub here: bool,
 }
 
 impl OtherRelease {
-    /// Returns a line that describes it.
+    /// Returns a line that describes the gateway.
     pub fn describe(&self) -> String {
         format!(
-            "program {} on {}: a gateway of another release (version {} of the interface, here {}); \
+            "program {} on {}: a gateway of another release (interface version {}, and this command uses version {}); \
              use the command of that release",
             self.program_id,
             place(&self.interfaces),
@@ -61,7 +62,7 @@ impl OtherRelease {
     }
 }
 
-/// The gateways that are running on this machine, by program id.
+/// The gateways that are running on this machine, sorted by program ID.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Survey {
     /// Gateways of this release.
@@ -70,19 +71,20 @@ pub struct Survey {
     pub others: Vec<OtherRelease>,
 }
 
-/// An interface that a gateway is attached to.
+/// An interface to which a gateway is attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Its index.
     pub ifindex: u32,
-    /// Its name. `None` if it is in another network namespace.
+    /// Name of the interface, or `None` if it is in another network namespace.
     pub name: Option<String>,
-    /// True in the driver, false after it. `None` if it is in another network namespace.
+    /// True if the program runs in the driver, false if it runs after the driver. `None` if the
+    /// interface is in another network namespace.
     pub native: Option<bool>,
 }
 
 impl RunningGateway {
-    /// Returns a line that describes it, for an operator who has to choose.
+    /// Returns a line that describes the gateway, so that an operator can choose one.
     pub fn describe(&self) -> String {
         let place = place(&self.interfaces);
         format!("`{}` on {place} (program {}, pid {})", self.name, self.program_id, self.owner_pid)
@@ -97,8 +99,8 @@ impl RunningGateway {
     }
 }
 
-/// Returns true if one of these interfaces is in this namespace and has this name or alternative
-/// name.
+/// Returns true if one of these interfaces is in this network namespace and has this name or
+/// alternative name.
 fn is_among(interfaces: &[Interface], name: &str) -> bool {
     let mut here = interfaces.iter().filter(|there| there.name.is_some());
     if here.clone().any(|there| there.name.as_deref() == Some(name)) {
@@ -108,28 +110,29 @@ fn is_among(interfaces: &[Interface], name: &str) -> bool {
     index.is_some() && here.any(|there| Some(there.ifindex) == index)
 }
 
-/// Returns the interfaces as text.
+/// Returns the names of the interfaces as text.
 fn place(interfaces: &[Interface]) -> String {
     let labels: Vec<String> = interfaces.iter().map(Interface::label).collect();
     if labels.is_empty() { "nothing".to_owned() } else { labels.join(" and ") }
 }
 
 impl Interface {
-    /// Returns its name, or its index if it has no name here.
+    /// Returns the interface's name, or its index if the interface has no name in this network
+    /// namespace.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("interface {}", self.ifindex))
     }
 }
 
 impl Control {
-    /// Returns every gateway on this machine that this release can use, by program id, those of
-    /// other network namespaces included ([`RunningGateway::here`]). Copies for explaining packets
-    /// are not gateways. Gateways of other releases are left out ([`Control::survey`] returns
-    /// them).
+    /// Returns every gateway on this machine that this release can use, sorted by program id.
+    /// Gateways of other network namespaces are included ([`RunningGateway::here`]). Programs that
+    /// only explain packets are not gateways. [`Control::survey`] also returns the gateways of
+    /// other releases.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`; [`Error::AbiVersion`] if there are only
-    /// gateways of another release.
+    /// Returns [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, and [`Error::AbiVersion`] if all
+    /// gateways are of other releases.
     pub fn find() -> Result<Vec<RunningGateway>> {
         let RunningGateways { gateways, mut strangers } = RunningGateways::look()?.or_failure()?;
         match strangers.pop() {
@@ -138,10 +141,10 @@ impl Control {
         }
     }
 
-    /// Returns every gateway on this machine, with those of other releases in a separate list.
+    /// Returns every gateway on this machine. Gateways of other releases are in a separate list.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn survey() -> Result<Survey> {
         let RunningGateways { gateways, strangers } = RunningGateways::look()?.or_failure()?;
         let other = |stranger: Stranger| match stranger.why {
@@ -158,13 +161,14 @@ impl Control {
         })
     }
 
-    /// Opens the gateway with this interface, name or program id. Programs are global: if no
-    /// gateway in this network namespace matches, a name or an id also finds one in another
-    /// namespace. Without a selector, opens the only gateway of this network namespace.
+    /// Opens the gateway with this interface, name or program id. Programs are global to the
+    /// machine: if no gateway in this network namespace matches, a name or an id also finds one in
+    /// another namespace. Without a selector, opens the only gateway of this network namespace.
     ///
     /// # Errors
-    /// [`Error::NoGateway`], [`Error::NoGatewayHere`], [`Error::NoSuchGateway`],
-    /// [`Error::ManyGateways`], and those of [`Control::find`].
+    /// Returns [`Error::NoGateway`], [`Error::NoGatewayHere`] or [`Error::NoSuchGateway`] if no
+    /// gateway matches, [`Error::ManyGateways`] if several match, and the errors of
+    /// [`Control::find`].
     pub fn open(selector: Option<&str>) -> Result<Control> {
         let mut found = RunningGateways::look()?;
         let (found, control) = found.choose(selector)?;
@@ -172,11 +176,11 @@ impl Control {
         Ok(Control { chosen, ..control })
     }
 
-    /// Returns the interfaces that the gateway is attached to. Interfaces that it was detached
-    /// from, or that were deleted, are not included.
+    /// Returns the interfaces to which the gateway is attached now. Interfaces that were detached
+    /// or deleted are not included.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
+    /// Returns [`Error::NotPermitted`] for another process's gateway without `CAP_SYS_ADMIN`.
     pub fn interfaces(&self) -> Result<Vec<Interface>> {
         let failed = reading("the links of the program");
         let links = match self.links.upgrade() {
@@ -187,12 +191,13 @@ impl Control {
         on.collect::<std::io::Result<_>>().map_err(failed)
     }
 
-    /// Detaches the program from all its interfaces, or from the one with this name. Other
-    /// programs' links are not touched. Pins are removed, too. The process that loaded the gateway
+    /// Detaches the program from all its interfaces, or from the one with this name. Also removes
+    /// the pins. Does not touch the links of other programs. The process that loaded the gateway
     /// keeps running.
     ///
     /// # Errors
-    /// [`Error::NotAttached`] if it is not on that interface; [`Error::NotPermitted`].
+    /// Returns [`Error::NotAttached`] if the gateway is not attached to that interface, and
+    /// [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
     pub fn detach(&self, interface: Option<&str>) -> Result<Vec<Interface>> {
         let links = ids::xdp_links(self.program).map_err(reading("the links of the program"))?;
         let links: Vec<_> = links.into_iter().filter(|link| link.ifindex != 0).collect();
@@ -247,7 +252,7 @@ fn own_links(links: &Mutex<Vec<Link>>) -> std::io::Result<Vec<ids::XdpLink>> {
 
 /// Returns the interface of a link, with its name if it is in this network namespace.
 pub(crate) fn interface_of(link: &ids::XdpLink) -> std::io::Result<Interface> {
-    // The index may belong to another interface in this network namespace, or to none.
+    // In this network namespace, the index may belong to another interface or to none.
     let here = match ids::attached_program(link.ifindex) {
         Err(error) if no_descriptor(&error) => return Err(error),
         other => other.ok().flatten(),
@@ -257,7 +262,7 @@ pub(crate) fn interface_of(link: &ids::XdpLink) -> std::io::Result<Interface> {
     Ok(Interface { ifindex: link.ifindex, name, native })
 }
 
-/// Every program on this machine with the gateway's name, by program id.
+/// All programs on this machine that have the gateway's program name, sorted by program id.
 pub(crate) struct RunningGateways {
     pub(crate) gateways: Vec<(RunningGateway, Control)>,
     pub(crate) strangers: Vec<Stranger>,
@@ -267,19 +272,19 @@ pub(crate) struct RunningGateways {
 pub(crate) struct Stranger {
     pub(crate) program: u32,
     pub(crate) interfaces: Vec<Interface>,
-    /// The reason. [`Error::AbiVersion`] for one of another release.
+    /// The reason that it cannot be used. For another release, this is [`Error::AbiVersion`].
     pub(crate) why: Error,
 }
 
 impl RunningGateways {
     pub(crate) fn look() -> Result<RunningGateways> {
         let programs = ids::programs_named(crate::PROGRAM_NAME)
-            .map_err(|error| Error::system("looking for running gateways", error))?;
+            .map_err(|error| Error::system("finding the running gateways", error))?;
         let (mut gateways, mut strangers) = (Vec::new(), Vec::new());
         for program in programs {
             match open_program(&program) {
                 Ok(found) => gateways.extend(found),
-                // It ended after it was listed, or is not a gateway of ours.
+                // The program ended after it was listed, or it is not an eQUIC gateway.
                 Err(Error::ForeignProgram { .. }) => {}
                 Err(why) => strangers.push(Stranger::of(program.id, why)),
             }
@@ -287,7 +292,7 @@ impl RunningGateways {
         Ok(RunningGateways { gateways, strangers })
     }
 
-    /// Fails if a gateway of this release could not be read, for callers that need all of them.
+    /// Fails if a gateway of this release could not be read. For callers that need all gateways.
     fn or_failure(mut self) -> Result<RunningGateways> {
         match self.take_stranger(|stranger| !stranger.is_other_release()) {
             Some(stranger) => Err(stranger.why),
@@ -300,7 +305,7 @@ impl RunningGateways {
         Some(self.strangers.swap_remove(index))
     }
 
-    /// Returns the gateway for a selector: see [`Control::open`].
+    /// Returns the gateway that a selector names: see [`Control::open`].
     fn choose(&mut self, selector: Option<&str>) -> Result<(RunningGateway, Control)> {
         let Some(selector) = selector else { return self.only_one_here() };
         let matching = |(found, _): &(RunningGateway, Control)| found.matches(selector);
@@ -319,7 +324,8 @@ impl RunningGateways {
                     Error::NoSuchGateway { selector: selector.to_owned(), running: running() }
                 };
                 let meant = self.take_stranger(|stranger| stranger.is_meant(selector));
-                // Its name is unknown, so the selector may refer to it.
+                // The name of a gateway that cannot be read is unknown, so the selector may mean
+                // that gateway.
                 let unread = || self.take_stranger(|stranger| !stranger.is_other_release());
                 Err(meant.or_else(unread).map_or(error, |stranger| stranger.why))
             }
@@ -329,7 +335,8 @@ impl RunningGateways {
         }
     }
 
-    /// Returns the only gateway of this network namespace. Those in other namespaces are ignored.
+    /// Returns the only gateway of this network namespace. Gateways in other namespaces are
+    /// ignored.
     fn only_one_here(&mut self) -> Result<(RunningGateway, Control)> {
         let unread = |stranger: &Stranger| stranger.is_here() && !stranger.is_other_release();
         if let Some(stranger) = self.take_stranger(unread) {
@@ -364,7 +371,7 @@ impl Stranger {
         let links = ids::xdp_links(program).unwrap_or_default();
         let on = links.iter().filter(|link| link.ifindex != 0);
         let interfaces: Vec<Interface> = on.flat_map(interface_of).collect();
-        // The operator finds it by its interfaces, so the error names them.
+        // The operator knows the gateway by its interfaces, so the error names them.
         let why = match why {
             Error::AbiVersion { found, expected, .. } => {
                 let what = format!("the gateway on {} (program {program})", place(&interfaces));
@@ -375,7 +382,7 @@ impl Stranger {
         Stranger { program, interfaces, why }
     }
 
-    /// Returns true if a selector (a program id or an interface's name) refers to it.
+    /// Returns true if a selector (a program id or the name of an interface) means this gateway.
     fn is_meant(&self, selector: &str) -> bool {
         selector.parse() == Ok(self.program) || is_among(&self.interfaces, selector)
     }
@@ -384,18 +391,18 @@ impl Stranger {
         matches!(self.why, Error::AbiVersion { .. })
     }
 
-    /// Returns true if one of its interfaces is in the network namespace of this thread.
+    /// Returns true if one of the gateway's interfaces is in the network namespace of this thread.
     fn is_here(&self) -> bool {
         self.interfaces.iter().any(|there| there.name.is_some())
     }
 
-    /// Returns a line for a log.
+    /// Returns a line that describes the gateway, for a log.
     pub(crate) fn describe(&self) -> String {
         format!("program {} on {} ({})", self.program, place(&self.interfaces), self.why)
     }
 }
 
-/// Opens the gateway of a program. Returns `None` if the program only explains packets.
+/// Opens the gateway that uses a program. Returns `None` if the program only explains packets.
 fn open_program(program: &ids::Program) -> Result<Option<(RunningGateway, Control)>> {
     let maps = Maps::of_program(&format!("the running gateway (program {})", program.id), program)?;
     if maps.load.explain != 0 || maps.load.test_clock != 0 {

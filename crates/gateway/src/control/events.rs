@@ -1,4 +1,4 @@
-//! Sampled drops, as they happen.
+//! Stream of sampled drops.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,58 +16,60 @@ use crate::prefix::ip_of;
 use crate::reason::Reason;
 use crate::sys;
 
-/// A packet that was dropped (in a dry run: would have been dropped).
+/// A packet that was dropped. In a dry run, it would have been dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// Time of the drop, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// Index of the interface that it arrived on.
+    /// Index of the interface on which the packet arrived.
     pub ifindex: u32,
-    /// Address the packet came from.
+    /// Source address of the packet.
     pub from: SocketAddr,
-    /// Address it was sent to.
+    /// Destination address of the packet.
     pub to: SocketAddr,
     /// The service's name.
     pub service: String,
     /// Reason for the verdict.
     pub reason: Reason,
-    /// True if the packet was dropped; false in a dry run.
+    /// True if the packet was dropped. False in a dry run.
     pub dropped: bool,
-    /// Bytes of UDP payload.
+    /// Number of UDP payload bytes.
     pub length: u16,
     /// First byte of the payload.
     pub first_byte: u8,
-    /// The QUIC version. `None` for short headers.
+    /// The QUIC version, or `None` for short headers.
     pub version: Option<u32>,
     /// Destination Connection ID, in hexadecimal.
     pub dcid: String,
 }
 
-/// The stream of events of one gateway. Each event goes to one reader: two readers share them.
+/// The stream of drop events of one gateway. Each event goes to one reader only, so two readers get
+/// a part of the events each.
 #[derive(Debug)]
 pub struct Events {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    // Boxed because the ring's callback has a pointer to it.
+    // Boxed because the ring's callback keeps a pointer to it.
     heard: Box<Heard>,
-    // Keeps the maps open, and with them the ring's descriptor.
+    // Keeps the maps open. The ring uses their descriptors.
     control: Control,
 }
 
-// SAFETY: only this value has the ring and the queue, and uses them only through `&mut self`.
+// SAFETY: no other value has the ring and the queue, and this value uses them only through `&mut
+// self`.
 unsafe impl Send for Events {}
 
-/// Events taken out of the ring but not returned yet.
+/// Events that were read from the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<abi::equic_event>);
 
-/// Most events that wait. Beyond that, the oldest are dropped.
+/// Maximum number of events that wait. If there are more, the oldest are dropped.
 const WAITING: usize = 65_536;
 
-/// libbpf calls this for every event in the ring, from within `poll`.
+/// libbpf calls this function for every event in the ring while `poll` runs.
 unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sys::size_t) -> i32 {
     if size as usize >= size_of::<abi::equic_event>() {
         // SAFETY: `heard` is the queue given to `ring_buffer__new`, and nothing else borrows it
-        // while `poll` runs; `data` has `size` bytes, and every bit pattern is a valid event.
+        // while `poll` runs. `data` has `size` bytes, and every bit pattern is a valid event.
         unsafe {
             let Heard(heard) = &mut *heard.cast::<Heard>();
             if heard.len() == WAITING {
@@ -83,10 +85,11 @@ impl Control {
     /// Starts reading the gateway's drop events.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn events(&self) -> Result<Events> {
         let mut heard = Box::new(Heard::default());
-        // SAFETY: the queue is boxed and lives as long as the ring; the callback has the right type.
+        // SAFETY: the queue is boxed and lives as long as the ring. The callback has the right
+        // type.
         let ring = unsafe {
             libbpf_sys::ring_buffer__new(
                 self.maps.events.as_raw_fd(),
@@ -101,13 +104,14 @@ impl Control {
 }
 
 impl Events {
-    /// Returns the events that are waiting or arrive within `timeout`, possibly none.
+    /// Returns the events that are waiting or arrive within `timeout`. The list may be empty.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Event>> {
         let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: the ring is valid until it is dropped, and `&mut self` makes this the only user.
+        // SAFETY: the ring is valid until it is dropped, and nothing else uses it because of `&mut
+        // self`.
         match sys::check(unsafe { libbpf_sys::ring_buffer__poll(self.ring.as_ptr(), ms) }) {
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                 return Err(Error::system("waiting for events", error));
@@ -121,7 +125,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // SAFETY: created by `ring_buffer__new`, and not used again.
+        // SAFETY: `ring_buffer__new` created the ring, and it is not used again.
         unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
     }
 }

@@ -16,82 +16,84 @@ use crate::sync::lock;
 use crate::sys;
 use crate::sys::region::atomic;
 
-/// Treatment of the packets of a prefix.
+/// Treatment of packets from a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListAction {
-    /// They are dropped.
+    /// The packets are dropped.
     Deny,
-    /// They are exempt from quotas and rates.
+    /// The packets are exempt from quotas and rates.
     Allow,
 }
 
-/// Where an entry on a list comes from.
+/// The origin of a list entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// A command of an operator for this prefix.
+    /// An operator entered this prefix with a command.
     Command,
-    /// The configuration, or a list file that it names.
+    /// The entry is in the configuration, or in a list file that the configuration names.
     Config,
-    /// A list file that an operator loaded by a command.
+    /// The entry is in a list file that an operator loaded with a command.
     File,
-    /// A ban by the gateway.
+    /// The gateway banned this prefix.
     Ban,
 }
 
 /// An entry of the deny and allow lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListEntry {
-    /// Prefix of the entry. Of several that contain an address, the longest applies.
+    /// Prefix of the entry. If several entries contain an address, the one with the longest prefix
+    /// applies.
     pub prefix: IpNet,
     /// Treatment of the prefix's packets.
     pub action: ListAction,
-    /// Time until the entry expires. `None` means never. In JSON as `{"secs":..,"nanos":..}`.
+    /// Time until the entry expires. `None` means never. In JSON, it is `{"secs":..,"nanos":..}`.
     pub expires_in: Option<Duration>,
     /// Where the entry comes from.
     pub origin: Origin,
-    /// Number of bans that the prefix has had, this one included; 0 if the entry is not a ban.
+    /// Number of bans that the prefix has had, including this one. 0 if the entry is not a ban.
     pub bans: u16,
 }
 
-/// Pause between two walks through the lists, as a multiple of the time that a walk took.
+/// Pause between two walks through the lists, as a multiple of the duration of a walk.
 const REST: u32 = 50;
 
-/// Returns the duration of an entry as text.
+/// Returns the lifetime of an entry as text.
 fn lasting(ttl: Option<Duration>) -> String {
     ttl.map_or_else(String::new, |ttl| format!(" for {}", crate::quantity::format_duration(ttl)))
 }
 
 impl Control {
-    /// Starts dropping the packets of a prefix, for `ttl` or for good. Replaces an entry of the
-    /// same prefix.
+    /// Starts dropping the packets of a prefix, for `ttl` or for good. Replaces an existing entry
+    /// of the same prefix.
     ///
     /// # Errors
-    /// [`Error::ListFull`].
+    /// Returns [`Error::ListFull`] if the list has no room.
     pub fn deny(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
         self.put(prefix, &entry(ListAction::Deny, Origin::Command, self.until(ttl), 0))?;
         self.note(&format!("deny {prefix}{}", lasting(ttl)));
         Ok(())
     }
 
-    /// Exempts a prefix from quotas and rates, for `ttl` or for good. Replaces an entry of the same
-    /// prefix.
+    /// Exempts a prefix from quotas and rates, for `ttl` or for good. Replaces an existing entry of
+    /// the same prefix.
     ///
     /// # Errors
-    /// [`Error::ListFull`].
+    /// Returns [`Error::ListFull`] if the list has no room.
     pub fn allow(&self, prefix: IpNet, ttl: Option<Duration>) -> Result<()> {
         self.put(prefix, &entry(ListAction::Allow, Origin::Command, self.until(ttl), 0))?;
         self.note(&format!("allow {prefix}{}", lasting(ttl)));
         Ok(())
     }
 
-    /// Bans a prefix for `ttl`, as its ban number `count`. Replaces an older ban of it. Returns
-    /// false, and changes nothing, if the operator's lists take precedence: the prefix is inside an
-    /// allowed one, or has an entry of its own.
+    /// Bans a prefix for `ttl`, as its ban number `count`. Replaces an older ban of this prefix.
+    ///
+    /// Returns false, and changes nothing, if the operator's lists take precedence. That is the
+    /// case if the prefix is inside an allowed one, or if it has an entry that is not a ban.
     ///
     /// # Errors
-    /// [`Error::ListFull`].
+    /// Returns [`Error::ListFull`] if the list has no room.
     pub fn ban(&self, prefix: IpNet, ttl: Duration, count: u16) -> Result<bool> {
         let own = self.entry(prefix)?;
         if self.allowed(prefix)? || own.is_some_and(|own| own.origin != Origin::Ban) {
@@ -113,13 +115,14 @@ impl Control {
         }
     }
 
-    /// Makes the program search a family's trie. Empty tries are not searched.
+    /// Makes the program search the trie of a family. The program does not search tries that were
+    /// never used.
     pub(super) fn use_lists(&self, v4: bool) {
         let bit = if v4 { 1 } else { 2 };
         atomic!(AtomicU32, self.maps.control.pointer(), acl_used).fetch_or(bit, AcqRel);
     }
 
-    /// Stores an entry. Sets its prefix length to that of the prefix.
+    /// Stores an entry. Sets the entry's prefix length to that of `prefix`.
     pub(super) fn put(&self, prefix: IpNet, entry: &abi::equic_acl_entry) -> Result<()> {
         check_mapped(prefix).map_err(|why| ConfigError::Invalid {
             key: "prefix".to_owned(),
@@ -144,7 +147,7 @@ impl Control {
             Ok(done)
         };
         match counted()? {
-            // Expired entries may occupy the room.
+            // The list is full, but expired entries may occupy some of its room.
             Err(error) if is_full(&error) && self.sweep_lists()? > 0 => counted()?,
             other => other,
         }
@@ -163,7 +166,7 @@ impl Control {
     /// Removes the entry of exactly this prefix. Returns true if there was one.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn forget(&self, prefix: IpNet) -> Result<bool> {
         let forgotten = self.forget_if(prefix, |_| true)?;
         if forgotten {
@@ -172,7 +175,8 @@ impl Control {
         Ok(forgotten)
     }
 
-    /// Removes the entry of exactly this prefix if `such` accepts it. Returns true if it did.
+    /// Removes the entry of exactly this prefix if `such` returns true for it. Returns true if the
+    /// entry was removed.
     pub(super) fn forget_if(
         &self,
         prefix: IpNet,
@@ -194,7 +198,7 @@ impl Control {
     /// Returns the entries that have not expired, sorted, IPv4 first.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn lists(&self) -> Result<Vec<ListEntry>> {
         let now = self.now();
         let mut all: Vec<ListEntry> = self
@@ -210,17 +214,17 @@ impl Control {
     /// Returns the entry of exactly this prefix, if it has not expired.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn entry(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         let now = self.now();
         let found = self.exact(prefix)?.filter(|found| holds(found, now));
         Ok(found.map(|found| typed(prefix, &found, now)))
     }
 
-    /// Returns true if a prefix lies completely inside an allowed one.
+    /// Returns true if a prefix is completely inside an allowed one.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn allowed(&self, prefix: IpNet) -> Result<bool> {
         let (now, mut at) = (self.now(), prefix);
         while let Some(found) = self.longest(at)? {
@@ -256,8 +260,8 @@ impl Control {
         Ok(v4.chain(v6).collect())
     }
 
-    /// Calls `visit` for every entry, expired ones included, without a copy of them all. If the
-    /// tries change meanwhile, some entries may be visited twice.
+    /// Calls `visit` for every entry, expired ones included, without copying them all. If the tries
+    /// change during the call, some entries may be visited twice.
     pub(super) fn each_entry(
         &self,
         mut visit: impl FnMut(IpNet, &abi::equic_acl_entry),
@@ -275,8 +279,8 @@ impl Control {
         self.maps.acl6.visit(|key, entry| show(net_of_v6(&key), entry)).map_err(&failed)
     }
 
-    /// Removes expired entries and returns their number. Walks the lists only if an entry has
-    /// expired.
+    /// Removes the expired entries and returns their number. Walks the lists only if an entry may
+    /// have expired.
     pub(super) fn sweep_lists(&self) -> Result<u32> {
         if !self.something_expired() {
             return Ok(0);
@@ -289,14 +293,14 @@ impl Control {
         })?;
         let mut removed = 0;
         for prefix in expired {
-            // Another process may have listed it again since.
+            // Another process may have renewed the entry in the meantime.
             removed += u32::from(self.forget_if(prefix, |entry| !holds(entry, now))?);
         }
         Ok(removed)
     }
 
-    /// Does the same, but with a pause that grows with the length of the lists. Expired entries
-    /// have no effect anyway.
+    /// Does the same as [`Control::sweep_lists`], but with a pause that grows with the length of
+    /// the lists. Expired entries have no effect, so they may stay for some time.
     pub(super) fn sweep_lists_in_turn(&self) -> Result<u32> {
         let began = sys::monotonic_ns();
         if began < lock(&self.state).next_lists_ns {

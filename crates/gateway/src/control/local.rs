@@ -1,5 +1,5 @@
-//! Reads the addresses of this host from the kernel for the program (docs/policy.md s.8, "Who is
-//! answered").
+//! Reads the addresses of this host from the kernel, and stores them for the program
+//! (docs/policy.md s.8, "Who is answered").
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -18,31 +18,31 @@ use crate::sys::map::Map;
 use crate::sys::netlink::{self, Changes, LinkInfo, RouteKind};
 use crate::sys::region::atomic;
 
-/// Interval of readings without a report of a change, because the kernel does not report all
-/// changes.
+/// Interval at which addresses are read even if the kernel reported no change, because the kernel
+/// does not report all changes.
 const AGAIN_NS: u64 = 2_000_000_000;
-/// Time for which a reading is valid.
+/// Time for which the stored addresses are valid.
 const TRUSTED_NS: u64 = 30_000_000_000;
 
-/// Kind of a virtual interface whose other end is also an interface.
+/// Kind of a virtual interface whose peer is another interface.
 const VETH: &str = "veth";
 
-/// Returns true if answers of the gateway can get lost on an interface in native mode: the other
-/// end of a veth interface receives them only if it has an XDP program or GRO.
+/// Returns true if answers of the gateway can get lost on this interface in native mode. The peer
+/// of a veth interface receives them only if it has an XDP program or GRO.
 pub fn loses_answers(interface: &str) -> bool {
     let Ok(ifindex) = sys::interface_index(interface) else { return false };
     let veth = |link: &LinkInfo| link.ifindex == ifindex && link.kind == VETH;
     netlink::links().is_ok_and(|links| links.iter().any(veth))
 }
 
-/// State between two readings.
+/// State that is kept between two readings.
 #[derive(Debug, Default)]
 pub(super) struct LocalState {
     changes: Option<Changes>,
     read_ns: u64,
 }
 
-/// What was read from the kernel.
+/// The addresses that were read from the kernel, in the form of the maps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Local {
     addrs: BTreeMap<([u8; 16], u32, u32), u32>,
@@ -54,8 +54,8 @@ impl Control {
     /// Reads the host's addresses again if they may have changed, and stores them for the program.
     ///
     /// # Errors
-    /// The kernel's error if a call fails. After half a minute without success, the program answers
-    /// packets to any address.
+    /// Returns the kernel's error if a call fails. If no call succeeds for half a minute, the
+    /// program answers packets to any address.
     pub fn refresh_addresses(&self) -> crate::error::Result<()> {
         let failed = |error| crate::error::Error::system("reading the host's addresses", error);
         let now = sys::monotonic_ns();
@@ -77,13 +77,14 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true if the program knows the host's addresses.
+    /// Returns true if the program has valid addresses of this host.
     pub fn knows_addresses(&self) -> bool {
         let control = self.maps.control.pointer();
         atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
     }
 
-    /// Tells the program how it is attached to an interface, and what packets look like there.
+    /// Stores for the program how it is attached to an interface, and whether packets have an
+    /// Ethernet header there.
     pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
         let flags = interface_flags(ifindex, native)?;
         self.maps.interfaces.put(&ifindex, &flags)?;
@@ -93,12 +94,12 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true if this host is taken to forward packets to other hosts (docs/policy.md s.1).
+    /// Returns true if this host seems to forward packets to other hosts (docs/policy.md s.1).
     pub fn forwards(&self) -> bool {
         atomic!(AtomicU32, self.maps.control.pointer(), transit).load(Relaxed) != 0
     }
 
-    /// Returns true if a service answers clients in its servers' name.
+    /// Returns true if the gateway answers clients of a service in its servers' name.
     pub fn answers(&self) -> bool {
         let flags = abi::EQUIC_SERVICE_VERSION_NEGOTIATION | abi::EQUIC_SERVICE_STATELESS_RESET;
         self.maps.services.read().iter().any(|service| {
@@ -108,9 +109,9 @@ impl Control {
         })
     }
 
-    /// Returns the interfaces on which answers can get lost ([`loses_answers`]), each with the
-    /// number of packets that it failed to send since it was created. Lost answers are among these.
-    /// Empty while no service answers.
+    /// Returns the interfaces on which answers can get lost ([`loses_answers`]). Each has the
+    /// number of packets that it failed to send since it was created, which includes lost answers.
+    /// The list is empty while no service answers.
     pub fn unsent(&self) -> Vec<(u32, u64)> {
         let loses = |link: &&Link| link.loses_answers;
         let links = self.links.upgrade();
@@ -125,8 +126,8 @@ impl Control {
         found.map(|link| (link.ifindex, link.tx_dropped)).collect()
     }
 
-    /// Returns the indices of the interfaces that the program is attached to, if it is this
-    /// process's.
+    /// Returns the indices of the interfaces to which the program is attached, if this process owns
+    /// the gateway.
     fn attached_here(&self) -> Vec<u32> {
         let links = self.links.upgrade();
         let links =
@@ -177,8 +178,8 @@ impl Local {
     }
 }
 
-/// Makes a map have exactly these entries. New ones are added first, so that entries that stay are
-/// never missing.
+/// Makes the map contain exactly the wanted entries. New entries are added before old ones are
+/// removed. Entries that stay are never missing.
 fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -> io::Result<()> {
     let there: HashMap<K, u32> = map.entries()?.into_iter().collect();
     for (key, value) in wanted.iter().filter(|(key, value)| there.get(key) != Some(value)) {
@@ -190,8 +191,8 @@ fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -
     Ok(())
 }
 
-/// Returns the flags of an interface for the program (`enum equic_interface_flags`). An interface
-/// that was deleted has none.
+/// Returns the flags of an interface for the program (`enum equic_interface_flags`). The flags of a
+/// deleted interface are 0.
 fn interface_flags(ifindex: u32, native: bool) -> io::Result<u32> {
     let mut flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
     let Some(name) = sys::interface_name(ifindex) else { return Ok(flags) };
@@ -209,8 +210,8 @@ fn mac_number(mac: [u8; 6]) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// Returns true if packets that arrive on these interfaces may go on to other hosts, because this
-/// host forwards or bridges them.
+/// Returns true if this host may forward or bridge packets that arrive on these interfaces to other
+/// hosts.
 fn transits(attached: &[u32], links: &[LinkInfo]) -> bool {
     let on = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
     let forwards = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"]

@@ -1,4 +1,5 @@
-//! Slots for ledgers in a gateway: reads all ledgers, and removes those of dead processes.
+//! Slots for the servers' ledgers in a gateway: reads all ledgers, and removes those of dead
+//! processes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,32 +22,35 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
-/// A ledger is removed when its lease has expired and its process appears dead. If the process
-/// appears to be alive (in this pid namespace), the ledger is removed only after this additional
-/// time, and only if its slot is needed: the process may continue, and as long as it has its slot,
-/// its clients get no stateless resets.
+/// Additional time, in nanoseconds, for which a silent ledger stays if its process seems to be
+/// alive.
+///
+/// A ledger is removed when its lease has expired and its process is dead, as far as this pid
+/// namespace can see. If the process seems to be alive, it may continue later, and its clients get
+/// no stateless resets as long as it has its slot. So its ledger is removed only after this time,
+/// and only if the slot is needed.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
-/// Nanoseconds for which a slot may be claimed without a ledger in it. Moving in takes
+/// Nanoseconds for which a slot may be claimed without having a ledger. Storing the ledger takes
 /// microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
 
-/// Numbers of what [`Control::sweep`] removed.
+/// Numbers of entries that [`Control::sweep`] removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Swept {
-    /// Ledgers of dead processes.
+    /// Number of ledgers of dead processes.
     pub ledgers: u32,
-    /// Expired entries of the deny and allow lists.
+    /// Number of expired entries of the deny and allow lists.
     pub list_entries: u32,
 }
 
 /// A server that has joined a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JoinedServer {
-    /// Its slot among the servers of the gateway, from 0.
+    /// Index of the server's slot in the gateway, from 0.
     pub slot: u32,
-    /// Its process, in that process's pid namespace.
+    /// Process ID of the server, in the server's pid namespace.
     pub pid: u32,
-    /// The name that it gave when it joined.
+    /// Name that the server gave when it joined.
     pub name: String,
 }
 
@@ -55,9 +59,9 @@ pub(crate) struct Member {
     pub(super) slot: u32,
     pub(super) id: u32,
     pub(super) memory: Arc<Memory>,
-    /// As its server wrote it.
+    /// The header as the server wrote it.
     pub(super) header: abi::equic_ledger_header,
-    /// As it was recorded when the server joined.
+    /// The record that was written when the server joined.
     pub(super) record: abi::equic_member,
     pub(super) age_ns: u64,
     pub(super) alive: bool,
@@ -69,7 +73,7 @@ impl Control {
     pub(crate) fn binding(&self, name: &str, keys: TokenKeys) -> Result<GatewayBinding> {
         let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
-            // Ledgers of dead processes may occupy the slots.
+            // Dead processes may occupy the slots. After a sweep, there may be room.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers(true)? > 0 => {
                 self.join_with(name, member())?
             }
@@ -83,7 +87,7 @@ impl Control {
             GatewayBinding::first(table, settings, Some(control), BindingKind::Placed(membership));
         let ring = match keys {
             keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
-            // This process's own gateway.
+            // The gateway belongs to this process.
             _ if self.own.strong_count() > 0 => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,
         };
@@ -91,13 +95,13 @@ impl Control {
         Ok(GatewayBinding { program: Some(self.program), ring, others, ..binding })
     }
 
-    /// Creates a ledger without a heartbeat.
+    /// Creates a ledger without a heartbeat, and puts it into a slot.
     pub(crate) fn join_with(
         &self,
         name: &str,
         member: abi::equic_member,
     ) -> Result<(Membership, Arc<Memory>)> {
-        let failed = |error| Error::system("making a ledger", error);
+        let failed = |error| Error::system("creating a ledger", error);
         let buckets = Keying::new(&self.maps.load).buckets();
         let size = size_of::<abi::equic_ledger_bucket>();
         let map = create_mappable_array("equic_ledger", size, buckets + 1).map_err(failed)?;
@@ -111,8 +115,8 @@ impl Control {
         Ok(Places::new(self.maps.ledgers()?, Arc::clone(&self.maps.control)))
     }
 
-    /// Returns every ledger of the gateway. Those that cannot be opened are left out: they were
-    /// removed meanwhile, or belong to another process and this one lacks the privilege.
+    /// Returns every ledger of the gateway, except those that cannot be opened. These were removed
+    /// in the meantime, or belong to another process and this process lacks the privilege.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -128,9 +132,10 @@ impl Control {
             };
             let Some(memory) = memory else { continue };
             let header = memory.read_header();
-            // Only the record says who owns it, because the server can write the header.
+            // The server can write the header, so only the record says which process owns the
+            // ledger.
             let Some(record) = places.member(slot, id) else { continue };
-            // As in the program: a heartbeat that is further in the future than the lease is
+            // As in the program, a heartbeat that is further in the future than the lease is
             // invalid.
             let ahead = header.heartbeat_ns.saturating_sub(now) >= lease;
             let age_ns = if ahead { u64::MAX } else { now.saturating_sub(header.heartbeat_ns) };
@@ -142,8 +147,8 @@ impl Control {
         Ok(members)
     }
 
-    /// Returns the live servers of the gateway whose record matches. The decision uses only the
-    /// records, because a gateway that has dropped `CAP_SYS_ADMIN` cannot read every ledger.
+    /// Returns the live servers whose record matches. It uses only the records, because a gateway
+    /// that has dropped `CAP_SYS_ADMIN` cannot read every ledger.
     pub(crate) fn servers_where(
         &self,
         wanted: impl Fn(&abi::equic_member) -> bool,
@@ -164,7 +169,7 @@ impl Control {
         Ok(found)
     }
 
-    /// Returns a ledger, mapped, or `None` if it was removed.
+    /// Returns a ledger, mapped into memory. Returns `None` if it was removed.
     fn memory(&self, id: u32) -> io::Result<Option<Arc<Memory>>> {
         if let Some(memory) = lock(&self.state).ledgers.get(&id) {
             return Ok(Some(Arc::clone(memory)));
@@ -176,16 +181,16 @@ impl Control {
         Ok(Some(memory))
     }
 
-    /// Keeps a mapped ledger, so that it can be read without privileges, and records its owner,
-    /// because the ledger may be removed before the next sweep.
+    /// Keeps the mapping of a ledger, so that it can be read without privileges. Also records the
+    /// ledger's owner, because the ledger may be removed before the next sweep.
     pub(crate) fn remember(&self, membership: &Membership, memory: &Arc<Memory>) {
         let mut state = lock(&self.state);
         state.ledgers.insert(membership.ledger_id(), Arc::clone(memory));
         state.watched.add(membership.member(), membership.slot());
     }
 
-    /// Returns the slots of live servers that an earlier process of this gateway admitted at its
-    /// socket.
+    /// Returns the slots of live servers that joined at the socket of an earlier process of this
+    /// gateway.
     pub(crate) fn inherited(&self) -> Result<Vec<(Membership, Arc<Memory>, abi::equic_member)>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -210,17 +215,18 @@ impl Control {
     /// every second.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
-        // Another process may be in another network namespace.
+        // Another process may be in another network namespace, which has other addresses.
         let own = self.links.upgrade().is_some();
         if own && let Err(error) = self.refresh_addresses() {
-            // If it keeps failing, `knows_addresses` returns false.
+            // If this keeps failing, `knows_addresses` returns false.
             tracing::debug!(%error, "sweeping");
         }
         let list_entries = self.sweep_lists_in_turn()?;
         let places = self.places().map_err(reading("the ledgers"))?;
-        // Before any ledger is removed, so that every server has been seen once.
+        // This must happen before any ledger is removed, so that every server has been seen once.
         lock(&self.state).watched.look(&places).map_err(reading("the ledgers"))?;
         let ledgers = self.sweep_ledgers(false)?;
         if ledgers > 0 {
@@ -232,14 +238,14 @@ impl Control {
         Ok(Swept { ledgers, list_entries })
     }
 
-    /// Returns how much [`Control::sweep`] has removed so far through this handle and its clones,
-    /// including the owner's sweeper thread.
+    /// Returns how many entries [`Control::sweep`] has removed through this handle and its clones,
+    /// including those that the owner's sweeper thread removed.
     pub fn swept(&self) -> Swept {
         lock(&self.state).swept
     }
 
-    /// Removes the ledgers of dead processes. With `all`, also those of live processes that have
-    /// been silent for a long time.
+    /// Removes the ledgers of dead processes. With `all`, it also removes ledgers of live processes
+    /// that have been silent for a long time. Returns the number of removed ledgers.
     fn sweep_ledgers(&self, all: bool) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -247,7 +253,7 @@ impl Control {
         let (mut removed, mut seen) = (0, Vec::new());
         for member in self.members()? {
             seen.push(member.id);
-            // The process at the socket's other end removes it.
+            // The gateway's process removes a ledger of a server at its socket.
             let held = member.alive && member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0;
             let long = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
             let stopped = all && long && !held;
@@ -260,7 +266,8 @@ impl Control {
         Ok(removed)
     }
 
-    /// Removes ledgers that this process may not read, a lease after their process died.
+    /// Removes ledgers that this process may not read. Each is removed when its process has been
+    /// dead for the duration of a lease.
     fn sweep_unseen(&self, places: &Places, seen: &[u32], lease: u64) -> io::Result<u32> {
         let taken = places.taken()?;
         let (now, mut state, mut removed) = (sys::monotonic_ns(), lock(&self.state), 0);
@@ -280,7 +287,7 @@ impl Control {
         Ok(removed)
     }
 
-    /// Frees slots whose process died between claiming them and moving in.
+    /// Frees slots whose process died after it had claimed them and before it stored its ledger.
     fn give_back_claimed(&self, places: &Places) -> io::Result<()> {
         let taken = places.taken()?;
         let (now, mut state) = (sys::monotonic_ns(), lock(&self.state));
@@ -296,11 +303,13 @@ impl Control {
         Ok(())
     }
 
-    /// Removes the ledgers of a process that has ended, without waiting for the lease, and returns
-    /// their number. For a parent after `waitpid`. Does nothing while the process is running.
+    /// Removes the ledgers of a process that has ended, without waiting for the lease. Returns
+    /// their number. It is meant for a parent after `waitpid`, and does nothing while the process
+    /// is running.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn remove_ledgers_of(&self, pid: u32) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;

@@ -1,16 +1,16 @@
 //! Inspects and changes a running gateway through its maps.
 //!
-//! [`Control`] is a handle on the maps of one gateway, this process's (`Gateway::control`) or
-//! another process's ([`Control::open`], which needs `CAP_SYS_ADMIN`). Everything that the command
-//! `equic gateway` shows or changes goes through it, and everything that it returns can be
-//! serialized as JSON.
+//! [`Control`] is a handle on the maps of one gateway. The gateway belongs to this process
+//! (`Gateway::control`) or to another one ([`Control::open`], which needs `CAP_SYS_ADMIN`).
+//! Everything that the command `equic gateway` shows or changes goes through a [`Control`].
+//! Everything that a [`Control`] returns can be serialized as JSON.
 //!
-//! * `discover.rs`: finding running gateways, detaching them; `chosen.rs`: recognising the
-//!   successor;
-//! * `members.rs`: joining with a ledger, removing the ledgers of dead processes;
+//! * `discover.rs`: finds and detaches running gateways; `chosen.rs`: recognises the successor of a
+//!   gateway;
+//! * `members.rs`: joins with a ledger, and removes the ledgers of dead processes;
 //! * `status.rs`, `counters.rs`, `sources.rs`: state and statistics;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole
-//!   configuration): what can change while it runs;
+//!   configuration): changes while the gateway runs;
 //! * `count.rs`: the length of the lists and their last changes, without walking them;
 //! * `local.rs`: addresses of this host, for the program;
 //! * `adaptive.rs`: the state of adaptive Retry;
@@ -18,7 +18,8 @@
 //! * `audit.rs`: changes by other processes;
 //! * `report.rs`: the report of the process that manages the gateway;
 //! * `overview.rs`: readings that are cheap enough for every second;
-//! * `events.rs`: sampled drops as they happen; `observer.rs`: watching them next to their reader;
+//! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without taking them from
+//!   their reader;
 //! * `capture.rs`: copies of dropped packets.
 
 mod adaptive;
@@ -81,17 +82,18 @@ pub use report::{BanTotals, Condition, InterfaceReport, Level, Reload, Report};
 pub use sources::{SortBy, SourceRow};
 pub use status::{LedgerStatus, Owner, ServiceStatus, Status, TableStatus};
 
-/// A handle on a gateway's maps. Cheap to clone.
+/// A handle on the maps of a gateway. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
-    /// The links, if they are this process's. It may read those without privileges.
+    /// The links, if this process owns the gateway. It may read its own links without privileges.
     links: Weak<Mutex<Vec<Link>>>,
-    /// The program, if it is this process's. Querying it then needs no privilege.
+    /// The program, if this process owns the gateway. Querying it needs no privilege.
     own: Weak<OwnedFd>,
-    /// The choice by which another process's gateway was found. `None` for this process's own.
+    /// The choice by which another process's gateway was found. `None` if the gateway belongs to
+    /// this process.
     chosen: Option<Arc<GatewayChoice>>,
 }
 
@@ -100,22 +102,24 @@ pub struct Control {
 struct State {
     /// Mapped ledgers, by map id.
     ledgers: HashMap<u32, Arc<Memory>>,
-    /// Slots that were claimed but empty, and since when (monotonic nanoseconds).
+    /// Slots that were claimed but have no ledger yet, each with the time since then (monotonic
+    /// nanoseconds).
     claimed: HashMap<u32, u64>,
-    /// Unreadable ledgers of dead processes, and since when the process is known to be dead.
+    /// Unreadable ledgers of dead processes, each with the time at which the process was found dead
+    /// (monotonic nanoseconds).
     dead: HashMap<u32, u64>,
-    /// Servers that are not known to be dead.
+    /// The servers that are not known to be dead.
     watched: Watched,
-    /// State of reading the host's addresses.
+    /// State of the module that reads the host's addresses.
     local: local::LocalState,
-    /// How much was removed so far.
+    /// Numbers of entries that were removed so far.
     swept: Swept,
     /// Time of the next walk through the lists (monotonic nanoseconds).
     next_lists_ns: u64,
     /// Copies of the key ring for servers at this process's socket.
     served: Vec<Weak<ServedRing>>,
-    /// Numbers of started and ended list changes when an unfinished one was seen, and since when
-    /// they have not changed (monotonic nanoseconds).
+    /// Numbers of started and ended list changes when an unfinished change was last seen, and the
+    /// time since which these numbers are the same (monotonic nanoseconds).
     list_change: Option<((u64, u64), u64)>,
 }
 
@@ -125,7 +129,7 @@ impl Control {
         Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    /// Adds the links and the program of this process's gateway.
+    /// Adds the links and the program of a gateway that this process owns.
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
         Control { links, own, ..self }
     }
@@ -139,8 +143,7 @@ impl Control {
         Arc::clone(&self.maps)
     }
 
-    /// Returns true if this handle belongs to the process that loaded the gateway, and shares its
-    /// state.
+    /// Returns true if this process loaded the gateway and this handle shares its state.
     pub(crate) fn is_own(&self) -> bool {
         self.own.strong_count() > 0
     }
@@ -152,7 +155,7 @@ impl Control {
         state.served.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Creates a copy of the key ring for servers. It is updated together with the program's.
+    /// Creates a copy of the key ring for servers. It is updated whenever the program's ring is.
     pub(crate) fn serve_ring(&self) -> Result<Arc<ServedRing>> {
         let failed = |error| Error::system("copying the key ring for servers", error);
         let served = Arc::new(ServedRing::new(&self.key_ring()?).map_err(failed)?);
@@ -175,7 +178,8 @@ impl Control {
         from_c_name(&self.maps.control.read().name)
     }
 
-    /// Returns the process that manages the gateway: the one that loaded it, or took it over last.
+    /// Returns the process that manages the gateway. This is the process that loaded it, or the
+    /// last one that took it over.
     pub fn owner(&self) -> Owner {
         let control = self.maps.control.read();
         let (pid, ticks) = (control.owner_pid, control.owner_start_ticks);
@@ -183,14 +187,14 @@ impl Control {
     }
 
     /// Returns true if this process is the owner. (Processes in two pid namespaces can have the
-    /// same pid, but then their start times differ.)
+    /// same pid. In that case their start times differ.)
     pub(crate) fn is_owner(&self, pid: u32) -> bool {
         let control = self.maps.control.read();
         let started = sys::start_ticks(pid);
         control.owner_pid == pid && started.is_none_or(|ticks| ticks == control.owner_start_ticks)
     }
 
-    /// Returns the owner if it is another process than this one.
+    /// Returns the owner, or `None` if the owner is this process.
     pub(crate) fn successor(&self) -> Option<Owner> {
         let pid = std::process::id();
         let owner = || {
@@ -201,7 +205,7 @@ impl Control {
         Some(Owner { pid, alive: sys::alive(pid, ticks) })
     }
 
-    /// Records that no process manages the gateway, for processes that watch the owner.
+    /// Records that no process manages the gateway. Processes that watch the owner read this.
     pub(crate) fn disown(&self) {
         let control = self.maps.control.pointer();
         atomic!(AtomicU32, control, owner_pid).store(0, Relaxed);
@@ -216,7 +220,7 @@ impl Control {
         atomic!(AtomicU32, control, owner_pid).store(pid, Relaxed);
     }
 
-    /// Records the directory of the pins.
+    /// Records the directory in which the gateway is pinned.
     pub(crate) fn write_pin(&self, path: &std::path::Path) {
         let control = self.maps.control.pointer();
         let bytes: [std::ffi::c_char; 128] = c_name(&path.to_string_lossy());
@@ -225,7 +229,7 @@ impl Control {
         }
     }
 
-    /// Returns the directory that the gateway is pinned in, or `None` if it is not pinned.
+    /// Returns the directory in which the gateway is pinned, or `None` if it is not pinned.
     pub fn pin(&self) -> Option<std::path::PathBuf> {
         let pin = from_c_name(&self.maps.control.read().pin);
         (!pin.is_empty()).then(|| std::path::PathBuf::from(pin))
@@ -242,20 +246,20 @@ impl Control {
         names.get(index as usize).cloned().unwrap_or_else(|| index.to_string())
     }
 
-    /// Returns the addresses that the services listen at: (address, index of the service). An
+    /// Returns the addresses that the services listen at, each with the index of its service. An
     /// unspecified address stands for all addresses of its family.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn listeners(&self) -> Result<Vec<(SocketAddr, usize)>> {
         self.maps.listening().map_err(reading("the listeners"))
     }
 
-    /// Returns the index of the service whose packets arrive at a socket bound to this address. A
-    /// socket on `[::]` also receives IPv4.
+    /// Returns the index of the service whose packets arrive at a socket that is bound to this
+    /// address. A socket on `[::]` also receives IPv4.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn service_listening_at(&self, address: SocketAddr) -> Result<Option<usize>> {
         let any = address.is_ipv6() && address.ip().is_unspecified();
         let own: Vec<SocketAddr> = if any {
@@ -275,17 +279,17 @@ impl Control {
     }
 }
 
-/// For `map_err`: names what could not be read.
+/// Returns a function for `map_err` that makes an error which says what could not be read.
 pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
     move |error| Error::system(format!("reading {what}"), error)
 }
 
-/// Returns the pid and start time of the owner that `read` returns, or `None` if they are those of
-/// this process.
+/// Returns the owner's pid and start time, which `read` reads. Returns `None` if this process is
+/// the owner.
 ///
-/// [`Control::own`] writes the start time before the pid. Between the two, the pid is still that of
-/// the process which is replaced. It stays so only if the owner has the same pid in another pid
-/// namespace.
+/// [`Control::own`] writes the start time before the pid. Between the two writes, the pid may still
+/// be that of the previous owner, so a mismatch is read again. A mismatch that lasts means that the
+/// owner has the same pid in another pid namespace.
 fn other_owner(
     mut read: impl FnMut() -> (u32, u64),
     pid: u32,

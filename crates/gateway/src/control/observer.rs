@@ -10,12 +10,12 @@ use crate::sys;
 use crate::sys::ring::Ring;
 
 /// Reads the gateway's drop events without taking them from their reader ([`super::Events`]), so
-/// that any number of processes can watch. Events that arrive faster than it reads are missed. If
-/// no process takes events, it makes room for new ones itself.
+/// that any number of processes can watch. It misses events that arrive faster than it reads. If no
+/// process takes events, it makes room for new ones itself.
 #[derive(Debug)]
 pub struct Observer {
     ring: Ring,
-    /// True if nothing was read from the ring yet.
+    /// True until the ring is read for the first time.
     first: bool,
     control: Control,
 }
@@ -24,24 +24,23 @@ impl Control {
     /// Starts watching drop events, beginning with those that no reader has taken yet.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn observe(&self) -> Result<Observer> {
         let ring = Ring::of_map(self.ring())
-            .map_err(|error| Error::system("looking at the events", error))?;
+            .map_err(|error| Error::system("reading the events", error))?;
         Ok(Observer { ring, first: true, control: self.clone() })
     }
 }
 
 impl Observer {
-    /// Returns the events since the last call. Never blocks.
+    /// Returns the events that arrived since the last call. Never blocks.
     pub fn poll(&mut self) -> Vec<Event> {
         let mut heard = Vec::new();
         self.ring.read::<{ Control::EVENT }>(|bytes| {
-            // SAFETY: there are as many bytes as an event has, and every bit pattern is a valid
-            // event.
+            // SAFETY: `bytes` has the length of an event, and every bit pattern is a valid event.
             heard.push(unsafe { bytes.as_ptr().cast::<abi::equic_event>().read_unaligned() });
         });
-        // The first read shows whether a reader has taken events before.
+        // If the ring is untouched at the first read, no reader has ever taken events.
         let first = std::mem::replace(&mut self.first, false) && self.ring.is_untouched();
         let waited = heard.first().filter(|_| first).map_or(0, |event| event.time_ns);
         let waited = if waited == 0 { 0 } else { sys::monotonic_ns().saturating_sub(waited) };

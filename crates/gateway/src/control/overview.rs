@@ -29,50 +29,50 @@ pub struct Overview {
     pub name: String,
     /// The kernel's id of the program.
     pub program_id: u32,
-    /// The process that loaded it.
+    /// The process that manages the gateway.
     pub owner: Owner,
-    /// Seconds since it was loaded.
+    /// Seconds since the gateway was loaded.
     pub uptime_s: f64,
     /// True if this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
 }
 
-/// Key of a source in a service.
+/// A source and a service, the key of [`SourceSample`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
     /// The source's prefix.
     pub prefix: IpNet,
-    /// The service's index. `None` if the source has connections, but no entry in the table of
+    /// Index of the service. `None` if the source has connections, but no entry in the table of
     /// sources.
     pub service: Option<u32>,
 }
 
-/// Counts of what a source has sent so far.
+/// Counts of the packets that a source has sent so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceSample {
     /// The source.
     pub key: SourceKey,
     /// Time at which the source's entry was created, in nanoseconds of `CLOCK_MONOTONIC`. If it
-    /// changes, the entry was evicted and created again, and the counts began at 0.
+    /// changes, the entry was evicted and created again, and the counts restarted at 0.
     pub since_ns: u64,
-    /// Open connections, over all servers and all services of the quota group.
+    /// Number of open connections, over all servers and all services of the quota group.
     pub connections: u32,
-    /// The quota of connections. 0: no quota.
+    /// The quota of connections. 0 means no quota.
     pub limit: u32,
-    /// Packets since its entry was created.
+    /// Number of packets since the source's entry was created.
     pub packets: u64,
-    /// Their bytes of UDP payload.
+    /// Number of UDP payload bytes in these packets.
     pub bytes: u64,
-    /// Packets whose verdict was a drop, dry run included.
+    /// Number of packets whose verdict was a drop, in a dry run, too.
     pub drops: u64,
-    /// Reason of the verdict on the source's last packet. `None` without an entry.
+    /// Reason for the verdict on the source's last packet. `None` if the source has no entry.
     pub last_reason: Option<Reason>,
 }
 
-/// Cost of running the program. The kernel counts it while `kernel.bpf_stats_enabled` is 1.
+/// Cost of running the program. The kernel measures it while `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RunStats {
-    /// Number of runs of the program: one per packet of its interfaces.
+    /// Number of runs of the program. It runs once for each packet on its interfaces.
     pub runs: u64,
     /// Total time of all runs.
     pub time: Duration,
@@ -86,11 +86,12 @@ impl SourceKey {
 }
 
 impl Control {
-    /// Returns true if the program is still in the kernel. It is not once its last link and its
-    /// owner are gone.
+    /// Returns true if the program is still in the kernel. The kernel removes it when its last link
+    /// and its owner are gone.
     ///
     /// # Errors
-    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
+    /// Returns [`crate::Error::NotPermitted`] for another process's gateway without
+    /// `CAP_SYS_ADMIN`.
     pub fn is_loaded(&self) -> Result<bool> {
         if self.own.upgrade().is_some() {
             return Ok(true);
@@ -113,10 +114,11 @@ impl Control {
         }
     }
 
-    /// Returns the cost of running the program, or `None` if the kernel has not counted it.
+    /// Returns the cost of running the program, or `None` if the kernel has not measured it.
     ///
     /// # Errors
-    /// [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`, for another process's gateway.
+    /// Returns [`crate::Error::NotPermitted`] for another process's gateway without
+    /// `CAP_SYS_ADMIN`.
     pub fn run_stats(&self) -> Result<Option<RunStats>> {
         let failed = reading("the program");
         let program = match self.own.upgrade() {
@@ -130,18 +132,20 @@ impl Control {
             .map(|(runs, nanoseconds)| RunStats { runs, time: Duration::from_nanos(nanoseconds) }))
     }
 
-    /// Returns counts of what every source has sent so far, unordered. It is like
-    /// [`Control::sources`] without texts, for computing rates from two calls.
+    /// Returns the counts of every source, unordered. It is like [`Control::sources`] without
+    /// texts, and is meant for computing rates from two calls.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn source_samples(&self) -> Result<Vec<SourceSample>> {
         let connections = self.connections()?;
         let states = self.maps.sources.entries().map_err(reading("the sources"))?;
         let services = self.maps.services.read();
         let live = || services.iter().take_while(|service| service.name[0] != 0);
         let overrides = self.maps.overrides.read();
-        // The limit of a group, for silent sources: the smallest one, as in `sources`.
+        // For silent sources, the limit of a group is the smallest limit of its services, as in
+        // `sources`.
         let mut limits: HashMap<u32, u32> = HashMap::new();
         for service in live().filter(|service| service.max_connections != 0) {
             let limit = limits.entry(service.group).or_insert(u32::MAX);
@@ -190,16 +194,16 @@ impl Control {
         Ok(samples)
     }
 
-    /// Returns the source that an address belongs to.
+    /// Returns the source to which an address belongs.
     pub fn source_of(&self, address: IpAddr) -> IpNet {
         source_prefix(address_bytes(address), &self.maps.load).trunc()
     }
 
-    /// Returns the list entry that applies to a prefix: the longest one that contains it and has
-    /// not expired.
+    /// Returns the list entry that applies to a prefix. This is the longest valid entry that
+    /// contains the prefix.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn listed(&self, prefix: IpNet) -> Result<Option<ListEntry>> {
         if self.maps.control.read().acl_used == 0 {
             return Ok(None);
@@ -221,7 +225,7 @@ impl Control {
             if holds(&entry, now) {
                 return Ok(Some(typed(net.trunc(), &entry, now)));
             }
-            // Expired but not removed yet: the next shorter entry applies.
+            // The entry has expired but is not removed yet, so the next shorter entry applies.
             match net.prefix_len().checked_sub(1).map(|len| IpNet::new(prefix.addr(), len)) {
                 Some(Ok(shorter)) => wanted = shorter.trunc(),
                 _ => return Ok(None),
@@ -234,6 +238,6 @@ impl Control {
         std::os::fd::AsFd::as_fd(&self.maps.events)
     }
 
-    /// Size of an event in the ring.
+    /// Size of an event in the ring, in bytes.
     pub(super) const EVENT: usize = size_of::<abi::equic_event>();
 }

@@ -1,9 +1,9 @@
 //! Applies a whole configuration at once: everything that can change while the gateway runs, or
 //! nothing.
 //!
-//! First, everything that can be checked beforehand is checked. Then the parts change that a kernel
-//! call can refuse: limits by prefix, listeners, lists. If one fails, the earlier ones are
-//! restored. Settings come last, because they are stores into mapped memory, which cannot fail.
+//! First, it checks everything that can be checked beforehand. Then it makes the changes that a
+//! kernel call can refuse: overrides, listeners, lists. If one of them fails, the earlier ones are
+//! undone. Settings come last, because they are stores into mapped memory, which cannot fail.
 
 use std::net::SocketAddr;
 
@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 use crate::services::{Services, service_names, services_of};
 use crate::sys::region::atomic;
 
-/// State before a change, for restoring it.
+/// State before a change, so that the change can be undone.
 struct Before {
     services: Services,
     overrides: Vec<abi::equic_override>,
     listeners: Vec<(SocketAddr, usize)>,
 }
 
-/// Returns the addresses of services, with their indices.
+/// Returns the addresses of the services, each with the index of its service.
 fn addresses_of(services: &[ServiceConfig]) -> Vec<(SocketAddr, usize)> {
     let numbered = services.iter().enumerate();
     let each = numbered.flat_map(|(index, service)| {
@@ -33,15 +33,17 @@ fn addresses_of(services: &[ServiceConfig]) -> Vec<(SocketAddr, usize)> {
 }
 
 impl Control {
-    /// Applies a configuration: settings, limits by prefix, listeners, additional services, and the
-    /// list entries of the configuration. The existing services must come first in the
-    /// configuration, in the same order. What cannot change while a gateway runs is ignored. After
-    /// an error nothing has changed.
+    /// Applies a configuration: settings, overrides, listeners, additional services, and the list
+    /// entries of the configuration. The existing services must come first in the configuration, in
+    /// the same order. Values that cannot change while a gateway runs are ignored. If it returns an
+    /// error other than [`Error::NotUndone`], nothing has changed.
     ///
     /// # Errors
-    /// [`Error::Config`]; [`Error::NoSuchService`] if the configuration has other services;
-    /// [`Error::ListenersFull`] and [`Error::ListTooLong`] before anything changes; the kernel's
-    /// error; [`Error::NotUndone`] if the kernel refused to restore something.
+    /// * [`Error::Config`] if the configuration is invalid;
+    /// * [`Error::NoSuchService`] if an existing service is missing or has another position;
+    /// * [`Error::ListenersFull`] or [`Error::ListTooLong`] if there is not enough room;
+    /// * the kernel's error if a call fails;
+    /// * [`Error::NotUndone`] if a change failed and the kernel refused to undo an earlier one.
     pub fn reconfigure(&self, config: &Config) -> Result<Replaced> {
         config.validate()?;
         let listed = config.listed()?;
@@ -76,12 +78,13 @@ impl Control {
         Ok(*lists.done())
     }
 
-    /// Replaces all limits by prefix with those of these services, by index. The program uses them
-    /// from the next packet on, servers that joined through a socket within a tenth of a second.
-    /// After an error nothing has changed.
+    /// Replaces all overrides with those of these services, by index. The program uses them from
+    /// the next packet on. Servers that joined through a socket use them within a tenth of a
+    /// second. If it returns an error other than [`Error::NotUndone`], nothing has changed.
     ///
     /// # Errors
-    /// The kernel's error if a map cannot be written; [`Error::NotUndone`].
+    /// Returns the kernel's error if a map cannot be written, and [`Error::NotUndone`] if a change
+    /// failed and could not be undone.
     pub fn set_overrides(&self, services: &[ServiceConfig]) -> Result<()> {
         let before = self.before()?;
         let mut wanted = before.services;
@@ -102,7 +105,7 @@ impl Control {
         Ok(Before { services, overrides, listeners: self.listeners()? })
     }
 
-    /// Restores limits by prefix and listeners. (Changes of lists restore themselves.)
+    /// Restores overrides and listeners. (A failed change of the lists restores them itself.)
     fn put_back(&self, before: &Before, named: usize) -> Result<()> {
         let listeners = self.move_listeners(&before.listeners);
         let overrides = self.put_overrides(&before.overrides, &before.services);
@@ -112,7 +115,7 @@ impl Control {
         listeners.and(overrides)
     }
 
-    /// Writes the additional services. They have no listeners yet, so no packet reaches them.
+    /// Writes the additional services. They have no listeners yet, so they receive no packets.
     fn add_services(&self, config: &Config, named: usize) {
         let all = services_of(config);
         for (index, new) in all.iter().enumerate().take(config.services.len()).skip(named) {
@@ -121,21 +124,26 @@ impl Control {
     }
 
     fn write_service(&self, index: usize, new: abi::equic_service) {
-        assert!(index < abi::EQUIC_MAX_SERVICES as usize, "more services than there are");
+        assert!(
+            index < abi::EQUIC_MAX_SERVICES as usize,
+            "the array of services has no such element"
+        );
         // SAFETY: `index` is inside the array, as the assertion has just checked. The program does
-        // not read the element, because no listener leads to it.
+        // not read the element, because no listener refers to it.
         unsafe {
             let at = self.maps.services.pointer().cast::<abi::equic_service>().add(index);
             at.write_volatile(new);
         }
     }
 
-    /// Replaces the limits by prefix. `services` has the families for which each service has some.
+    /// Replaces all overrides. `services` says for which address families each service has
+    /// overrides.
     fn put_overrides(&self, wanted: &[abi::equic_override], services: &Services) -> Result<()> {
-        let failed = |error| Error::system("writing the limits by prefix", error);
+        let failed = |error| Error::system("writing the overrides", error);
         self.maps.set_overrides(wanted).map_err(failed)?;
         for (index, service) in services.iter().enumerate() {
-            // SAFETY: `index` comes from iterating an array of the same length.
+            // SAFETY: `index` comes from iterating an array of the same length, so it is inside
+            // this array.
             let live =
                 unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
             atomic!(AtomicU32, live, overrides)
@@ -150,7 +158,7 @@ impl Control {
         if exact > entries as usize { Err(Error::ListenersFull { entries }) } else { Ok(()) }
     }
 
-    /// Moves the services' listeners. An address that stays always has its service.
+    /// Moves the services' listeners. An address that stays is never without its service.
     fn move_listeners(&self, wanted: &[(SocketAddr, usize)]) -> Result<()> {
         let failed = |error| Error::system("moving the listeners", error);
         let now = self.listeners()?;
@@ -165,7 +173,8 @@ impl Control {
         Ok(())
     }
 
-    /// Stores the settings of the gateway and of the existing services, and records what changed.
+    /// Stores the settings of the gateway and of the existing services, and records the changes in
+    /// the audit log.
     fn store_settings(&self, config: &Config, before: &Services, named: usize) {
         let (old, new) = (self.settings(), &config.gateway);
         self.store_gateway(new);
@@ -205,7 +214,7 @@ mod tests {
         Config { services: vec![service], deny, ..Config::default() }
     }
 
-    /// Returns everything that a configuration changes.
+    /// Returns all state that a configuration can change.
     fn seen(control: &Control) -> (String, Vec<(SocketAddr, usize)>, Vec<ListEntry>) {
         let status = control.status().unwrap();
         let services: Vec<_> = status.services.into_iter().map(|service| service.config).collect();
@@ -216,7 +225,7 @@ mod tests {
 
     #[test]
     fn reload_that_the_kernel_refuses_half_way_changes_nothing() {
-        // SAFETY: no arguments.
+        // SAFETY: the call has no arguments.
         if unsafe { libc::geteuid() } != 0 {
             assert!(!crate::ci::in_ci(), "in CI nothing may be skipped: run as root");
             eprintln!("SKIPPED: this test loads XDP programs and needs root");
@@ -228,7 +237,7 @@ mod tests {
             Gateway::load_with(&old, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
         let control = gateway.control();
         let before = seen(control);
-        // Two where there is room for one.
+        // There are two new addresses, but there is room for only one.
         let listen = ["444", "192.0.2.2:8443", "192.0.2.3:8443"];
         let prefixes = ["198.51.100.0/25", "2001:db9::/32", "2001:dba::/32"];
         let new = service(&listen, &prefixes, 6);
@@ -236,7 +245,7 @@ mod tests {
         new.gateway.dry_run = true;
         new.gateway.lease = std::time::Duration::from_secs(9);
 
-        // The trie of IPv6 prefixes is full, so the change fails after IPv4 prefixes have changed.
+        // The trie for IPv6 is full. So the change fails after it has changed the IPv4 overrides.
         let trie = &control.maps.overrides6;
         let foreign = |number: u32| abi::equic_override6_key {
             prefixlen: 160,
@@ -249,13 +258,14 @@ mod tests {
         assert_eq!(seen(control), before);
         (0..filled).for_each(|number| assert!(trie.delete(&foreign(number)).unwrap()));
 
-        // The map has no room for an address, although the check of the numbers finds room.
+        // The map has no room for another address, although the check of the numbers passes.
         let listeners = &control.maps.listeners;
         let foreign = |number: u32| abi::equic_listener {
             addr: u128::from(number).to_be_bytes(),
             port: 1,
             family: 4,
-            // No address has such a key, so none of these is taken for an old listener.
+            // A key of an address never has this value, so none of these entries is mistaken for an
+            // old listener.
             reserved: 1,
         };
         let filled = (0..).find(|number| listeners.put(&foreign(*number), &0).is_err()).unwrap();

@@ -1,8 +1,8 @@
 //! Counts of refusals per source, the evidence for bans.
 //!
 //! For each source and service, the program counts the packets that it refused for one of the
-//! counted reasons (`equic_load.counted_reasons`), exactly and not sampled. This module reads those
-//! counters. [`crate::ban`] decides about bans.
+//! counted reasons (`equic_load.counted_reasons`). The counts are exact, not sampled. This module
+//! reads them. [`crate::ban`] decides about bans.
 
 use std::collections::HashSet;
 
@@ -15,35 +15,36 @@ use crate::ledger::source::Source;
 use crate::prefix::source_prefix;
 use crate::reason::Reason;
 
-/// The counter of one source and service.
+/// The count of refusals of one source and service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedSource {
     /// The source.
     pub prefix: IpNet,
     /// The service's index.
     pub service: u32,
-    /// Time at which the source's entry was created. An entry that was evicted and created again
-    /// has a new one.
+    /// Time at which the source's entry was created. If an entry was evicted and created again,
+    /// this time differs.
     pub entry_ns: u64,
-    /// Packets refused for counted reasons since then. Wraps.
+    /// Number of packets refused for counted reasons since the entry was created. Wraps.
     pub refused: u32,
     /// True if the source holds a connection that a server has counted.
     pub connected: bool,
 }
 
-/// All counters at one moment.
+/// All counts of refusals at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
-    /// Sources with at least one refusal.
+    /// The sources with at least one refusal.
     pub sources: Vec<RefusedSource>,
     /// Number of entries in the table of sources.
     pub entries: u64,
-    /// Number of entries ever created in it. The difference gives the evictions.
+    /// Number of entries ever created in the table. From its growth, the number of evictions can be
+    /// computed.
     pub created: u64,
 }
 
 impl Control {
-    /// Returns the reasons of the refusals that the program counts. They are fixed when it is
+    /// Returns the reasons of refusals that the program counts. They are fixed when the program is
     /// loaded.
     pub fn counted_reasons(&self) -> Vec<Reason> {
         let mask = self.maps.load.counted_reasons;
@@ -53,10 +54,10 @@ impl Control {
     }
 
     /// Returns the number of packets refused for counted reasons, of all sources together. While it
-    /// does not change, [`Control::refusals`] returns nothing new. Cheap.
+    /// does not change, [`Control::refusals`] returns nothing new. The call is cheap.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn refused_in_all(&self) -> Result<u64> {
         let mask = self.maps.load.counted_reasons;
         let counted =
@@ -64,10 +65,10 @@ impl Control {
         Ok(self.counters()?.iter().filter(counted).map(|row| row.packets).sum())
     }
 
-    /// Returns the counters of every source that was refused. Walks the table of sources.
+    /// Returns the counts of every source that was refused. Walks the whole table of sources.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn refusals(&self) -> Result<Refusals> {
         let held: HashSet<Source> = self.connections()?.into_keys().collect();
         let services = self.maps.services.read();

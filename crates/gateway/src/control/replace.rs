@@ -14,16 +14,16 @@ use crate::error::{Error, Result};
 use crate::prefix::AclKey;
 use crate::sys::map::Map;
 
-/// Numbers of the changes that replacing a list made.
+/// Numbers of changes that the replacement of a list made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Replaced {
-    /// Prefixes that were not on the list before.
+    /// Number of prefixes that were not on the list before.
     pub added: u32,
-    /// Prefixes that are not on the new list.
+    /// Number of prefixes that are not on the new list.
     pub removed: u32,
-    /// Prefixes on both.
+    /// Number of prefixes that are on both lists.
     pub kept: u32,
-    /// Prefixes that have an entry of another origin, which was not changed.
+    /// Number of prefixes that were not changed because they have an entry of another origin.
     pub left: u32,
 }
 
@@ -32,13 +32,14 @@ pub struct Replaced {
 pub(super) struct Difference {
     add: Vec<(IpNet, abi::equic_acl_entry)>,
     remove: Vec<IpNet>,
-    /// The entries that will be overwritten or removed, for restoring them.
+    /// The entries that will be overwritten or removed. They are needed to undo the change.
     before: HashMap<IpNet, abi::equic_acl_entry>,
-    /// Number of entries now, by family (IPv4 first), and how many the additions create.
+    /// Number of current entries by family (IPv4 first), number of entries that the additions
+    /// create, and number that the removals delete.
     now: [u32; 2],
     create: [u32; 2],
     drop: [u32; 2],
-    /// There is only room for the additions after the removals.
+    /// True if there is not enough room to make the additions before the removals.
     removals_first: bool,
     done: Replaced,
 }
@@ -50,7 +51,7 @@ impl Difference {
     }
 }
 
-/// Entries to store, in the form of the kernel's batch call: one element of each vector per entry.
+/// Entries to store with the kernel's batch call. Each vector has one element per entry.
 struct Family<K> {
     prefixes: Vec<IpNet>,
     keys: Vec<K>,
@@ -76,11 +77,13 @@ fn family(net: &IpNet) -> usize {
 }
 
 impl Control {
-    /// Replaces the entries of `origin` with one of `actions` by these. Bans are replaced, too.
-    /// Entries of other origins stay and take precedence. After an error nothing has changed.
+    /// Replaces those entries of `origin` that have one of `actions` with the wanted ones. A ban of
+    /// a wanted prefix is replaced, too. Entries of other origins stay and take precedence. If it
+    /// returns an error, nothing has changed.
     ///
     /// # Errors
-    /// [`Error::ListTooLong`] before anything changes; the kernel's error.
+    /// Returns [`Error::ListTooLong`] if there is not enough room, and the kernel's error if a call
+    /// fails.
     pub fn replace(
         &self,
         origin: Origin,
@@ -100,10 +103,10 @@ impl Control {
         self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
     }
 
-    /// Makes a change. After an error nothing has changed.
+    /// Makes a change. If it returns an error, it has undone what it changed.
     pub(super) fn carry_out(&self, change: &Difference) -> Result<()> {
-        // Additions first: if a prefix is replaced by its two halves, its addresses stay on the
-        // list.
+        // Additions come first: if a prefix is replaced by its two halves, its addresses stay on
+        // the list.
         let done = if change.removals_first {
             self.remove(&change.remove).and_then(|()| self.add(change))
         } else {
@@ -112,11 +115,12 @@ impl Control {
         done.inspect_err(|_| self.go_back(change))
     }
 
-    /// Returns what has to change so that the entries of `origin` with one of `actions` are exactly
-    /// these, if there is room for them.
+    /// Returns the changes that are needed so that the list contains exactly the wanted entries
+    /// among those of `origin` with one of `actions`.
     ///
     /// # Errors
-    /// [`Error::ListTooLong`]; the kernel's error.
+    /// Returns [`Error::ListTooLong`] if there is not enough room, and the kernel's error if a call
+    /// fails.
     pub(super) fn difference(
         &self,
         origin: Origin,
@@ -174,7 +178,7 @@ impl Control {
         }
         for (prefix, old) in &there {
             let ours = origin_of(old) == origin && actions.contains(&action_of(old));
-            // Expired entries occupy room and can be removed, whatever their origin.
+            // Expired entries use up room. They can be removed whatever their origin is.
             if (ours || !holds(old, now)) && !names.contains(prefix) {
                 change.drop[family(prefix)] += 1;
                 change.done.removed += u32::from(ours);
@@ -228,18 +232,18 @@ impl Control {
         prefixes.iter().try_for_each(|prefix| self.forget_if(*prefix, |_| true).map(drop))
     }
 
-    /// Restores the entries as far as the kernel permits.
+    /// Restores the entries, as far as the kernel permits that.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)
                 && let Err(error) = self.forget_if(*prefix, |_| true)
             {
-                tracing::warn!(%error, %prefix, "taking back a list entry");
+                tracing::warn!(%error, %prefix, "removing a new list entry");
             }
         }
         for (prefix, entry) in &change.before {
             if let Err(error) = self.put(*prefix, entry) {
-                tracing::warn!(%error, %prefix, "putting back a list entry");
+                tracing::warn!(%error, %prefix, "restoring a list entry");
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The report of the process that manages a gateway, for `status` of any process.
+//! The report of the process that manages a gateway. Any process can read it for `status`.
 //!
-//! It is JSON in a separate map that is bound to the program. It can be found through the program
-//! in any mount namespace, does not depend on free disk space, and disappears with the program. One
-//! process writes it; readers copy a consistent version.
+//! The report is JSON in a separate map that is bound to the program. It can be found through the
+//! program in any mount namespace, does not depend on free disk space, and disappears with the
+//! program. One process writes it. Readers copy a consistent version.
 //!
-//! A file below `/run` would be missing in another mount namespace, stale after a crash, and not written
-//! when the disk is full. A socket would be silent while the process hangs.
+//! A file below `/run` would be missing in another mount namespace, stale after a crash, and not
+//! written when the disk is full. A socket would not answer while the process hangs.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -23,21 +23,21 @@ use crate::sys::region::{Shared, atomic};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Something differs from the configuration, but protection is not affected.
+    /// The state differs from the configuration, but everything is protected.
     Warning,
-    /// Something is not protected.
+    /// Part of the traffic is not protected.
     Error,
 }
 
-/// A problem, listed until it is resolved.
+/// A problem that is reported until it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Subject of the condition, such as `interface eth0`, `reload` or `ban state`. Each has at
-    /// most one condition.
+    /// Subject of the condition, such as `interface eth0`, `reload` or `ban state`. A subject has
+    /// at most one condition.
     pub about: String,
     /// Severity of the condition.
     pub level: Level,
-    /// Description of what is wrong, and what to do.
+    /// Says what is wrong, and what to do.
     pub message: String,
     /// Time at which the condition began, in milliseconds of Unix time.
     pub since_ms: u64,
@@ -48,9 +48,9 @@ pub struct Condition {
 pub struct InterfaceReport {
     /// Its name.
     pub name: String,
-    /// `attached`, `missing`, `taken` (by another XDP program), `refused` (by the driver or the
-    /// kernel), `detached` (by an operator), `same` (another name of an interface that is
-    /// configured already).
+    /// State of the interface: `attached`, `missing`, `taken` (by another XDP program), `refused`
+    /// (by the driver or the kernel), `detached` (by an operator), or `same` (another name of an
+    /// interface that is already configured).
     pub state: String,
     /// Details as text.
     pub detail: String,
@@ -61,11 +61,11 @@ pub struct InterfaceReport {
 pub struct Reload {
     /// Number of the attempt since the start.
     pub number: u64,
-    /// True if the reload succeeded. Otherwise nothing has changed.
+    /// True if the reload succeeded. If it failed, the configuration has not changed.
     pub ok: bool,
     /// Time of the reload, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// Changes that the reload made, or the problems that prevented it.
+    /// The changes that the reload made, or the problems that prevented it.
     pub lines: Vec<String>,
 }
 
@@ -76,42 +76,44 @@ pub struct BanTotals {
     pub dry_run: bool,
     /// Number of active bans.
     pub active: u64,
-    /// Number of bans imposed since the start (in a dry run: that would have been imposed).
+    /// Number of bans imposed since the start. In a dry run, the number that would have been
+    /// imposed.
     pub imposed: u64,
     /// Number of bans that expired.
     pub expired: u64,
     /// Number of bans that an operator lifted.
     pub lifted: u64,
-    /// Number of bans not imposed because the operator listed the prefix.
+    /// Number of bans that were not imposed because the operator has an entry for the prefix.
     pub spared: u64,
     /// Number of watched sources.
     pub watched: u64,
-    /// Number of sources dropped from watching to make room for others.
+    /// Number of watched sources that were dropped to make room for others.
     pub evicted: u64,
 }
 
-/// The report of the process.
+/// The report of the process that manages a gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Its process id, in its pid namespace. [`Control::publish`] sets this and the next field.
+    /// ID of the process, in its pid namespace. [`Control::publish`] sets this field and the next
+    /// one.
     pub pid: u32,
-    /// Time at which the process started, in clock ticks since boot. Together with the id, it
+    /// Start time of the process, in clock ticks since boot. Together with the process ID, it
     /// identifies the process uniquely.
     pub start_ticks: u64,
     /// Time at which the report was written, in milliseconds of Unix time.
     pub written_ms: u64,
-    /// Its configuration file, which SIGHUP makes it read again.
+    /// Path of the process's configuration file, which it reads again on SIGHUP.
     pub config: Option<String>,
     /// Current problems, the worst first.
     pub conditions: Vec<Condition>,
     /// The configured interfaces.
     pub interfaces: Vec<InterfaceReport>,
-    /// The last reload.
+    /// The last reload, or `None` if there was no reload.
     pub reload: Option<Reload>,
-    /// Numbers of bans; `None` if bans are off.
+    /// Numbers of bans, or `None` if bans are off.
     pub bans: Option<BanTotals>,
-    /// Rules of the bans; `None` if bans are off.
+    /// Rules for bans, or `None` if bans are off.
     pub ban_rules: Option<BanConfig>,
 }
 
@@ -123,13 +125,13 @@ impl Report {
     }
 }
 
-/// Number of attempts of a reader before it assumes that the writer died half way.
+/// Number of attempts after which a reader assumes that the writer died while it was writing.
 const ATTEMPTS: u32 = 1_000;
 
 type Memory = Shared<abi::equic_report>;
 
 impl Control {
-    /// Publishes a report, replacing the last one. Its lists are cut to fit.
+    /// Publishes a report, which replaces the previous one. If it is too long, its lists are cut.
     ///
     /// # Errors
     /// Fails if the gateway was loaded without a map for reports.
@@ -158,23 +160,23 @@ impl Control {
         Ok(())
     }
 
-    /// Returns the last report of the process that manages the gateway. `None` if there is no
-    /// complete one.
+    /// Returns the last report of the process that manages the gateway. Returns `None` if there is
+    /// no complete report.
     pub fn report(&self) -> Option<Report> {
         let text = self.maps.report.as_ref().and_then(read)?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Records a fingerprint of the configuration file whose settings are in force, for processes
-    /// that want to change that file. 0 means no file. The caller chooses how it is computed.
+    /// Records a fingerprint of the configuration file whose settings are in force. Processes that
+    /// want to change that file read it. 0 means no file. The caller chooses how to compute it.
     pub fn note_config(&self, fingerprint: u64) {
         if let Some(notes) = &self.maps.notes {
             atomic!(AtomicU64, notes.pointer(), file).store(fingerprint, Release);
         }
     }
 
-    /// Returns the fingerprint that was recorded last, or `None` if there is no file or it is
-    /// unknown.
+    /// Returns the fingerprint that was recorded last. Returns `None` if there is no file, or if
+    /// its fingerprint is unknown.
     pub fn noted_config(&self) -> Option<u64> {
         let notes = self.maps.notes.as_ref()?;
         Some(atomic!(AtomicU64, notes.pointer(), file).load(Acquire)).filter(|noted| *noted != 0)

@@ -10,8 +10,8 @@ use crate::quantity::Rate;
 use crate::services::service_names;
 use crate::sys::region::{atomic, store_rate};
 
-/// Stores the rate of a prefix level, and the bit that enables it. The program may read an enabled
-/// level whose rate is not stored yet; it treats that like a disabled one.
+/// Stores the rate of a prefix level, and the bit that enables the level. If the program reads an
+/// enabled level whose rate is not stored yet, it treats the level as disabled.
 macro_rules! store_level {
     ($live:expr, $new:expr, $level:expr) => {{
         let (level, bit) = ($level as usize, 1 << $level);
@@ -27,20 +27,23 @@ macro_rules! store_level {
 
 impl Control {
     /// Changes a setting: `max_connections` of every service, or `web.max_connections` of one.
-    /// [`Key`] lists the keys. The program uses the new value from the next packet on. Before
-    /// changing `retry`, call [`Control::servers_without_keys`], and before `check_ids`,
-    /// [`Control::servers_without_ids`]: this function does not.
+    /// [`Key`] lists the keys. The program uses the new value from the next packet on.
+    ///
+    /// This function does not check the servers. Before changing `retry`, call
+    /// [`Control::servers_without_keys`]. Before changing `check_ids`, call
+    /// [`Control::servers_without_ids`].
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for invalid keys and values, [`crate::Error::NoSuchService`].
+    /// Returns [`crate::Error::Config`] for invalid keys and values, and
+    /// [`crate::Error::NoSuchService`] if no service has the name.
     pub fn set(&self, key: &str, value: &str) -> Result<Vec<Change>> {
         self.apply(&Setting::parse(key, value)?)
     }
 
-    /// Changes a setting that was parsed already.
+    /// Changes a setting that was already parsed.
     ///
     /// # Errors
-    /// As [`Control::set`].
+    /// Returns the errors of [`Control::set`].
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
             let change = self.apply_gateway(setting)?;
@@ -69,14 +72,14 @@ impl Control {
         Ok(changes)
     }
 
-    /// Records a change in the audit log, if the value differs.
+    /// Records a change in the audit log, if the old and new values differ.
     pub(super) fn note_change(&self, change: &Change) {
         if change.old != change.new {
             self.note(&change.text());
         }
     }
 
-    /// Stores one setting of one service, and nothing else.
+    /// Stores one setting of one service. Other settings are not written.
     pub(super) fn store(
         &self,
         index: usize,
@@ -95,7 +98,8 @@ impl Control {
             | Key::AlsoClient
             | Key::CheckIds
             | Key::StatelessReset => {
-                // Only the bits that change, because another process may be changing others.
+                // Only the affected bits are written, because another process may be changing
+                // others.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);
@@ -137,7 +141,7 @@ impl Control {
         }
     }
 
-    /// Returns the settings of the gateway that can change while it runs. All others have defaults.
+    /// Returns the gateway's settings. Those that cannot change while it runs have their defaults.
     pub fn settings(&self) -> GatewayConfig {
         let live = self.maps.control.read();
         GatewayConfig {

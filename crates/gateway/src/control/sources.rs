@@ -1,4 +1,4 @@
-//! Sources of packets: those with the most packets, bytes, drops or connections.
+//! The sources with the most packets, bytes, drops or connections.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -16,15 +16,15 @@ use crate::prefix::{prefix_text, source_prefix};
 use crate::reason::Reason;
 use crate::sys;
 
-/// Count by which sources are sorted, largest first.
+/// The count by which sources are sorted. The largest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortBy {
     /// Packets seen.
     #[default]
     Packets,
-    /// Bytes of UDP payload seen.
+    /// Number of UDP payload bytes received.
     Bytes,
-    /// Packets whose verdict was a drop.
+    /// Number of packets whose verdict was a drop.
     Drops,
     /// Open connections.
     Connections,
@@ -47,10 +47,12 @@ impl std::str::FromStr for SortBy {
     }
 }
 
-/// A source, its service's index and statistics if it has an entry, and its connections.
+/// A source, the index of its service and its statistics if it has an entry, and its number of
+/// connections.
 type Row = (Source, Option<(u32, abi::equic_source_state)>, u32);
 
-/// Sort key of rows, smallest first. Ties are broken by more packets, then by the smaller address.
+/// Sort key of a row; the smallest key comes first. Rows with the same count are sorted by more
+/// packets, then by the smaller address.
 type Rank = (Reverse<u64>, Reverse<u64>, [u8; 16], Option<u32>, u32);
 
 fn rank((source, state, count): &Row, by: SortBy) -> Rank {
@@ -68,34 +70,35 @@ fn rank((source, state, count): &Row, by: SortBy) -> Rank {
 /// One source in one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
-    /// Its prefix. A single address is written without its length.
+    /// Prefix of the source. A single address is written without its length.
     pub source: String,
-    /// The service that it sends to. For a silent source, the services that its connections count
-    /// for.
+    /// The service to which the source sends. For a silent source, the services for which its
+    /// connections count.
     pub services: Vec<String>,
-    /// Open connections, over all servers of the gateway and all services of the quota group.
+    /// Number of open connections, over all servers of the gateway and all services of the quota
+    /// group.
     pub connections: u32,
-    /// The smallest quota of these services. 0: no quota.
+    /// The smallest quota of these services. 0 means no quota.
     pub limit: u32,
-    /// Packets since its entry was created.
+    /// Number of packets since the source's entry was created.
     pub packets: u64,
-    /// Their bytes of UDP payload.
+    /// Number of UDP payload bytes in these packets.
     pub bytes: u64,
-    /// Packets whose verdict was a drop, dry run included.
+    /// Number of packets whose verdict was a drop, in a dry run, too.
     pub drops: u64,
-    /// Milliseconds since its entry was created. `None` without an entry.
+    /// Milliseconds since the source's entry was created. `None` if it has no entry.
     pub first_seen_ms: Option<u64>,
-    /// Milliseconds since its last packet. `None` without an entry.
+    /// Milliseconds since the source's last packet. `None` if it has no entry.
     pub last_seen_ms: Option<u64>,
-    /// Reason of the verdict on the source's last packet. `None` without an entry.
+    /// Reason for the verdict on the source's last packet. `None` if it has no entry.
     pub last_reason: Option<Reason>,
-    /// Treatment by the list that its prefix is on. `None` if it is on no list.
+    /// Treatment by the list that contains the source's prefix. `None` if no list does.
     pub listed: Option<ListAction>,
 }
 
 impl SourceRow {
-    /// Returns `denied`, `allowed`, `at limit` or an empty text: what will happen to its next
-    /// connection.
+    /// Returns what will happen to the source's next connection: `denied`, `allowed`, `at limit`,
+    /// or an empty text.
     pub fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",
@@ -107,11 +110,12 @@ impl SourceRow {
 }
 
 impl Control {
-    /// Returns the first `top` sources in this order. The statistics come from the LRU table: those
-    /// of an evicted source began again at 0.
+    /// Returns the first `top` sources, sorted by `by`. The statistics come from an LRU table: if a
+    /// source was evicted, its statistics restarted at 0.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn sources(&self, top: usize, by: SortBy) -> Result<Vec<SourceRow>> {
         let connections: HashMap<Source, u32> = self.connections()?;
         let services = self.maps.services.read();
@@ -120,7 +124,7 @@ impl Control {
         let row = |(key, state): (abi::equic_source, _)| {
             let group = services.get(key.service as usize).map_or(0, |service| service.group);
             let source = Source::of_bytes(key.addr, group);
-            // Most sources that have sent something hold no connection.
+            // Most sources that have sent packets hold no connection.
             let count = connections.get(&source).copied();
             if count.is_some() {
                 seen.insert(source);
@@ -131,7 +135,7 @@ impl Control {
         let silent = connections.iter().filter(|(source, _)| !seen.contains(source));
         all.extend(silent.map(|(source, count)| (*source, None, *count)));
         let rank = |row: &Row| rank(row, by);
-        // Only the first ones are sorted, because sorting a full table would take most of the time.
+        // Sorts only the first rows, because sorting a full table would take most of the time.
         if top < all.len() {
             if top > 0 {
                 all.select_nth_unstable_by_key(top - 1, rank);
@@ -184,7 +188,8 @@ impl Control {
             .collect()
     }
 
-    /// Returns the connections of one source, over all valid ledgers except this one.
+    /// Returns the number of connections of one source, summed over all valid ledgers except this
+    /// one.
     pub(crate) fn connections_besides(&self, source: Source, ledger: u32) -> Result<u32> {
         let place = Keying::new(&self.maps.load).place(&source);
         let counts = |member: &&Member| {
@@ -197,7 +202,7 @@ impl Control {
         Ok(others.fold(0, |sum, member| sum.saturating_add(member.memory.count(&source, &place))))
     }
 
-    /// Returns the connections of every source, over all valid ledgers.
+    /// Returns the number of connections of every source, summed over all valid ledgers.
     pub(crate) fn connections(&self) -> Result<HashMap<Source, u32>> {
         let mut all: HashMap<Source, u32> = HashMap::new();
         for member in self.members()?.iter().filter(|member| member.counts) {

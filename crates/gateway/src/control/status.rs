@@ -18,13 +18,13 @@ use crate::sys;
 pub struct Status {
     /// The gateway's name.
     pub name: String,
-    /// The kernel's id of the program.
+    /// The kernel's ID of the program.
     pub program_id: u32,
     /// Version of the interface between program and user space.
     pub abi_version: u32,
-    /// The process that loaded it.
+    /// The process that manages the gateway.
     pub owner: Owner,
-    /// Seconds since it was loaded.
+    /// Seconds since the gateway was loaded.
     pub uptime_s: f64,
     /// True if this is a dry run, in which nothing is dropped.
     pub dry_run: bool,
@@ -32,101 +32,103 @@ pub struct Status {
     pub lease: String,
     /// Rate of drop events per CPU.
     pub events: Rate,
-    /// Interfaces that the gateway is attached to.
+    /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
-    /// Directory that the gateway is pinned in. `None`: it ends with its process.
+    /// Directory in which the gateway is pinned. If it is `None`, the gateway ends with its
+    /// process.
     pub pin: Option<String>,
     /// The services.
     pub services: Vec<ServiceStatus>,
-    /// The servers that have joined it.
+    /// The servers that have joined the gateway.
     pub ledgers: Vec<LedgerStatus>,
-    /// The gateway's tables, with their fill.
+    /// The gateway's tables, with their numbers of entries.
     pub tables: Vec<TableStatus>,
-    /// Counts of events other than verdicts.
+    /// Counts of events that are not verdicts.
     pub tallies: Tallies,
     /// Report of the process that manages the gateway. `None` if it publishes no report.
     pub report: Option<Report>,
 }
 
-/// The process that loaded a gateway.
+/// The process that manages a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Owner {
-    /// Its process id, in its pid namespace.
+    /// ID of the process, in its pid namespace.
     pub pid: u32,
     /// True if the process is running, as far as this pid namespace can see.
     pub alive: bool,
 }
 
-/// One service: settings and totals.
+/// Settings and totals of one service.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServiceStatus {
     /// Its index.
     pub index: u32,
-    /// Its settings, as in the configuration.
+    /// The settings of the service, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
-    /// With `retry = "adaptive"`: whether it currently asks for proof of addresses.
+    /// With `retry = "adaptive"`: whether the service currently asks for tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
-    /// Packets to the service.
+    /// Number of packets to the service.
     pub packets: u64,
-    /// Their bytes of UDP payload.
+    /// Number of UDP payload bytes in these packets.
     pub bytes: u64,
-    /// Packets that were dropped. Answers are not drops.
+    /// Number of packets that were dropped. Answered packets are not counted.
     pub dropped: u64,
-    /// Packets that were answered in the server's name.
+    /// Number of packets that were answered in the server's name.
     pub answered: u64,
-    /// Packets whose verdict was a drop: more than `dropped` in a dry run.
+    /// Number of packets whose verdict was a drop. In a dry run, it is larger than `dropped`.
     pub would_drop: u64,
-    /// Counts by reason.
+    /// Numbers of packets by reason.
     pub verdicts: Vec<CounterRow>,
 }
 
-/// One server of the gateway.
+/// One server that has joined a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LedgerStatus {
     /// Index of the server's slot.
     pub slot: u32,
     /// The name that the server gave when it joined: printable ASCII, at most 31 characters.
     pub name: String,
-    /// Its process id. For a server at the socket, the kernel reported it.
+    /// Process ID of the server. For a server at the socket, it was reported by the kernel.
     pub pid: u32,
-    /// Its user when it joined.
+    /// User ID of the server when it joined.
     pub uid: u32,
-    /// True if the server joined through the gateway's socket. Then the kernel reported pid and
-    /// uid.
+    /// True if the server joined through the gateway's socket. In that case, the kernel reported
+    /// pid and uid.
     pub socket: bool,
-    /// True if it declared that it checks the tokens of the gateway's Retry packets.
+    /// True if the server declared that it checks the tokens of the gateway's Retry packets.
     pub keys: bool,
-    /// True if it declared that the gateway can verify its connection IDs.
+    /// True if the server declared that the gateway can verify its connection IDs.
     pub ids: bool,
-    /// The services that it may count for. `None`: all.
+    /// The services for which the server's counts are valid, or `None` for all services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<String>>,
     /// True if the server's process is running, as far as this pid namespace can see.
     pub alive: bool,
-    /// True if the server's counts are valid: its last heartbeat is younger than the lease.
+    /// True if the server's counts are valid, because its last heartbeat is younger than the lease.
     pub counts: bool,
-    /// Milliseconds since its last heartbeat.
+    /// Milliseconds since the server's last heartbeat.
     pub heartbeat_age_ms: u64,
     /// Open connections.
     pub connections: u64,
-    /// Sources with connections.
+    /// Number of sources that have connections to the server.
     pub sources: u64,
-    /// Connections opened since it joined.
+    /// Number of connections opened since the server joined.
     pub opened: u64,
-    /// Connections that found no slot since it joined.
+    /// Number of connections since the server joined that the ledger had no slot for. No quota
+    /// counts them.
     pub overflow: u64,
 }
 
-/// Entries and capacity of a table.
+/// Number of entries and capacity of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TableStatus {
     /// The table's name.
     pub name: &'static str,
-    /// Entries in it.
+    /// Number of entries in the table.
     pub entries: u64,
-    /// Entries it has room for.
+    /// Maximum number of entries.
     pub capacity: u64,
 }
 
@@ -134,7 +136,8 @@ impl Control {
     /// Returns the whole state of the gateway.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn status(&self) -> Result<Status> {
         let control = self.maps.control.read();
         let counted = self.counted()?;
@@ -177,21 +180,23 @@ impl Control {
         })
     }
 
-    /// Returns the servers of the gateway: slot, process id and name. Cheap, because it does not
-    /// search the ledgers.
+    /// Returns the servers of the gateway, each with slot, process ID and name. The call is cheap,
+    /// because it does not search the ledgers.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
         let members = self.members()?;
         let name = |member: &Member| from_c_name(&member.record.name);
         Ok(members.iter().map(|member| (member.slot, member.record.pid, name(member))).collect())
     }
 
-    /// Returns the servers of the gateway.
+    /// Returns the servers of the gateway, with the contents of their ledgers.
     ///
     /// # Errors
-    /// The kernel's error if a call fails; [`crate::Error::NotPermitted`] without `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
+    /// `CAP_SYS_ADMIN`.
     pub fn ledgers(&self) -> Result<Vec<LedgerStatus>> {
         Ok(self.statuses(&self.members()?))
     }
@@ -211,7 +216,7 @@ impl Control {
                 alive: member.alive,
                 counts: member.counts,
                 heartbeat_age_ms: member.age_ns / 1_000_000,
-                // The server writes these values. They are bounded, so that their sums do not
+                // The server writes these values. They are bounded so that their sums do not
                 // overflow.
                 connections: open_connections(&member.header).min(u32::MAX.into()),
                 sources: member.memory.entries().count() as u64,
@@ -221,7 +226,8 @@ impl Control {
             .collect()
     }
 
-    /// Returns the services outside these quota groups, or `None` if that is all of them.
+    /// Returns the services that are not in these quota groups, or `None` if these are all
+    /// services.
     fn permitted(&self, barred: u64) -> Option<Vec<String>> {
         let services = self.maps.services.read();
         let known = services.iter().take_while(|service| service.name[0] != 0);
@@ -233,7 +239,7 @@ impl Control {
     /// Returns the services with their current settings.
     ///
     /// # Errors
-    /// The kernel's error if a call fails.
+    /// Returns the kernel's error if a call fails.
     pub fn services(&self) -> Result<Vec<ServiceConfig>> {
         let listeners = self.listeners()?;
         let services = self.maps.services.read();
@@ -247,8 +253,8 @@ impl Control {
                 config.overrides = overrides_from_abi(index as u32, &overrides);
                 let own = listeners.iter().filter(|(_, of)| *of == index).map(|(addr, _)| *addr);
                 config.listen = joined(own.collect());
-                // The group's name in the configuration is not stored. Its first service's name is
-                // used.
+                // The maps do not contain the group's name in the configuration, so the name of its
+                // first service is used.
                 let shared = groups.iter().filter(|group| **group == service.group).count() > 1;
                 config.group = shared.then(|| self.service_name(service.group));
                 config
@@ -256,7 +262,8 @@ impl Control {
             .collect())
     }
 
-    /// Returns a configuration that recreates this gateway, as far as the maps contain it.
+    /// Returns a configuration that recreates this gateway. Settings that the maps do not contain
+    /// have their defaults.
     pub(super) fn config(&self) -> Result<Config> {
         Ok(Config { services: self.services()?, ..Config::default() })
     }
@@ -290,7 +297,7 @@ impl Control {
     }
 }
 
-/// Turns the wildcard addresses of both families with the same port back into a bare port.
+/// Joins the wildcard addresses of both families with the same port into a bare port.
 fn joined(addresses: Vec<std::net::SocketAddr>) -> Vec<Listen> {
     let both = |port: u16| {
         let any = |v4: bool| {

@@ -1,10 +1,10 @@
-//! The gateway that a ledger currently counts for, and the move to the next one with all open
+//! The gateway that a ledger currently counts for, and the move to the next gateway with all open
 //! connections.
 //!
 //! A [`GatewayBinding`] is a table together with the services and settings of the gateway that
-//! reads it. When another process's gateway is succeeded by one with maps of its own, the ledger is
-//! bound to the successor. Every operation holds a read lock on the binding. The move holds the
-//! write lock and [carries](GatewayBinding::carry) the counts over.
+//! reads it. When another process's gateway is replaced by one with new maps, the ledger is bound
+//! to that successor. Every operation holds a read lock on the binding. The move holds the write
+//! lock and [carries](GatewayBinding::carry) the counts over.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,59 +34,61 @@ use crate::sys;
 use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
 
-/// Longest age of the copies of a gateway's settings.
+/// Maximum age of the copies of a gateway's settings.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Index of a service and of its quota group, in the gateway of a binding.
+/// Index of a service, and of its quota group, in the gateway of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServiceNumber {
     pub(crate) index: usize,
     pub(crate) group: u32,
 }
 
-/// How the gateway got access to a ledger.
+/// How the gateway has access to a ledger.
 #[derive(Debug)]
 pub(crate) enum BindingKind {
-    /// No gateway reads it.
+    /// The ledger is only in memory. No gateway reads it.
     InMemory,
-    /// This process put it into the gateway's map.
+    /// This process put the ledger into the gateway's map.
     Placed(Membership),
-    /// The gateway put it there, and removes it when this connection ends.
+    /// The gateway put the ledger into its map, and removes it when this connection ends.
     Socket(SocketBinding),
 }
 
-/// A ledger that came over a gateway's socket.
+/// A ledger that was received over a gateway's socket.
 #[derive(Debug)]
 pub(crate) struct SocketBinding {
     pub(crate) ledger: u32,
-    /// The gateway's socket.
+    /// Path of the gateway's socket.
     pub(crate) path: PathBuf,
     pub(crate) link: Mutex<Arc<OwnedFd>>,
     pub(crate) lists: Lists,
-    /// The gateway's control data, services and limits by prefix. The kernel does not allow mapping
-    /// a read-only map, so the binding has copies, and the heartbeat thread
-    /// [refreshes](GatewayBinding::refresh) them.
+    /// Descriptors of the maps with the gateway's control data, services and overrides. These maps
+    /// are read-only for this process, and the kernel does not allow mapping them. So the binding
+    /// has copies, which the heartbeat thread [refreshes](GatewayBinding::refresh).
     pub(crate) settings: [OwnedFd; 3],
 }
 
-/// A table, and the gateway that reads it.
+/// A table of counts, and the gateway that reads it.
 #[derive(Debug)]
 pub(crate) struct GatewayBinding {
     /// Number of this binding of the ledger, counted from 0.
     pub(crate) generation: u64,
-    /// Connections opened in this generation or later are counted here, earlier ones are not.
+    /// First generation whose connections are counted in this binding. Connections from earlier
+    /// generations are not.
     pub(crate) carried_from: u64,
     pub(crate) table: Table,
     pub(crate) services: Arc<Shared<Services>>,
     pub(crate) overrides: Arc<Shared<Overrides>>,
-    /// `None` in memory.
+    /// Control data of the gateway. `None` for a ledger in memory.
     pub(crate) control: Option<Arc<Shared<abi::equic_control>>>,
     pub(crate) kind: BindingKind,
-    /// Access to the keys of the gateway's tokens, if this server asked for them and got them.
+    /// Access to the keys of the gateway's tokens, if this server requested and received them.
     pub(crate) ring: RingAccess,
-    /// The kernel's id of the gateway's program, or `None` if it is unknown.
+    /// The kernel's ID of the gateway's program, or `None` if it is unknown.
     pub(crate) program: Option<u32>,
-    /// The gateway's maps, if this process has them: for reading other processes' ledgers.
+    /// The gateway's maps, if this process has them. They are needed to read other processes'
+    /// ledgers.
     pub(crate) others: Option<Control>,
 }
 
@@ -103,12 +105,12 @@ impl LedgerState {
     }
 
     pub(crate) fn binding(&self) -> RwLockReadGuard<'_, GatewayBinding> {
-        // A poisoned lock is fine: nothing under it panics half way through a change.
+        // A poisoned lock is harmless, because no code panics between two parts of a change.
         self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Continues with the same gateway over a new connection, and with the key ring that came with
-    /// it.
+    /// Continues with the same gateway over a new connection, with the key ring that arrived over
+    /// that connection.
     pub(crate) fn keep(&self, link: OwnedFd, ring: RingAccess) {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let BindingKind::Socket(socket) = &binding.kind {
@@ -117,9 +119,11 @@ impl LedgerState {
         binding.ring = ring;
     }
 
-    /// Moves to the gateway that `next` joins. No other thread gets a binding meanwhile: as soon as
-    /// the next gateway lists this server, it may drop packets to connection IDs made with the old
-    /// gateway's keys. Returns true if the open connections are counted there.
+    /// Moves to the gateway that `next` joins. Returns true if the open connections are counted
+    /// there.
+    ///
+    /// During the move, no other thread can use the binding. As soon as the next gateway lists this
+    /// server, it may drop packets to connection IDs made with the old gateway's keys.
     pub(crate) fn bind(&self, next: impl FnOnce() -> Result<GatewayBinding>) -> Result<bool> {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut next = next()?;
@@ -152,12 +156,12 @@ impl GatewayBinding {
         }
     }
 
-    /// Returns the name of the gateway. Empty in memory.
+    /// Returns the name of the gateway. It is empty for a ledger in memory.
     pub(crate) fn gateway_name(&self) -> String {
         self.control.as_ref().map_or_else(String::new, |c| from_c_name(&c.read().name))
     }
 
-    /// Returns the service of this name.
+    /// Returns the service with this name, if the gateway has one.
     pub(crate) fn number(&self, name: &str) -> Option<ServiceNumber> {
         let services = self.services.read();
         let index = services
@@ -184,7 +188,7 @@ impl GatewayBinding {
         atomic!(AtomicU32, self.service(service), max_connections).load(Relaxed)
     }
 
-    /// Returns true if the server has to close connections over the limit of this service.
+    /// Returns true if the server must close connections over the limit of this service.
     pub(crate) fn enforces(&self, service: usize) -> bool {
         let flags = atomic!(AtomicU32, self.service(service), flags).load(Relaxed);
         let policy = atomic!(AtomicU8, self.service(service), policy).load(Relaxed);
@@ -214,7 +218,7 @@ impl GatewayBinding {
         })
     }
 
-    /// Returns true if the gateway continues when its process ends.
+    /// Returns true if the gateway stays attached when its process ends.
     pub(crate) fn is_pinned(&self) -> bool {
         self.control.as_ref().is_some_and(|control| control.read().pin[0] != 0)
     }
@@ -235,8 +239,8 @@ impl GatewayBinding {
         self.table.memory().read_header()
     }
 
-    /// Refreshes the copies of the gateway's settings, if there are any. Returns how long they are
-    /// valid.
+    /// Refreshes the copies of the gateway's settings, if there are any. Returns the time for which
+    /// they are valid.
     pub(crate) fn refresh(&self) -> Option<Duration> {
         let BindingKind::Socket(socket) = &self.kind else { return None };
         let [control, services, overrides] = &socket.settings;
@@ -275,9 +279,9 @@ impl GatewayBinding {
         added
     }
 
-    /// Returns how many connections a source holds in other processes, summed like in the program.
-    /// It takes a system call or two for each process. A ledger that this process may not read
-    /// counts as 0.
+    /// Returns the number of connections that a source holds in other processes, summed as in the
+    /// program. It takes one or two system calls per process. A ledger that this process may not
+    /// read counts as 0.
     pub(crate) fn count_elsewhere(&self, source: Source) -> u32 {
         let count = match &self.kind {
             BindingKind::InMemory => Ok(0),
@@ -294,7 +298,8 @@ impl GatewayBinding {
         })
     }
 
-    /// Counts a connection that was opened, or that was open and is now counted here.
+    /// Counts a connection that was opened now, or that was already open and is counted here from
+    /// now on.
     pub(crate) fn came(&self) {
         atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
     }
@@ -303,9 +308,9 @@ impl GatewayBinding {
         atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 
-    /// Copies the counts of another binding, which must not change meanwhile. Returns false if that
-    /// is impossible: the old counts are not detailed enough if this gateway has longer source
-    /// prefixes, or if it splits a quota group.
+    /// Copies the counts of another binding, which must not change during the call. Returns false
+    /// if that is impossible, because the old counts are not detailed enough. That is the case if
+    /// this gateway has longer source prefixes, or splits a quota group.
     fn carry(&mut self, from: &GatewayBinding) -> bool {
         if !self.table.keying().covers(from.table.keying()) {
             return false;

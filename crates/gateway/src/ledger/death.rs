@@ -1,10 +1,11 @@
-//! Servers that are known to be dead (docs/policy.md s.14). The program answers packets of their
-//! clients.
+//! Finds servers that are known to be dead (docs/policy.md s.14). The program answers packets of
+//! their clients.
 //!
-//! The process that manages the gateway watches the servers in its slots. A server without its slot
-//! may still serve: it was stopped for a long time, or has left. It is watched until its process
-//! has ended, and until then none of its former slots counts as dead. A process that cannot be
-//! observed, such as one of another pid namespace or one hidden by /proc, counts as alive for good.
+//! The process that manages the gateway watches the servers in its slots. A server that has lost
+//! its slot may still serve clients, because it was stopped for a long time or has left. It is
+//! watched until its process has ended. Until then, none of its former slots counts as dead. A
+//! process that cannot be observed counts as alive for good. Examples are processes of another pid
+//! namespace, and processes that /proc hides.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,19 +16,20 @@ use crate::abi;
 use crate::sys;
 use crate::sys::region::atomic;
 
-/// Quota groups of dead servers, by slot.
+/// Bit masks of the quota groups that dead servers served, by slot.
 type DeadPlaces = [u64; PLACES];
 
-/// Servers that were seen in a slot and are not known to be dead.
+/// The servers that were seen in a slot and are not known to be dead.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    /// By the ids of their ledgers.
+    /// The servers, by the ID of their ledger.
     servers: HashMap<u32, Server>,
-    /// Groups of servers that had a slot and are known to be dead. `None` before the first look.
+    /// Quota groups of servers that had the slot and are known to be dead. `None` before the first
+    /// look.
     dead: Option<DeadPlaces>,
-    /// The value that was last written for the program.
+    /// The masks that were last written for the program.
     published: DeadPlaces,
-    /// The ledger of the last server that was seen to take each slot.
+    /// The ledger of the last server that took each slot.
     last: [u32; PLACES],
     /// Quota groups of servers whose state cannot be observed.
     unsure: u64,
@@ -36,7 +38,7 @@ pub(crate) struct Watched {
 #[derive(Debug)]
 struct Server {
     member: abi::equic_member,
-    /// Bit i: it was seen in slot i.
+    /// Bit i: the server was seen in slot i.
     places: u32,
 }
 
@@ -45,7 +47,7 @@ fn groups(member: &abi::equic_member) -> u64 {
     !member.barred
 }
 
-/// Returns true if all connection IDs of a server name its slot.
+/// Returns true if all connection IDs of the server contain the number of its slot.
 pub(super) fn names_its_place(member: &abi::equic_member) -> bool {
     member.flags & abi::EQUIC_MEMBER_IDS != 0
 }
@@ -62,21 +64,22 @@ impl Watched {
         self.servers.insert(member.ledger, server);
     }
 
-    /// Checks the slots, and the processes of servers that left theirs. Tells the program which are
-    /// dead.
+    /// Checks the slots, and the processes of servers that left their slot. Tells the program which
+    /// servers are dead.
     pub(crate) fn look(&mut self, places: &Places) -> io::Result<()> {
         let control = places.control().pointer();
         let unsure = atomic!(AtomicU64, control, unsure);
         let dead_at = |place: usize| atomic!(AtomicU64, control, dead[place]);
         let written: DeadPlaces = std::array::from_fn(|place| dead_at(place).load(SeqCst));
         let last: [u32; PLACES] = std::array::from_fn(|place| places.last_ledger(place));
-        // The previous process may have known more dead servers.
+        // The previous process may have known other dead servers.
         let mut dead = self.dead.unwrap_or_else(|| {
             self.unsure = unsure.load(Acquire);
             (self.published, self.last) = (written, last);
             written
         });
-        // A server took the slot since the last look, and may have left it again.
+        // If the program's mask has changed since the last look, a server took the slot. It may
+        // have left the slot again.
         for (dead, (written, published)) in dead.iter_mut().zip(written.iter().zip(self.published))
         {
             if *written != published {
@@ -90,7 +93,8 @@ impl Watched {
                 self.add(&member, *slot);
             }
         }
-        // A server can take a slot and leave it between two looks.
+        // A server can take a slot and leave it between two looks, so the last owner of each slot
+        // is added, too.
         for (slot, ledger) in last.into_iter().enumerate() {
             if ledger != 0
                 && ledger != std::mem::replace(&mut self.last[slot], ledger)
@@ -100,8 +104,8 @@ impl Watched {
             }
         }
         let (own, sees_all) = (sys::pid_namespace(), sys::sees_all_processes());
-        // Groups of live servers that left, groups of live servers whose IDs name any slot, and
-        // slots of live servers.
+        // The groups of live servers that left, the groups of live servers whose IDs do not name
+        // their slot, and the slots of live servers.
         let (mut away, mut anywhere, mut lived_in) = (0, 0, mask);
         let unknown = &mut self.unsure;
         self.servers.retain(|id, Server { member, places }| {
@@ -121,12 +125,13 @@ impl Watched {
             false
         });
         self.dead = Some(dead);
-        // A process that takes this gateway over does not know which servers left.
+        // A process that takes this gateway over cannot know which servers left, so it is stored in
+        // the map.
         unsure.store(away | self.unsure, Relaxed);
         let alive = anywhere | self.unsure;
         self.published = dead.map(|groups| groups & !alive);
         places_in(lived_in).for_each(|place| self.published[place] = 0);
-        // A server is moving in, and its groups are not known yet.
+        // A slot without a ledger is being taken by a server whose groups are not known yet.
         if taken.iter().any(|(_, ledger)| ledger.is_none()) {
             self.published = DeadPlaces::default();
         }
@@ -134,14 +139,15 @@ impl Watched {
         Ok(())
     }
 
-    /// Writes for the program which servers are dead. `mask` has the slots that were checked.
+    /// Writes the quota groups of dead servers for the program. `mask` has the slots that were
+    /// checked.
     fn publish(&mut self, places: &Places, mask: u32) {
         let control = places.control().pointer();
         let write = |published: &DeadPlaces| {
             for (place, groups) in published.iter().enumerate() {
-                // An exchange, as in `Places::take`: the later of the two sees what the other did
-                // before it. Either that server removes its slot from these, or its slot is seen
-                // below.
+                // This is an exchange, as in `Places::take`. So the later of the two operations
+                // sees what the other one did before it. Either a server that takes the slot clears
+                // this mask, or its slot is seen below.
                 atomic!(AtomicU64, control, dead[place]).swap(*groups, SeqCst);
             }
             let gone = published.iter().fold(0, |all, groups| all | groups);

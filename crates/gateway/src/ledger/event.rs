@@ -1,4 +1,4 @@
-//! Events of the gateway that a ledger counts for: it ended, or the next one was joined.
+//! Events about the gateway that a ledger counts for: it ended, or the ledger joined the next one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, lock};
 
-/// An event of the gateway that a ledger counts for. Its `Display` is a line for a log.
+/// An event about the gateway that a ledger counts for. Its `Display` is a line for a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinEvent {
-    /// The gateway ended. No gateway reads the ledger and no quota applies until the next one is
-    /// joined, which happens automatically.
+    /// The gateway ended. Until the ledger joins the next gateway, which happens automatically, no
+    /// gateway reads it and no quota applies.
     Lost {
         /// The name of the gateway.
         gateway: String,
     },
-    /// The gateway ended, and the next one cannot be joined. The ledger keeps trying.
+    /// The gateway ended, and the next one cannot be joined. The ledger keeps trying to join it.
     Unreachable {
         /// The name of the gateway that ended.
         gateway: String,
-        /// Reason that the next one cannot be joined.
+        /// The reason that the next gateway cannot be joined.
         why: String,
     },
-    /// The next gateway was joined.
+    /// The ledger joined the next gateway.
     Joined {
-        /// The name of that gateway.
+        /// The name of the next gateway.
         gateway: String,
         /// Time for which no gateway read the ledger.
         unheard: Duration,
-        /// Open connections that are counted there.
+        /// Number of open connections that the next gateway counts.
         connections: u64,
-        /// True if connections that were open before are counted there. False if that gateway has
+        /// True if the next gateway counts connections that were open before. False if it has
         /// longer source prefixes, or splits a group of services.
         carried: bool,
-        /// Services of the previous gateway that it does not have. Their connections are not
-        /// counted.
+        /// Services of the previous gateway that the next gateway does not have. Their connections
+        /// are not counted.
         missing: Vec<String>,
     },
 }
@@ -45,7 +45,7 @@ impl fmt::Display for JoinEvent {
         match self {
             JoinEvent::Lost { gateway } => write!(
                 f,
-                "gateway `{gateway}` has ended: this server has no gateway, and its quotas are not enforced in the kernel until the next gateway is there"
+                "gateway `{gateway}` has ended: the kernel does not enforce this server's quotas until the server joins the next gateway"
             ),
             JoinEvent::Unreachable { gateway, why } => {
                 write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")
@@ -54,13 +54,16 @@ impl fmt::Display for JoinEvent {
                 let unheard = unheard.as_secs_f64();
                 write!(f, "joined gateway `{gateway}` after {unheard:.1} s without one; ")?;
                 match carried {
-                    true if *connections == 1 => write!(f, "1 open connection counts there")?,
-                    true => write!(f, "{connections} open connections count there")?,
-                    false => write!(f, "what was open before does not count there")?,
+                    true if *connections == 1 => write!(f, "1 open connection is counted there")?,
+                    true => write!(f, "{connections} open connections are counted there")?,
+                    false => write!(f, "connections that were already open are not counted there")?,
                 }
                 if !missing.is_empty() {
                     let missing = missing.join("`, `");
-                    write!(f, "; it has no service `{missing}`, of which nothing counts")?;
+                    write!(
+                        f,
+                        "; it has no service `{missing}`, whose connections are not counted"
+                    )?;
                 }
                 Ok(())
             }
@@ -70,7 +73,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// The application's callback for events, if it has set one.
+/// The application's callback for events. `None` if it has not set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -90,7 +93,7 @@ impl Listeners {
     /// Logs an event and calls the application's callback.
     pub(crate) fn tell(&self, event: &JoinEvent) {
         tracing::warn!("{event}");
-        // Called without the lock, because the callback may replace itself.
+        // The callback is called without the lock, because it may replace itself.
         let listener = lock(&self.listener).clone();
         if let Some(listener) = listener {
             listener(event);
@@ -98,7 +101,7 @@ impl Listeners {
     }
 }
 
-/// The time without a gateway. It makes sure that each event is reported once.
+/// The time without a gateway. Makes sure that each event is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
     since: Option<Instant>,
@@ -108,12 +111,12 @@ pub(crate) struct Absence {
 }
 
 impl Absence {
-    /// Records that the gateway is gone, unless that is known.
+    /// Records that the gateway is gone, unless that is already known.
     pub(crate) fn begins(&mut self) {
         let _ = self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Reports that no other gateway has been found yet.
+    /// Reports that the gateway is gone and no other gateway has been found yet.
     pub(crate) fn lost(&mut self, listeners: &Listeners, gateway: &str) {
         if !std::mem::replace(&mut self.lost, true) {
             listeners.tell(&JoinEvent::Lost { gateway: gateway.to_owned() });
@@ -128,19 +131,19 @@ impl Absence {
         }
     }
 
-    /// Logs once which other gateways were ignored, in case their owners expect this server to join
-    /// them.
+    /// Logs once which other gateways were ignored, because their owners may expect this server to
+    /// join them.
     pub(crate) fn passed_over(&mut self, gateway: &str, others: &[String]) {
         if !others.is_empty() && !std::mem::replace(&mut self.passed_over, true) {
             let others = others.join(", ");
             tracing::warn!(
-                "looking for the gateway that follows `{gateway}`: not on its interfaces or in \
-                 another network namespace, and so passed over: {others}"
+                "searching for the successor of gateway `{gateway}`: ignored these gateways, which are \
+                 on other interfaces or in other network namespaces: {others}"
             );
         }
     }
 
-    /// Ends the absence, and returns how long it lasted.
+    /// Ends the absence of a gateway, and returns how long it lasted.
     pub(crate) fn ends(&mut self) -> Duration {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -164,7 +167,7 @@ mod tests {
         };
         assert_eq!(
             told(1, 37_356),
-            "joined gateway `web` after 37.4 s without one; 1 open connection counts there"
+            "joined gateway `web` after 37.4 s without one; 1 open connection is counted there"
         );
         assert!(told(2, 0).ends_with("; 2 open connections count there"));
     }

@@ -1,11 +1,14 @@
 //! Joins the next gateway, for a ledger that its own process put into a gateway's map.
 //!
-//! The ledger watches the process that manages its gateway: when that process ends, a gateway that
-//! is not pinned is detached. Then every gateway on this machine is checked. One with the same maps
-//! is the same gateway (pinned, or managed by a process that is invisible from here). One at the
-//! same place that matches the original choice is the successor. Gateways elsewhere (in other
-//! network namespaces, on interfaces that were not chosen) are ignored, whatever their name or
-//! release, so that their owners cannot keep this server from joining its own gateway.
+//! The ledger watches the process that manages its gateway. When that process ends, a gateway that
+//! is not pinned is detached. The ledger then checks every gateway on this machine:
+//!
+//! * A gateway with the same maps is the same gateway. It is pinned, or managed by a process that
+//!   this pid namespace cannot see.
+//! * A gateway at the same place that matches the original choice is the successor.
+//! * Other gateways are ignored, whatever their name or release: they are in other network
+//!   namespaces, or on interfaces that were not chosen. So their owners cannot keep this server
+//!   from joining its own gateway.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -23,11 +26,11 @@ use crate::sys::ids;
 
 /// Interval of checks while the gateway is alive.
 const CALM: Duration = Duration::from_millis(200);
-/// First and longest interval of the search for the next gateway.
+/// First interval of the search for the next gateway. The interval grows up to `WEARY`.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
-/// State of the search for the next gateway.
+/// State of the thread that searches for the next gateway.
 struct Follower {
     core: Arc<LedgerState>,
     /// Name of the ledger in `status`.
@@ -58,7 +61,7 @@ pub(crate) fn start(
 
 fn map_of(control: &Control) -> Result<u32> {
     ids::map_id(control.maps().control_map.as_fd())
-        .map_err(|error| Error::system("looking at the gateway's maps", error))
+        .map_err(|error| Error::system("identifying the gateway's maps", error))
 }
 
 impl Follower {
@@ -70,8 +73,8 @@ impl Follower {
         }
         self.absence.begins();
         match self.find() {
-            // A process that is invisible from here manages it, or it needs none because it is
-            // pinned.
+            // The gateway continues. A process that this pid namespace cannot see manages it, or it
+            // needs no process because it is pinned.
             Ok(Next::Same) => {
                 self.absence.ends();
             }
@@ -106,7 +109,7 @@ impl Follower {
         let RunningGateways { gateways, strangers } = RunningGateways::look()?;
         let (mut next, mut passed_over) = (Vec::new(), Vec::new());
         for (found, control) in gateways {
-            // A gateway that has just ended may be listed a moment longer.
+            // A gateway that has just ended may still be listed for a moment.
             if map_of(&control)? == self.map {
                 if !found.interfaces.is_empty() {
                     return Ok(Next::Same);
@@ -129,7 +132,7 @@ impl Follower {
         Ok(Next::None { passed_over })
     }
 
-    /// Moves the ledger there, with all open connections.
+    /// Moves the ledger to the gateway of `control`, with all open connections.
     fn join(&mut self, control: &Control) -> Result<()> {
         let map = map_of(control)?;
         let next = || control.binding(&self.name, self.keys);
@@ -142,7 +145,7 @@ impl Follower {
 
 /// Result of the search for the next gateway.
 enum Next {
-    /// No gateway to join. The list has gateways that look similar.
+    /// There is no gateway to join. The list names gateways that look similar.
     None {
         passed_over: Vec<String>,
     },
@@ -151,7 +154,8 @@ enum Next {
     Found(Box<Control>),
 }
 
-/// Returns the only one of these, or the only one on an interface of the previous gateway.
+/// Returns the only gateway in `next`. If there are several, returns the only one on an interface
+/// of the previous gateway.
 fn only(
     mut next: Vec<(RunningGateway, Control)>,
     chosen: &GatewayChoice,

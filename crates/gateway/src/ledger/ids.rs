@@ -1,5 +1,6 @@
 //! Connection IDs that the server's gateway can verify (`docs/policy.md` s.10). They are made with
-//! the gateway's current ring, and after a move with the next gateway's ring.
+//! the gateway's current ring. After a move to the next gateway, they are made with that gateway's
+//! ring.
 
 use std::sync::Arc;
 
@@ -15,9 +16,9 @@ use crate::sync::{Mutex, lock};
 /// the process's slot at the gateway ([`Ledger::slot`]) and the number of an instance in the
 /// process, for example a socket.
 ///
-/// Every ID is made with the current key of the gateway's ring, so callers need not follow its
-/// rotation. If the ring cannot be read, the last one is used. Clones share a nonce sequence. Two
-/// generators that were created separately need different instance numbers.
+/// Every ID is made with the current key of the gateway's ring, so callers need not follow the key
+/// rotation. If the ring cannot be read, the last known ring is used. Clones share a nonce
+/// sequence. Two generators that were created separately need different instance numbers.
 #[derive(Debug, Clone)]
 pub struct ConnectionIds(Arc<Inner>);
 
@@ -25,33 +26,34 @@ pub struct ConnectionIds(Arc<Inner>);
 struct Inner {
     ledger: Ledger,
     instance: u8,
-    /// Whether the instance number is encrypted.
+    /// True if the instance number is encrypted in the IDs.
     hidden: bool,
-    /// The slot that the last ID named, and the generator that made the ID.
+    /// The slot in the last ID, and the generator that made this ID.
     made: Mutex<(u8, IdGenerator)>,
 }
 
 impl Ledger {
-    /// Returns a generator of connection IDs for an instance of this server, or `None` if this
+    /// Returns a generator of connection IDs for an instance of this server. Returns `None` if this
     /// process has no key ring of a gateway ([`Ledger::key_ring`]).
     ///
-    /// A service with `check_ids` drops packets to any other ID. So a server that has declared such
-    /// IDs ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) must make all of its IDs this
-    /// way.
+    /// A service with `check_ids` drops packets to any other ID. So a server that has declared
+    /// verifiable IDs ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) must make all of
+    /// its IDs with such generators.
     ///
     /// # Errors
-    /// As [`Ledger::key_ring`]; also if the system provides no random numbers.
+    /// Returns the errors of [`Ledger::key_ring`]. Also fails if the system provides no random
+    /// numbers.
     pub fn connection_ids(&self, instance: u8) -> Result<Option<ConnectionIds>> {
         self.connection_ids_of(instance, false)
     }
 
-    /// As [`Ledger::connection_ids`], with the instance number encrypted. An observer who sees a
-    /// client before and after a migration cannot use it to link two IDs (RFC 9000 s.9.5).
-    /// [`ConnectionIds::instance_of`] decrypts it. The slot stays in clear, because the gateway
-    /// reads it.
+    /// Does the same as [`Ledger::connection_ids`], but with the instance number encrypted. So an
+    /// observer who sees a client before and after a migration cannot link two IDs by this number
+    /// (RFC 9000 s.9.5). [`ConnectionIds::instance_of`] decrypts it. The slot is not encrypted,
+    /// because the gateway reads it.
     ///
     /// # Errors
-    /// As [`Ledger::connection_ids`].
+    /// Returns the errors of [`Ledger::connection_ids`].
     pub fn connection_ids_hiding_instance(&self, instance: u8) -> Result<Option<ConnectionIds>> {
         self.connection_ids_of(instance, true)
     }
@@ -65,13 +67,14 @@ impl Ledger {
         Ok(Some(ConnectionIds(Arc::new(Inner { ledger, instance, hidden, made }))))
     }
 
-    /// Returns [`Ledger::slot`] in the form of IDs.
+    /// Returns [`Ledger::slot`] as the byte that IDs contain.
     fn place(&self) -> Option<u8> {
         u8::try_from(self.slot()?).ok()
     }
 }
 
-/// A slot number that no server has, because there are only 16 slots.
+/// Slot number for IDs of a server without a slot. No server has this slot, because there are only
+/// 16.
 const NO_PLACE: u8 = u8::MAX;
 
 fn generator(
@@ -86,8 +89,8 @@ fn generator(
 impl ConnectionIds {
     /// Length of every ID in bytes.
     pub const LEN: usize = ID_FORMAT.0;
-    /// Offset of the byte with the instance number. It is the last byte of the server ID, which
-    /// follows the first byte.
+    /// Offset of the byte with the instance number. This is the last byte of the server ID, which
+    /// follows the first byte of the ID.
     pub const INSTANCE_AT: usize = ID_FORMAT.1;
 
     /// Returns a new ID.
@@ -95,21 +98,21 @@ impl ConnectionIds {
         self.with(IdGenerator::generate)
     }
 
-    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of an ID that this process made in its
-    /// slot, for a connection to the gateway's service of this name
-    /// ([`Service::name`](super::Service::name)). The gateway sends the same token once this
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) for a connection ID that this
+    /// generator made, and for a connection to the gateway's service of this name
+    /// ([`Service::name`](super::Service::name)). The gateway sends the same token when this
     /// process is dead.
     ///
     /// # Errors
-    /// As [`IdGenerator::reset_token`]; [`IdError::Forged`] for IDs of another slot or instance,
-    /// whose server may be alive.
+    /// Returns the errors of [`IdGenerator::reset_token`]. In particular, this is
+    /// [`IdError::Forged`] for an ID of another slot or instance, whose server may be alive.
     pub fn reset_token(&self, service: &str, id: &[u8]) -> std::result::Result<[u8; 16], IdError> {
         self.with(|generator| generator.reset_token(service, id))
     }
 
-    /// Returns a number that changes when IDs are made with another key or name another slot. Then
-    /// the server must replace its older IDs, because their key is retired soon, or another server
-    /// has their slot.
+    /// Returns a number that changes when IDs are made with another key or another slot. When it
+    /// changes, the server must replace its older IDs, because their key is retired soon, or
+    /// another server has their slot.
     pub fn mark(&self) -> u64 {
         self.with_place(|place, generator| generator.mark() ^ u64::from(place))
     }
@@ -117,14 +120,14 @@ impl ConnectionIds {
     /// Verifies that a server of the gateway's services made the ID, with the current ring.
     ///
     /// # Errors
-    /// As [`IdFormat::open`].
+    /// Returns the errors of [`IdFormat::open`].
     pub fn open(&self, id: &[u8]) -> std::result::Result<ProvenId, IdError> {
         self.with(|generator| generator.open(id))
     }
 
-    /// Returns the instance that an ID names, or `None` if the ID is not valid. Uses the ring of
-    /// the last call of [`ConnectionIds::generate`] or [`ConnectionIds::mark`] instead of reading
-    /// it again, because this is called for every packet.
+    /// Returns the instance that an ID names, or `None` if the ID is not valid. It is called for
+    /// every packet. So it does not read the ring, but uses the one that
+    /// [`ConnectionIds::generate`] or [`ConnectionIds::mark`] read last.
     pub fn instance_of(&self, id: &[u8]) -> Option<u8> {
         let proven = lock(&self.0.made).1.open(id).ok()?;
         proven.server_id.get(ID_FORMAT.1 - 1).copied()
@@ -138,14 +141,14 @@ impl ConnectionIds {
         let Inner { ledger, instance, hidden, made } = &*self.0;
         let mut made = lock(made);
         if let Ok(Some(ring)) = ledger.key_ring() {
-            // A server whose slot went to another server must stop naming it.
+            // If the server has lost its slot to another one, its new IDs must not name that slot.
             let place = ledger.place().unwrap_or(NO_PLACE);
             let other =
                 (place != made.0).then(|| generator([place, *instance], *hidden, ring.clone()));
             match other {
                 Some(Ok(other)) => *made = (place, other),
-                // Without random numbers for a new generator, the old one continues with the new
-                // key.
+                // If there are no random numbers for a new generator, the old one continues with
+                // the new key.
                 Some(Err(_)) | None => made.1.set_ring(ring),
             }
         }

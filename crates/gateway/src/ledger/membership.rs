@@ -1,15 +1,16 @@
 //! A slot among the ledgers of a running gateway.
 //!
-//! Bit i of `control.owner_mask` belongs to the process that sets it by compare-and-swap. Only then
-//! does that process put its ledger into element i of `ledgers`. A process that finds a dead
-//! process's ledger first empties the element and then clears the bit. Two processes that clean up
-//! at the same moment can thereby remove a ledger that has just moved in. So every member checks
-//! with each heartbeat whether its ledger is still in its slot, and takes another slot if it is
-//! not. This also repairs the state of a process that was stopped so long that it was taken for
-//! dead. No lock is needed, so a process that dies leaves none behind.
+//! Bit i of `control.owner_mask` belongs to the process that sets it by compare-and-swap. After
+//! that, this process puts its ledger into element i of `ledgers`. A process that finds a dead
+//! process's ledger first empties the element and then clears the bit.
+//!
+//! Two processes that clean up at the same time can remove a ledger that has just been stored. So
+//! with each heartbeat, every member checks whether its ledger is still in its slot, and takes
+//! another slot if not. This also helps a process that was stopped for so long that others assumed
+//! it was dead. No lock is needed, so a process that dies cannot leave a lock behind.
 //!
 //! `control.members` has the owner of each ledger. It also says which services a server at the
-//! gateway's socket may count for, where that server cannot change it.
+//! gateway's socket may count for. That server cannot change it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,12 +27,12 @@ use crate::sys::ids;
 use crate::sys::map::Map;
 use crate::sys::region::{Shared, atomic};
 
-/// Number of slots. Models use fewer.
+/// Number of slots. The models have fewer.
 pub(super) const PLACES: usize = if cfg!(equic_loom) { 3 } else { abi::EQUIC_MAX_OWNERS as usize };
 
-/// The array of the ledgers that count.
+/// The array of the ledgers that the program reads.
 pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
-    /// Returns the id of the ledger in an element.
+    /// Returns the ID of the ledger in an element.
     fn get(&self, slot: u32) -> io::Result<Option<u32>>;
     /// Puts the ledger with this descriptor into an element.
     fn put(&self, slot: u32, ledger: BorrowedFd<'_>) -> io::Result<()>;
@@ -39,7 +40,7 @@ pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
     fn delete(&self, slot: u32) -> io::Result<()>;
 }
 
-/// The kernel's map: reading a value gives an id, writing takes a descriptor.
+/// The kernel's map of maps: reading an element gives an ID, but writing takes a descriptor.
 impl LedgerArray for Map<u32, u32> {
     fn get(&self, slot: u32) -> io::Result<Option<u32>> {
         self.get(&slot)
@@ -54,7 +55,7 @@ impl LedgerArray for Map<u32, u32> {
     }
 }
 
-/// The map `ledgers` and the mask of its used elements.
+/// The map `ledgers` and the mask of its used elements, `owner_mask`.
 #[derive(Debug)]
 pub(crate) struct Places {
     ledgers: Box<dyn LedgerArray>,
@@ -77,28 +78,29 @@ impl Places {
         atomic!(AtomicU32, self.control.pointer(), owner_mask)
     }
 
-    /// Returns the used slots, each with the id of its ledger, or `None` while a ledger moves in.
+    /// Returns the used slots, each with the ID of its ledger. The ID is `None` if the ledger is
+    /// not stored yet.
     pub(crate) fn taken(&self) -> io::Result<Vec<(u32, Option<u32>)>> {
         let mask = self.mask().load(Acquire);
         let slots = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 1);
         slots.map(|slot| Ok((slot, self.ledgers.get(slot)?))).collect()
     }
 
-    /// Returns the record of the member in a slot, if this ledger is still in it.
+    /// Returns the record of the server in a slot, if the slot still has this ledger.
     pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
         let member = self.read(slot);
         (member.ledger == ledger).then_some(member)
     }
 
-    /// Returns the ledger of the server that last took a slot, even if it has left. 0: no server
-    /// did, or one is moving in.
+    /// Returns the ID of the ledger that last took a slot, even if it has left. Returns 0 if no
+    /// ledger did, or if one is being stored.
     pub(super) fn last_ledger(&self, slot: usize) -> u32 {
         atomic!(AtomicU32, self.control.pointer(), members[slot].ledger).load(Acquire)
     }
 
     fn read(&self, slot: u32) -> abi::equic_member {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // The id first: the fields that belong to it were written before it.
+        // The ID is read first, because it is written after the other fields.
         let ledger = atomic!(AtomicU32, control, members[slot].ledger).load(Acquire);
         let name = |at: usize| atomic!(AtomicU8, control, members[slot].name[at]).load(Relaxed);
         abi::equic_member {
@@ -113,10 +115,11 @@ impl Places {
         }
     }
 
-    /// Writes the record of a slot. Only the process that holds the slot may call it.
+    /// Writes the record of a slot. Only the process that has the slot may call it.
     fn write(&self, slot: u32, member: &abi::equic_member) {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // The id is 0 meanwhile and written last, so that no reader takes the record for complete.
+        // The ID is 0 during the write and is written last, so that no reader uses an incomplete
+        // record.
         atomic!(AtomicU32, control, members[slot].ledger).store(0, Release);
         atomic!(AtomicU32, control, members[slot].pid).store(member.pid, Relaxed);
         atomic!(AtomicU32, control, members[slot].uid).store(member.uid, Relaxed);
@@ -131,17 +134,17 @@ impl Places {
         atomic!(AtomicU32, control, members[slot].ledger).store(member.ledger, Release);
     }
 
-    /// Returns the slot for a server if those of `mask` are taken. It is the first one whose last
-    /// owner is not alive, because connection IDs name the slot and that process may still serve
-    /// connections with such IDs. Without such a slot, it is the first free one.
+    /// Returns the slot that a server should take, if the slots in `mask` are taken. It is the
+    /// first free slot whose last owner is not alive. Connection IDs name the slot, so a last owner
+    /// that is alive may still serve connections with such IDs. If there is no such slot, it is the
+    /// first free one.
     fn choose(&self, mask: u32, member: &abi::equic_member) -> Option<u32> {
         let mut free = (0..abi::EQUIC_MAX_OWNERS).filter(|slot| mask >> slot & 1 == 0).peekable();
         let first = *free.peek()?;
         Some(free.find(|slot| !self.is_of_another(*slot, member)).unwrap_or(first))
     }
 
-    /// Returns true if the last owner of a slot is another process than the member's, and may be
-    /// alive.
+    /// Returns true if the last owner of a slot may be alive and is not the member's process.
     fn is_of_another(&self, slot: u32, member: &abi::equic_member) -> bool {
         let (control, slot) = (self.control.pointer(), slot as usize);
         if atomic!(AtomicU32, control, members[slot].ledger).load(Acquire) == 0 {
@@ -153,7 +156,7 @@ impl Places {
         if (pid, ticks, namespace) == (member.pid, member.start_ticks, member.pid_namespace) {
             return false;
         }
-        // A process that cannot be observed from here counts as alive.
+        // A process that cannot be observed from this pid namespace counts as alive.
         namespace != sys::pid_namespace() || !sys::ended(pid, ticks)
     }
 
@@ -171,8 +174,8 @@ impl Places {
                 Err(now) => mask = now,
             }
         };
-        // From now on a live server answers for the slot or, if its IDs can name any slot, for all
-        // of its groups.
+        // The slot has a live server from now on, so the program must not send resets for it. If
+        // the server's IDs do not name its slot, this applies to all slots of the server's groups.
         let control = self.control.pointer();
         let slot_index = slot as usize;
         atomic!(AtomicU64, control, dead[slot_index]).store(0, SeqCst);
@@ -189,7 +192,7 @@ impl Places {
         put.map(|()| Some(slot))
     }
 
-    /// Empties a slot if this ledger is still in it. Returns true if it was.
+    /// Empties a slot if it still has this ledger. Returns true if it did.
     pub(crate) fn empty(&self, slot: u32, ledger: u32) -> io::Result<bool> {
         if self.ledgers.get(slot)? != Some(ledger) {
             return Ok(false);
@@ -199,7 +202,7 @@ impl Places {
         Ok(true)
     }
 
-    /// Gives back a slot that was claimed but never filled.
+    /// Frees a slot that was claimed but has no ledger. Returns true if it was freed.
     pub(crate) fn give_back(&self, slot: u32) -> io::Result<bool> {
         if self.ledgers.get(slot)?.is_some() {
             return Ok(false);
@@ -208,14 +211,14 @@ impl Places {
     }
 }
 
-/// This process's slot. It is released when this is dropped.
+/// A slot of this process's ledger. It is released when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Membership {
     places: Places,
     ledger: OwnedFd,
     member: abi::equic_member,
     slot: AtomicU32,
-    /// True if dropping this releases the slot.
+    /// True if dropping this value releases the slot.
     leaves: AtomicBool,
 }
 
@@ -233,7 +236,7 @@ impl Membership {
         Ok(Membership::of(places, ledger, member, slot))
     }
 
-    /// Returns the membership of a ledger that is in its slot already.
+    /// Returns the membership of a ledger that already has a slot.
     pub(crate) fn of(
         places: Places,
         ledger: OwnedFd,
@@ -261,29 +264,28 @@ impl Membership {
         self.ledger.as_fd()
     }
 
-    /// Keeps the ledger in its slot when this is dropped.
+    /// Keeps the ledger in its slot when this value is dropped.
     pub(crate) fn stay(&self) {
         self.leaves.store(false, Relaxed);
     }
 
-    /// Changes the quota groups that it may not count for, and its flags (`enum
+    /// Changes the quota groups for which the server's counts are ignored, and its flags (`enum
     /// equic_member_flags`).
     pub(crate) fn change(&mut self, barred: u64, flags: u32) {
         (self.member.barred, self.member.flags) = (barred, flags);
         self.places.write(self.slot(), &self.member);
     }
 
-    /// Takes another slot if another process emptied ours.
+    /// Takes another slot if another process has emptied this one.
     pub(crate) fn renew(&self) -> Result<()> {
-        let failed =
-            |error| Error::system("looking after this server's place in the gateway", error);
+        let failed = |error| Error::system("checking this server's slot in the gateway", error);
         let there = self.places.ledgers.get(self.slot()).map_err(failed)?;
         let marked = self.places.mask().load(Acquire) >> self.slot() & 1 == 1;
         if there == Some(self.ledger_id()) && marked {
             return Ok(());
         }
         if there == Some(self.ledger_id()) {
-            // A process that cleaned up after the slot's previous ledger cleared our bit.
+            // A process that removed the slot's previous ledger has cleared this ledger's bit.
             let before = self.places.mask().fetch_or(1 << self.slot(), AcqRel);
             if before >> self.slot() & 1 == 0 {
                 return Ok(());
@@ -301,21 +303,21 @@ impl Drop for Membership {
         if !self.leaves.load(Relaxed) {
             return;
         }
-        // If this fails, the lease expires and the gateway cleans up.
+        // If this fails, the lease expires and the gateway removes the ledger.
         if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
             tracing::debug!(%error, "leaving the gateway");
         }
     }
 }
 
-/// Returns a server's name in the stored form: printable ASCII, cut to fit. The name is shown in
+/// Returns a server's name as it is stored: printable ASCII, cut to fit. The name is shown in
 /// terminals, logs and time series, and servers at the socket are not trusted.
 pub(crate) fn member_name(name: &str) -> [std::ffi::c_char; 32] {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     c_name(&name.chars().map(shown).collect::<String>())
 }
 
-/// Returns the record of this process, which may count for every service.
+/// Returns the record of this process. Its counts are valid for every service.
 pub(crate) fn this_process(name: &str) -> abi::equic_member {
     let pid = std::process::id();
     abi::equic_member {

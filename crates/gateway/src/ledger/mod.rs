@@ -1,16 +1,17 @@
-//! The ledger: how many connections each source holds, in memory shared with the XDP program.
+//! The ledger: the number of connections of each source, in memory shared with the XDP program.
 //!
-//! A server opens a [`Ledger`] (`Gateway::ledger` in the process that loaded the gateway,
-//! [`Ledger::connect`] or `Control::join` in any other), then the [`Service`] that it runs, and
-//! holds one [`Guard`] per connection whose handshake is complete. Opening and closing a connection
-//! take a hash, a short lock and a few stores, but no system call and no allocation.
+//! A server opens a [`Ledger`]: with `Gateway::ledger` in the process that loaded the gateway, with
+//! [`Ledger::connect`] or `Control::join` in any other. Then it opens the [`Service`] that it runs,
+//! and holds one [`Guard`] per connection whose handshake is complete. Opening and closing a
+//! connection takes a hash, a short lock and a few stores, but no system call and no allocation.
 //!
-//! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"); start there;
-//! * `source.rs`: address to source to hash;
+//! * `table.rs`: the slots and their order of stores (docs/policy.md, "The ledger"). Start reading
+//!   there;
+//! * `source.rs`: the source and the hash of an address;
 //! * `membership.rs`: a slot among the ledgers of a running gateway, and the lease;
 //! * `join.rs`: taking a slot; `header.rs`: the header of a ledger;
 //! * `binding.rs`: the gateway that a ledger currently counts for, and the move to the next one;
-//! * `follow.rs`: finding the next one; `event.rs`: reporting it;
+//! * `follow.rs`: finding the next gateway; `event.rs`: reporting it;
 //! * `ids.rs`: connection IDs that the gateway can verify.
 
 pub(crate) mod binding;
@@ -49,12 +50,12 @@ use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::Shared;
 
-/// One process's connection counts. Cheap to clone; every clone is the same ledger.
+/// The connection counts of one process. Cloning is cheap, and every clone is the same ledger.
 ///
-/// While it exists, a thread writes a heartbeat for the XDP program every quarter of a lease. The
-/// counts are removed when the last clone, [`Service`] and [`Guard`] are dropped.
+/// While the ledger exists, a thread writes a heartbeat for the XDP program every quarter of a
+/// lease. The counts are removed when the last clone, [`Service`] and [`Guard`] are dropped.
 ///
-/// A ledger does not survive `fork`: a child that serves connections must join itself.
+/// A ledger does not survive `fork`. A child process that serves connections must join itself.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -62,13 +63,13 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Inner {
-    // Both threads end before the slot is released.
+    // Both threads must end before the slot is released.
     _heartbeat: Option<Periodic>,
     _follower: Option<Follower>,
     core: Arc<LedgerState>,
 }
 
-/// Thread that finds the next gateway.
+/// The thread that finds the next gateway.
 #[derive(Debug)]
 #[expect(dead_code, reason = "threads that end when they are dropped")]
 enum Follower {
@@ -77,13 +78,14 @@ enum Follower {
 }
 
 impl Ledger {
-    /// Creates a ledger that no gateway reads: for quotas in user space, and for tests.
+    /// Creates a ledger that no gateway reads. It is for quotas in user space, and for tests.
     ///
     /// # Errors
-    /// [`Error::Config`] if the configuration is invalid, or the system's error if memory is short.
+    /// Returns [`Error::Config`] if the configuration is invalid, or the system's error if there is
+    /// not enough memory.
     pub fn in_memory(config: &Config) -> Result<Ledger> {
         config.validate()?;
-        let short = |error| Error::system("making a ledger", error);
+        let short = |error| Error::system("creating a ledger", error);
         let load = config.gateway.to_load(sys::random_u64().map_err(short)?, None);
         let keying = Keying::new(&load);
         let memory = Arc::new(Memory::anonymous(keying.buckets()).map_err(short)?);
@@ -109,7 +111,7 @@ impl Ledger {
     }
 
     /// Creates a ledger in the maps of a running gateway. For a gateway of another process,
-    /// `chosen` says how it was selected, so that the next one can be selected the same way.
+    /// `chosen` says how it was selected. The next gateway is selected by the same rules.
     pub(crate) fn joined(
         binding: GatewayBinding,
         (name, keys): (&str, TokenKeys),
@@ -124,27 +126,29 @@ impl Ledger {
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat, _follower, core }) })
     }
 
-    /// Joins the gateway at a Unix socket (`equic gateway run --socket`) without any privilege: the
+    /// Joins the gateway at a Unix socket (`equic gateway run --socket`) without any privilege. The
     /// gateway creates the ledger and puts it into a slot. `name` is its name in `status`.
     ///
-    /// When the gateway ends, this ledger automatically joins the next one at the same path, with
-    /// all connections that are open then. Services and guards stay valid. (If the next one has
-    /// longer source prefixes, or splits a group of services, connections opened earlier are not
-    /// counted.)
+    /// When the gateway ends, this ledger automatically joins the next gateway at the same path,
+    /// with all connections that are open at that time. Services and guards stay valid. (If the
+    /// next gateway has longer source prefixes, or splits a group of services, it does not count
+    /// connections that were opened earlier.)
     ///
     /// # Errors
-    /// [`Error::NoGatewaySocket`] if no process listens there; [`Error::SocketRefused`] with the
-    /// gateway's reason; [`Error::AbiVersion`]; [`Error::System`].
+    /// * [`Error::NoGatewaySocket`] if no process listens at the path;
+    /// * [`Error::SocketRefused`] with the gateway's reason if it refuses this server;
+    /// * [`Error::AbiVersion`] if the gateway is of another release;
+    /// * [`Error::System`] for any other error of the system.
     pub fn connect(path: impl AsRef<std::path::Path>, name: &str) -> Result<Ledger> {
         Ledger::connect_checking(path, name, TokenKeys::None)
     }
 
-    /// As [`Ledger::connect`]. `keys` declares how the server handles the tokens of the gateway's
-    /// Retry packets. If it asks for the key ring, the gateway gives it to users that may serve all
-    /// its services ([`Ledger::key_ring`]).
+    /// Does the same as [`Ledger::connect`]. `keys` declares how the server treats the tokens of
+    /// the gateway's Retry packets. If it requests the key ring, the gateway sends the ring to
+    /// users that may serve all its services ([`Ledger::key_ring`]).
     ///
     /// # Errors
-    /// As [`Ledger::connect`].
+    /// Returns the errors of [`Ledger::connect`].
     pub fn connect_checking(
         path: impl AsRef<std::path::Path>,
         name: &str,
@@ -153,11 +157,11 @@ impl Ledger {
         Ok(Ledger::connect_as(path.as_ref(), name, keys, None)?.0)
     }
 
-    /// As [`Ledger::connect_checking`], for a server that listens at an address. Returns the ledger
-    /// and the service that has this address, or `None` if no service has it.
+    /// Does the same as [`Ledger::connect_checking`], for a server that listens at an address. Also
+    /// returns the service that has this address, or `None` if no service has it.
     ///
     /// # Errors
-    /// As [`Ledger::connect`].
+    /// Returns the errors of [`Ledger::connect`].
     pub fn connect_listening(
         path: impl AsRef<std::path::Path>,
         name: &str,
@@ -185,28 +189,32 @@ impl Ledger {
         Ok((Ledger { inner: Arc::new(inner) }, service))
     }
 
-    /// Sets a callback for the end of the gateway and for joining the next one, replacing the
-    /// previous callback. A thread of the library calls it. These events are also logged
-    /// (`tracing`). A gateway of this process has none. The callback must not block for long, nor
-    /// drop the last handle of this ledger.
+    /// Sets a callback that is called when the gateway ends, and when the ledger joins the next
+    /// one. It replaces the previous callback. These events are also logged (`tracing`). If the
+    /// gateway belongs to this process, there are no such events.
+    ///
+    /// A thread of the library calls the callback. The callback must not block for long, and must
+    /// not drop the last handle of this ledger.
     pub fn notify(&self, listener: impl Fn(&JoinEvent) + Send + Sync + 'static) {
         self.inner.core.listeners.set(Arc::new(listener));
     }
 
-    /// Returns the gateway's current key ring for Retry packets: keys added since are in it, and
-    /// retired ones are not. Read it for every token, or when a token's key is unknown; it takes a
-    /// system call. Returns `None` if this server of another process's gateway did not ask for it
-    /// ([`TokenKeys::Take`]), or may not have it. The ring is a secret: its holder can make valid
-    /// tokens.
+    /// Returns the gateway's current key ring for Retry packets. It contains keys that were added
+    /// recently, and does not contain retired keys. So read it for every token, or when a token's
+    /// key is unknown. Reading it takes a system call.
+    ///
+    /// Returns `None` if this server did not request the ring from another process's gateway
+    /// ([`TokenKeys::Take`]), or may not have it. The ring is a secret, because its holder can make
+    /// valid tokens.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot be read.
+    /// Returns [`Error::System`] if the ring cannot be read.
     pub fn key_ring(&self) -> Result<Option<KeyRing>> {
         self.binding().ring.read()
     }
 
-    /// Returns the kernel's id of the gateway's program when it was joined. It changes with the
-    /// move to the next gateway. Returns `None` in memory and for a socket.
+    /// Returns the kernel's ID of the gateway's program at the time of joining. It changes with the
+    /// move to the next gateway. Returns `None` for a ledger in memory, or one from a socket.
     pub fn program_id(&self) -> Option<u32> {
         self.binding().program
     }
@@ -215,10 +223,10 @@ impl Ledger {
         self.inner.core.binding()
     }
 
-    /// Returns the service of this name.
+    /// Returns the service with this name.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`], with the names of all services.
+    /// Returns [`Error::NoSuchService`] with the names of all services if there is no such service.
     pub fn service(&self, name: &str) -> Result<Service> {
         let binding = self.binding();
         match binding.number(name) {
@@ -230,7 +238,7 @@ impl Ledger {
     /// Returns the service with this index, in the order of the configuration.
     ///
     /// # Errors
-    /// [`Error::NoSuchService`], with the names of all services.
+    /// Returns [`Error::NoSuchService`] with the names of all services if there is no such service.
     pub fn service_at(&self, index: usize) -> Result<Service> {
         let binding = self.binding();
         let services = binding.services.read();
@@ -248,27 +256,28 @@ impl Ledger {
         Service { inner: Arc::clone(&self.inner), named: Arc::new(Named { name, at }) }
     }
 
-    /// Returns the services' names, by index.
+    /// Returns the names of the services, by index.
     pub fn service_names(&self) -> Vec<String> {
         service_names(&self.binding().services.read())
     }
 
-    /// Returns the name of the gateway. Empty for a ledger in memory.
+    /// Returns the name of the gateway. It is empty for a ledger in memory.
     pub fn gateway_name(&self) -> String {
         self.binding().gateway_name()
     }
 
-    /// Returns the number of connections open now, of all services of this process.
+    /// Returns the number of open connections, summed over all services of this process.
     pub fn connections(&self) -> u64 {
         open_connections(&self.binding().header())
     }
 
-    /// Returns the number of connections opened since the start.
+    /// Returns the number of connections that were opened since the start.
     pub fn opened_total(&self) -> u64 {
         self.binding().header().opened
     }
 
-    /// Returns the number of connections that found no slot, since the start.
+    /// Returns the number of connections since the start that are not counted because the ledger
+    /// had no room.
     pub fn overflow(&self) -> u64 {
         self.binding().header().overflow
     }
@@ -278,15 +287,16 @@ impl Ledger {
         self.binding().slot()
     }
 
-    /// Returns true if the process that manages the gateway is running. Otherwise a gateway that is
-    /// not pinned is detached and no longer reads this ledger. Always true for a ledger in memory.
+    /// Returns true if the process that manages the gateway is running. If it is not running, a
+    /// gateway that is not pinned is detached and no longer reads this ledger. Always true for a
+    /// ledger in memory.
     pub fn gateway_alive(&self) -> bool {
         self.binding().gateway_alive()
     }
 
     /// Returns true if the gateway's allow list exempts an address from quotas. Only a ledger from
-    /// a gateway's socket knows that. Returns false for others, and if the lists cannot be read.
-    /// Takes a system call or two.
+    /// a gateway's socket can look this up. Returns false for other ledgers, and if the lists
+    /// cannot be read. Takes one or two system calls.
     pub fn exempts(&self, ip: IpAddr) -> bool {
         match &self.binding().kind {
             BindingKind::Socket(socket) => socket.lists.exempts(ip),
@@ -295,9 +305,9 @@ impl Ledger {
     }
 }
 
-/// Starts the heartbeat thread. It also checks that the ledger is still in its slot, because a
-/// process that was stopped past its lease may have been taken for dead. (At a socket, the gateway
-/// does that.)
+/// Starts the heartbeat thread. The thread also checks that the ledger is still in its slot,
+/// because others may have assumed that the process was dead if it was stopped for longer than its
+/// lease. (For a ledger from a socket, the gateway checks that.)
 fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     let core = Arc::clone(core);
     Periodic::start("equic-heartbeat", move || {
@@ -313,7 +323,7 @@ fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     })
 }
 
-/// One service, for counting a server's connections to it. Cheap to clone.
+/// One service, for counting a server's connections to it. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -323,12 +333,12 @@ pub struct Service {
 #[derive(Debug)]
 struct Named {
     name: String,
-    /// Its number in the binding of a generation. It is looked up again when the binding has
-    /// changed.
+    /// Generation of a binding, and index and group of the service in that binding ([`packed`]).
+    /// The service is looked up again if the binding has changed.
     at: AtomicU64,
 }
 
-/// The service does not exist in that generation.
+/// Index that means that the service does not exist in this generation.
 const ABSENT: u64 = 0xff;
 
 /// Packs generation, index and group into a word. Index and group are below 64.
@@ -340,29 +350,31 @@ fn packed(generation: u64, number: Option<ServiceNumber>) -> u64 {
 /// Result of [`Service::increment`] for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCount {
-    /// Connections of the source in this process, this one included. 0 if untracked.
+    /// Number of the source's connections in this process, including this one. 0 if `untracked` is
+    /// set.
     pub count: u32,
-    /// True if `count` exceeds the service's limit, by the rules of [`Guard::over_limit`].
+    /// True if `count` exceeds the service's limit, by the same rules as [`Guard::over_limit`].
     pub over_limit: bool,
-    /// True if the ledger had no room. Then this connection does not count towards the quota.
+    /// True if the ledger had no room. In that case, this connection does not count towards the
+    /// quota.
     pub untracked: bool,
 }
 
 impl Service {
-    /// Returns its name.
+    /// Returns the name of the service.
     pub fn name(&self) -> &str {
         &self.named.name
     }
 
-    /// Returns its index in the order of the configuration. If the gateway no longer has the
-    /// service, that is 0.
+    /// Returns the index of the service in the order of the configuration. Returns 0 if the gateway
+    /// no longer has the service.
     pub fn index(&self) -> usize {
         let binding = self.inner.core.binding();
         self.number(&binding).map_or(0, |number| number.index)
     }
 
-    /// Returns the current limit of connections per source. 0 means no limit. For sources in some
-    /// prefixes the service may have another limit: [`Service::limit_for`].
+    /// Returns the current limit of connections per source. 0 means no limit. Some prefixes may
+    /// have another limit: see [`Service::limit_for`].
     pub fn limit(&self) -> u32 {
         let binding = self.inner.core.binding();
         self.number(&binding).map_or(0, |number| binding.limit(number.index))
@@ -381,8 +393,8 @@ impl Service {
     }
 
     /// Returns true if one more connection of the peer's source in this process would be
-    /// [`Guard::over_limit`]. It is for servers that can refuse before the handshake, when the
-    /// address may still be forged: the call changes no state.
+    /// [`Guard::over_limit`]. It is for servers that can refuse a client before the handshake. The
+    /// address may be forged at that time, so the call changes no state.
     pub fn full(&self, peer: SocketAddr) -> bool {
         let binding = self.inner.core.binding();
         let count =
@@ -390,14 +402,14 @@ impl Service {
         self.exceeds(&binding, peer.ip(), count.saturating_add(1))
     }
 
-    /// Counts a connection, from the completed handshake until the guard is dropped. The peer's
-    /// port is ignored.
+    /// Counts a connection until the guard is dropped. Call it when the handshake is complete. The
+    /// peer's port is ignored.
     #[must_use = "the connection counts until this is dropped"]
     pub fn opened(&self, peer: SocketAddr) -> Guard {
         let binding = self.inner.core.binding();
         let ip = peer.ip();
         let Some(source) = self.source(&binding, ip) else {
-            // The current gateway has no such service.
+            // The current gateway does not have this service.
             binding.came();
             let generation = binding.generation;
             let service = self.clone();
@@ -427,7 +439,7 @@ impl Service {
     }
 
     /// Reverts one [`Service::increment`] of the same source, and returns the remaining count.
-    /// Returns `None` if the source held no connection; then nothing changed.
+    /// Returns `None` and changes nothing if the source holds no connection.
     pub fn decrement(&self, peer: SocketAddr) -> Option<u32> {
         let binding = self.inner.core.binding();
         let left = binding.table.remove_any(self.source(&binding, peer.ip())?)?;
@@ -451,14 +463,14 @@ impl Service {
         self.number(binding).map(|number| binding.table.keying().source(ip, number.group))
     }
 
-    /// Returns true if the service limits the connections of this address.
+    /// Returns true if the service has a limit of connections for this address.
     fn limits(&self, binding: &GatewayBinding, ip: IpAddr) -> bool {
         self.number(binding).is_some_and(|number| binding.limit_for(number.index, ip) != 0)
     }
 
-    /// Returns true if a server should close the connection that made the count `count`: it is over
-    /// the limit, and neither a dry run nor the policy `strict` (in which the program acts on the
-    /// excess) is set.
+    /// Returns true if a server should close the connection that made the count `count`. That is
+    /// the case if the count is over the limit. In a dry run it is not the case, nor with the
+    /// policy `strict`, because then the program drops the source's packets.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
             let limit = binding.limit_for(number.index, ip);
@@ -467,30 +479,31 @@ impl Service {
     }
 }
 
-/// One open connection. It counts until this is dropped.
+/// One open connection. It counts until this value is dropped.
 #[derive(Debug)]
 pub struct Guard {
     service: Service,
     ip: IpAddr,
-    /// The slot in which the connection is counted, in the binding of its generation. `None` if it
-    /// is not counted.
+    /// The slot in which the connection is counted, in the binding of `generation`. `None` if the
+    /// connection is not counted.
     held: Option<Held>,
     generation: u64,
     count: u32,
-    /// Connections that the source held in other processes when this one migrated there. 0 if it
-    /// has not migrated. For a new connection, the gateway has summed up all processes; it does not
-    /// see migrations.
+    /// Number of connections that the source held in other processes when this connection migrated
+    /// to it. 0 if the connection has not migrated. For new connections, the gateway sums up all
+    /// processes, but it does not see migrations.
     elsewhere: u32,
 }
 
 impl Guard {
-    /// Returns the connections of the source in this process when this one was opened or last
-    /// migrated, this one included. 0 if untracked.
+    /// Returns the number of the source's connections in this process when this connection was
+    /// opened or last migrated, including this one. 0 if it is untracked.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns the connections of the source in this process now. 0 if untracked.
+    /// Returns the number of the source's connections in this process now. 0 if this connection is
+    /// untracked.
     pub fn current(&self) -> u32 {
         let binding = self.service.inner.core.binding();
         match self.held {
@@ -504,18 +517,20 @@ impl Guard {
     }
 
     /// Returns true if [`Guard::count`] exceeds the current limit. After a migration, the source's
-    /// connections in other processes count, too. A server should close such a connection: its
-    /// handshake began before those that reached the limit were complete, or it migrated to a
-    /// source that is at its limit. Always false in a dry run, and with the policy `strict`, in
-    /// which the program acts on the excess. The allow list is ignored.
+    /// connections in other processes count, too. A server should close such a connection. Either
+    /// several handshakes of the source completed at the same time, or the connection migrated to a
+    /// source that is at its limit.
+    ///
+    /// Always false in a dry run. Also false with the policy `strict`, because then the program
+    /// drops the source's packets. The allow list is ignored.
     pub fn over_limit(&self) -> bool {
         let all = self.count.saturating_add(self.elsewhere);
         self.held.is_some()
             && self.service.exceeds(&self.service.inner.core.binding(), self.ip, all)
     }
 
-    /// Returns true if the ledger had no room. Then this connection does not count towards the
-    /// quota, and the server decides whether to keep it.
+    /// Returns true if the ledger had no room for the connection. In that case the connection does
+    /// not count towards the quota, and the server decides whether to keep it.
     pub fn untracked(&self) -> bool {
         self.held.is_none()
     }
@@ -526,17 +541,18 @@ impl Guard {
     }
 
     /// Counts the connection at another address of its peer (RFC 9000 s.9) instead of the old one,
-    /// even if the new source has no room: see [`Guard::over_limit`].
+    /// even if the new source is at its limit: see [`Guard::over_limit`].
     ///
-    /// Call it only after a PATH_RESPONSE has validated the path. The source address of a packet
-    /// can be forged, and a connection counted at a forged address uses up the quota of that host.
-    /// If the path validation fails, do not call it.
+    /// Call it only after a PATH_RESPONSE has validated the path, and not if the path validation
+    /// fails. The source address of a packet can be forged. A connection that is counted at a
+    /// forged address uses up the quota of that host.
     pub fn moved(&mut self, peer: SocketAddr) {
         self.count_at(peer, false);
     }
 
-    /// As [`Guard::moved`], if the new source has room. Otherwise returns `false` and leaves the
-    /// count at the old source: the server should close the connection, unless its peer returns.
+    /// Does the same as [`Guard::moved`] if the new source is below its limit. Otherwise it returns
+    /// `false`, and the connection still counts at the old source. The server should then close the
+    /// connection, unless its peer returns to the old address.
     #[must_use = "a connection at a source without room should be closed"]
     pub fn try_moved(&mut self, peer: SocketAddr) -> bool {
         self.count_at(peer, true)
@@ -550,9 +566,9 @@ impl Guard {
             self.ip = ip;
             return true;
         }
-        // The new source is counted first, so that the connection is counted at every moment. This
-        // also happens before the other ledgers are read, so that of two processes that count at
-        // once, at least one sees the other.
+        // The new source is counted first, so that the connection is counted at every moment. It is
+        // also counted before the other ledgers are read. So if two processes count at once, at
+        // least one of them sees the other's connection.
         let added = source.and_then(|source| binding.add(source));
         let limited = self.service.limits(&binding, ip);
         let elsewhere =
@@ -576,7 +592,7 @@ impl Guard {
         true
     }
 
-    /// Releases its slot. Returns true if the connection is counted in this binding.
+    /// Releases the connection's slot. Returns true if the connection was counted in this binding.
     fn release(&self, binding: &GatewayBinding) -> bool {
         let held = self.held;
         if self.generation == binding.generation {
@@ -585,7 +601,8 @@ impl Guard {
             }
             return true;
         }
-        // It was counted in an earlier binding, and carried over if anything was.
+        // The connection was counted in an earlier binding. It is counted here if that binding's
+        // counts were carried over.
         held.is_some()
             && self.generation >= binding.carried_from
             && self

@@ -1,4 +1,4 @@
-//! From an address to a source, and from a source to its position in the table.
+//! Computes the source of an address, and the position of a source in the table.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use crate::abi;
 use crate::config::address_bytes;
 use crate::prefix::{Span, ip_of};
 
-/// A source: an address cut to its prefix, in a quota group. The words are the address bytes in
-/// memory order.
+/// A source: the prefix of an address, and a quota group. The words are the address bytes in memory
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) words: [u64; 2],
     pub(crate) group: u32,
 }
 
-/// The masks and the seed with which addresses are cut and hashed, from the program's load
-/// settings.
+/// The masks that cut addresses to prefixes, and the seed that hashes them. They are the ones that
+/// the program was loaded with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keying {
     seed: u64,
@@ -24,7 +24,8 @@ pub(crate) struct Keying {
     bucket_mask: u32,
 }
 
-/// The two buckets that a source's slot can be in.
+/// Position of a source in the table: the two buckets that can have its slot, and the tag of that
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) tag: u32,
@@ -34,18 +35,18 @@ pub(crate) struct Place {
     pub(crate) stripe: u16,
 }
 
-/// Number of locks: enough that threads rarely wait for each other.
+/// Number of locks. It is large enough that threads rarely wait for each other.
 pub(crate) const STRIPES: u16 = if cfg!(equic_loom) { 2 } else { 256 };
 
 impl Place {
-    /// Returns the cell of its first bucket in which opened connections are counted.
+    /// Returns the index of the cell in the first bucket that counts opened connections.
     pub(crate) fn cell(&self) -> usize {
         (self.tag >> 1 & (abi::EQUIC_SLOTS - 1)) as usize
     }
 }
 
 impl Source {
-    /// Returns the bytes of `::ffff:a.b.c.d` or of an IPv6 address.
+    /// Returns the bytes of the address: `::ffff:a.b.c.d` for IPv4, or an IPv6 address.
     pub(crate) fn addr(&self) -> [u8; 16] {
         let mut addr = [0; 16];
         addr[..8].copy_from_slice(&self.words[0].to_ne_bytes());
@@ -73,7 +74,8 @@ impl Keying {
         self.bucket_mask + 1
     }
 
-    /// Cuts an address to its prefix. An IPv4-mapped IPv6 address is the IPv4 address.
+    /// Returns the source of an address. An IPv4-mapped IPv6 address is treated as the IPv4
+    /// address.
     pub(crate) fn source(&self, ip: IpAddr, group: u32) -> Source {
         let mut addr = address_bytes(ip);
         let mask = Span::of(addr).mask(self.v4_mask, self.v6_mask);
@@ -81,19 +83,19 @@ impl Keying {
         Source::of_bytes(addr, group)
     }
 
-    /// Returns true if every source of `other` lies within one source of this keying.
+    /// Returns true if every source of `other` is inside one source of this keying.
     pub(crate) fn covers(&self, other: &Keying) -> bool {
         self.v4_mask & other.v4_mask == self.v4_mask
             && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]
             && self.v6_mask[1] & other.v6_mask[1] == self.v6_mask[1]
     }
 
-    /// Cuts a source that was already cut by another keying.
+    /// Cuts a source again that another keying has already cut.
     pub(crate) fn cut(&self, source: Source) -> Source {
         self.source(ip_of(source.addr()), source.group)
     }
 
-    /// Returns the position of a source: docs/policy.md, "The ledger".
+    /// Returns the position of a source, as docs/policy.md, "The ledger", defines it.
     pub(crate) fn place(&self, source: &Source) -> Place {
         let [lo, hi] = source.words.map(u64::from_le);
         let mut h = self.seed ^ u64::from(source.group).wrapping_mul(GROUP_FACTOR);
@@ -111,7 +113,7 @@ impl Keying {
     }
 }
 
-/// Separates the groups in the hash: 2^64 divided by the golden ratio.
+/// Factor that separates the quota groups in the hash: 2^64 divided by the golden ratio.
 const GROUP_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(mut x: u64) -> u64 {

@@ -1,9 +1,9 @@
 //! The slots of a ledger and the order in which they are written (docs/policy.md, "The ledger").
 //!
-//! A striped lock per source keeps two threads from counting the same source at once. Threads with
-//! different sources compete only for free slots in a bucket, and the compare-and-swap of `meta`
-//! decides. The XDP program reads without any lock: it compares the tag, the address and the group,
-//! and then the tag again.
+//! Striped locks keep two threads from counting the same source at once. Threads with different
+//! sources compete only for the free slots of a bucket, and the compare-and-swap of `meta` decides
+//! which thread gets a slot. The XDP program reads without any lock: it compares the tag, the
+//! address and the group, and then the tag again.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,19 +19,20 @@ use crate::sys::region::{Region, atomic};
 const BUCKET: usize = size_of::<abi::equic_ledger_bucket>();
 const _: () = assert!(size_of::<abi::equic_ledger_header>() == BUCKET);
 
-/// Returns the size of a ledger with this many buckets, in bytes. The header takes element 0.
+/// Returns the size of a ledger with this many buckets, in bytes. The header occupies element 0.
 fn bytes(buckets: u32) -> usize {
     (buckets as usize + 1) * BUCKET
 }
 
-/// Position of a source's slot in the table. The source keeps it until its count is zero.
+/// Position of a source's slot in the table. The source keeps the slot until its count is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     bucket: u32,
     index: u32,
 }
 
-/// Where a connection is counted: result of [`Table::add`] and argument of [`Table::remove`].
+/// The slot and the lock of a counted connection. [`Table::add`] returns it, and [`Table::remove`]
+/// takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
     slot: Slot,
@@ -39,14 +40,14 @@ pub(crate) struct Held {
     stripe: u16,
 }
 
-/// A slot in use, as a reader sees it.
+/// A used slot, as a reader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
     pub(crate) count: u32,
 }
 
-/// The memory of one ledger, of this process or another one.
+/// The memory of one ledger, which belongs to this process or to another one.
 #[derive(Debug)]
 pub(crate) struct Memory {
     region: Region,
@@ -66,7 +67,7 @@ impl Memory {
         self.region.at(0)
     }
 
-    /// Returns a copy of the header. Its counters may be from slightly different moments.
+    /// Returns a copy of the header. Its counters may have been read at slightly different times.
     pub(crate) fn read_header(&self) -> abi::equic_ledger_header {
         let header = self.header();
         abi::equic_ledger_header {
@@ -74,7 +75,8 @@ impl Memory {
             opened: atomic!(AtomicU64, header, opened).load(Relaxed),
             closed: atomic!(AtomicU64, header, closed).load(Relaxed),
             overflow: atomic!(AtomicU64, header, overflow).load(Relaxed),
-            // SAFETY: valid and aligned (`Region::at`), and every bit pattern is a valid header.
+            // SAFETY: the pointer is valid and aligned (`Region::at`), and every bit pattern is a
+            // valid header.
             ..unsafe { header.read_volatile() }
         }
     }
@@ -91,14 +93,16 @@ impl Memory {
         (0..abi::EQUIC_SLOTS).map(move |index| Slot { bucket, index })
     }
 
-    /// Returns the slots of a bucket with their `meta` words, which are one cache line.
+    /// Returns the slots of a bucket, each with its `meta` word. All `meta` words are in one cache
+    /// line.
     fn metas_of(&self, bucket: u32) -> impl Iterator<Item = (Slot, &AtomicU64)> {
         let there = self.bucket(bucket);
         Memory::slots_of(bucket)
             .map(move |slot| (slot, atomic!(AtomicU64, there, meta[slot.index as usize])))
     }
 
-    /// Returns the address as two words, the way every accessor reads it, and the group.
+    /// Returns the address of a slot as two words, which is how all code accesses it, and the quota
+    /// group.
     pub(super) fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
         let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
         let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);
@@ -111,8 +115,8 @@ impl Memory {
         Source { words: words.map(|word| word.load(Relaxed)), group: group.load(Relaxed) }
     }
 
-    /// Returns the counter of connections ever opened by the source of this place, and by the few
-    /// others that share it; docs/policy.md, "Attempts under way".
+    /// Returns the counter of connections ever opened by the source at this position, and by the
+    /// few sources that share the counter (docs/policy.md, "Attempts under way").
     pub(super) fn opened(&self, place: &Place) -> &AtomicU32 {
         let (bucket, cell) = (self.bucket(place.first), place.cell());
         atomic!(AtomicU32, bucket, slot[cell].opened)
@@ -139,12 +143,13 @@ impl Memory {
             .then_some(Entry { source, count: again as u32 })
     }
 
-    /// Returns every source with connections.
+    /// Returns every source that has connections.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         (0..self.buckets).flat_map(Memory::slots_of).filter_map(|slot| self.read_slot(slot))
     }
 
-    /// Subtracts one in a slot whose source is locked. Returns the remaining count.
+    /// Subtracts one connection from a slot. The source must be locked. Returns the remaining
+    /// count.
     fn take_one(&self, slot: Slot) -> u32 {
         let meta = self.meta(slot);
         let now = meta.load(Relaxed);
@@ -168,7 +173,7 @@ impl Memory {
         slots.all(|slot| self.meta(slot).load(Acquire) == 0)
     }
 
-    /// Returns the count of one source, read like in the program.
+    /// Returns the count of one source. It reads the ledger in the same way as the program.
     pub(crate) fn count(&self, source: &Source, place: &Place) -> u32 {
         [place.first, place.second]
             .into_iter()
@@ -179,7 +184,7 @@ impl Memory {
     }
 }
 
-/// The table, for its only writing process.
+/// The table of a ledger, for the only process that writes it.
 #[derive(Debug)]
 pub(crate) struct Table {
     memory: Arc<Memory>,
@@ -187,7 +192,7 @@ pub(crate) struct Table {
     locks: Box<[Mutex<()>]>,
 }
 
-/// One source, locked.
+/// A source whose lock this thread holds.
 struct Locked<'a> {
     memory: &'a Memory,
     source: Source,
@@ -219,12 +224,11 @@ impl Table {
         lock(&self.locks[usize::from(stripe)])
     }
 
-    /// Adds a connection. Returns its slot and the count with it, or `None` if both buckets are
-    /// full.
+    /// Adds a connection. Returns its slot and the new count, or `None` if both buckets are full.
     pub(crate) fn add(&self, source: Source) -> Option<(Held, u32)> {
         let locked = self.lock(source);
         let (slot, count) = match locked.find() {
-            // Only the holder of the lock changes the count of a source that has a slot.
+            // The source has a slot, and only the thread that holds its lock changes its count.
             Some((slot, meta)) => {
                 self.memory.meta(slot).store(meta + 1, Relaxed);
                 (slot, meta as u32 + 1)
@@ -234,26 +238,26 @@ impl Table {
         Some((Held { slot, stripe: locked.place.stripe }, count))
     }
 
-    /// Records that a connection of the source was opened. Called after it was counted, so that the
-    /// connection is at every moment either in progress or open.
+    /// Records that a connection of the source was opened. It must be called after the connection
+    /// was counted. So the connection is always either in progress or open.
     pub(crate) fn note_opened(&self, source: &Source) {
         self.memory.opened(&self.keying.place(source)).fetch_add(1, Release);
     }
 
-    /// Subtracts a connection that [`Table::add`] counted. Returns the remaining count.
+    /// Subtracts a connection that [`Table::add`] has counted. Returns the remaining count.
     pub(crate) fn remove(&self, held: Held) -> u32 {
         let _lock = self.lock_stripe(held.stripe);
         self.memory.take_one(held.slot)
     }
 
-    /// Subtracts one connection of a source by its address. Returns the remaining count, or `None`
-    /// if the source has none.
+    /// Subtracts one connection of a source. Returns the remaining count, or `None` if the source
+    /// has no connection.
     pub(crate) fn remove_any(&self, source: Source) -> Option<u32> {
         let locked = self.lock(source);
         locked.find().map(|(slot, _)| self.memory.take_one(slot))
     }
 
-    /// Sets the count of a source that has none. Does nothing if there is no room.
+    /// Sets the count of a source that has no connections. Does nothing if there is no room.
     pub(crate) fn set(&self, source: Source, count: u32) {
         if let Some((held, 1)) = self.add(source) {
             let _lock = self.lock_stripe(held.stripe);
@@ -265,15 +269,16 @@ impl Table {
         self.memory.count(&source, &self.keying.place(&source))
     }
 
-    /// Returns the count in the slot of a connection that the caller holds.
+    /// Returns the count of the source that has the slot `held`. The caller must hold a connection
+    /// in it.
     pub(crate) fn count_in(&self, held: Held) -> u32 {
         self.memory.meta(held.slot).load(Relaxed) as u32
     }
 }
 
 impl Locked<'_> {
-    /// Returns this source's slot and its word. While the lock is held, no other thread creates,
-    /// frees or changes it.
+    /// Returns this source's slot and its `meta` word. While the lock is held, no other thread
+    /// creates, frees or changes the slot.
     fn find(&self) -> Option<(Slot, u64)> {
         let (memory, tag) = (self.memory, u64::from(self.place.tag));
         let slots = memory.metas_of(self.place.first).chain(memory.metas_of(self.place.second));
@@ -282,7 +287,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Takes a free slot, in the emptier bucket, with a count of 1.
+    /// Takes a free slot in the emptier bucket, with a count of 1.
     fn claim(&self) -> Option<Slot> {
         let memory = self.memory;
         let claimed = u64::from(self.place.tag) << 32;
@@ -290,8 +295,8 @@ impl Locked<'_> {
             let free = |bucket| memory.metas_of(bucket).filter(|(_, meta)| meta.load(Relaxed) == 0);
             let (first, second) = (free(self.place.first).count(), free(self.place.second).count());
             let bucket = if second > first { self.place.second } else { self.place.first };
-            // If the emptier bucket has no free slot, the table is full. (A slot that is freed
-            // right now is not waited for.)
+            // If the emptier bucket has no free slot, the table is full. (A slot that another
+            // thread is freeing now is not awaited.)
             let slot = free(bucket).next();
             let (slot, meta) = match slot {
                 None if first.max(second) == 0 => return None,
@@ -299,8 +304,8 @@ impl Locked<'_> {
                 Some(free) => free,
             };
             if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
-                // A reader that sees any of the new words sees in its second read of the tag that
-                // the slot has another owner.
+                // If a reader sees any of the new words, its second read of the tag shows that the
+                // slot has another owner.
                 fence(Release);
                 memory.write_source(slot, &self.source);
                 meta.store(claimed | 1, Release);

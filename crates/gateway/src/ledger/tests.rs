@@ -1,4 +1,5 @@
-//! The ledger without a kernel: counting, limits, full tables, and many threads against an oracle.
+//! Tests of the ledger without a kernel: counting, limits, full tables, and many threads whose
+//! counts are compared with an oracle.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,8 +30,8 @@ fn peer(text: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Returns a generator seeded from EQUIC_SEED or at random. Prints the seed, so that a failure can
-/// be replayed.
+/// Returns a random generator. Its seed comes from EQUIC_SEED or is random. It is printed, so that
+/// a failure can be replayed.
 fn seeded() -> StdRng {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -117,7 +118,7 @@ fn moved_connection_counts_at_a_full_source_only_if_told_to() {
         assert!(!mover.over_limit() && mover.count() > 0 && !mover.untracked());
     }
     assert_eq!((counts(), ledger.connections(), ledger.opened_total()), ((2, 2), 4, 4));
-    // A connection at its own source may change its port.
+    // A connection whose peer changes only its port must stay counted at its source.
     assert!(movers[0].try_moved(peer("192.0.2.1:99")));
     residents.pop();
     assert!(movers[0].try_moved(full) && !movers[1].try_moved(full));
@@ -125,7 +126,7 @@ fn moved_connection_counts_at_a_full_source_only_if_told_to() {
     movers[1].moved(full);
     assert!(movers[1].over_limit() && !movers[0].over_limit());
     assert_eq!(counts(), (0, 3));
-    // If nothing is enforced, there is room.
+    // In a dry run, no limit is enforced, so there must be room.
     config.services[0].dry_run = true;
     ledger.binding().services.write(&services_of(&config));
     let mut guest = service.opened(home);
@@ -229,8 +230,8 @@ fn a_full_table_says_so() {
     assert!(service.increment(from(5000)).untracked);
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
-    // A connection that moves to a source without a slot is not counted, and counts again when it
-    // moves back.
+    // A connection that moves to a source without a slot must not be counted. When it moves back,
+    // it must be counted again.
     let first = guards[0].ip;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);
@@ -256,7 +257,7 @@ fn as_many_sources_as_asked_for_fit() {
 
 #[test]
 fn the_hash_is_the_specification_s() {
-    // Computed from docs/policy.md with another implementation (Python integers).
+    // These values were computed from docs/policy.md with another implementation (Python integers).
     let load = abi::equic_load {
         seed: 0x0123_4567_89ab_cdef,
         v4_mask: u32::MAX,
@@ -274,7 +275,7 @@ fn the_hash_is_the_specification_s() {
 const V4_PLACE: (u32, u32, u32) = (0xe729fbd9, 0x3bf5, 0xcbd);
 const V6_PLACE: (u32, u32, u32) = (0x9a5cd223, 0xbd2, 0x2a6b);
 
-/// A guard of the stress test, and its source in the oracle.
+/// A guard of the stress test, and its source as the oracle counts it.
 struct Held {
     guard: Guard,
     peer: IpAddr,
@@ -320,7 +321,7 @@ fn threads_agree_with_an_oracle() {
     all_free(&ledger);
 }
 
-/// Opens, closes or moves a connection of one of a few sources, so that threads compete.
+/// Opens, closes or moves a connection. There are only a few sources, so that threads compete.
 fn step(service: &Service, random: &mut StdRng, held: &mut Vec<Held>) {
     let peer: IpAddr = if random.random() {
         Ipv4Addr::from(0x0a00_0000 + random.random_range(0..300u32)).into()

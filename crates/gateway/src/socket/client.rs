@@ -1,4 +1,4 @@
-//! The server's side: joins a gateway, and joins the next one when it ends.
+//! The server's side of the socket: joins a gateway, and joins the next one when the gateway ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,27 +24,29 @@ use crate::sys::map::map_info;
 use crate::sys::region::Shared;
 use crate::sys::unix;
 
-/// Longest time that a gateway may take to answer.
+/// Maximum time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest time that a gateway may take to answer a query about a source. A connection's task waits
-/// for it.
+/// Maximum time that a gateway may take to answer a query about a source. A connection's task waits
+/// for this answer.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(250);
-/// Time for which a busy gateway is asked again when joining for the first time.
+/// Time for which a server repeats its request to a busy gateway when it joins for the first time.
 const INSIST: Duration = Duration::from_secs(2);
-/// First and longest interval between attempts to reach a gateway that is gone.
+/// First interval between attempts to reach a gateway that has ended. The interval grows up to
+/// `WEARY`.
 const EAGER: Duration = Duration::from_millis(50);
 const WEARY: Duration = Duration::from_secs(1);
 
 /// Answer of a gateway that admitted this server.
 enum JoinAnswer {
-    /// A new ledger, with the index of the service that has the server's address.
+    /// The gateway made a new ledger. Also has the index of the service that has the server's
+    /// address.
     Joined(Box<GatewayBinding>, Option<u32>),
-    /// The existing ledger stays in use. This is the new connection, with the key ring if it was
-    /// sent.
+    /// The existing ledger stays in use. Has the new connection, and access to the key ring if the
+    /// gateway sent it.
     Kept(OwnedFd, RingAccess),
 }
 
-/// Socket at which a server joins, and its name there.
+/// The socket at which a server joins, and the data of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinTarget {
     /// The path of the socket.
@@ -52,11 +54,12 @@ pub(crate) struct JoinTarget {
     /// Name of the ledger in `status`.
     pub(crate) name: String,
     pub(crate) keys: TokenKeys,
-    /// The address that it listens at, if it wants to know which service has it.
+    /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Joins for the first time. Also returns the index of the service that has the server's address.
+/// Joins a gateway for the first time. Also returns the index of the service that has the server's
+/// address.
 pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
@@ -68,14 +71,18 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
             Err(error) => return Err(error),
             Ok(JoinAnswer::Joined(binding, service)) => return Ok((*binding, service)),
             Ok(JoinAnswer::Kept(..)) => {
-                return Err(strange(path, "it kept a ledger that was not named"));
+                return Err(strange(path, "it kept a ledger that the request did not name"));
             }
         }
     }
 }
 
 fn strange(path: &Path, what: &str) -> Error {
-    refused(path, format!("what listens there is no gateway of this release ({what})"), false)
+    refused(
+        path,
+        format!("the process that listens there is not a gateway of this release ({what})"),
+        false,
+    )
 }
 
 fn refused(path: &Path, reason: String, busy: bool) -> Error {
@@ -86,10 +93,10 @@ fn dial(path: &Path) -> Result<OwnedFd> {
     unix::dial(path, PATIENCE).map_err(|source| match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => refused(
             path,
-            "this user may not open the socket: its owner, group and mode say who may".to_owned(),
+            "this user may not open the socket: check its owner, group and mode".to_owned(),
             false,
         ),
-        Some(libc::EAGAIN) => refused(path, "too many wait in front of it".to_owned(), true),
+        Some(libc::EAGAIN) => refused(path, "too many connections are waiting".to_owned(), true),
         _ => Error::NoGatewaySocket { path: path.to_owned(), source },
     })
 }
@@ -104,7 +111,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
-        // The gateway closed the connection before it read the request, but sent an answer.
+        // The gateway closed the connection before it read the request. It may have sent an answer
+        // before that.
         Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
             unix::receive(&link, &mut buffer).map_err(failed)?
         }
@@ -123,8 +131,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
             path,
             &format!("it speaks version {protocol} of the socket's protocol, not {PROTOCOL}"),
         ),
-        Bad::Foreign if length == 0 => refused(path, "it hung up".to_owned(), true),
-        Bad::Foreign => strange(path, "it says something else"),
+        Bad::Foreign if length == 0 => refused(path, "it closed the connection".to_owned(), true),
+        Bad::Foreign => strange(path, "it sent an invalid answer"),
     })?;
     match answer.status {
         Status::Joined => {
@@ -138,18 +146,18 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     }
 }
 
-/// Returns access to the key ring, if its descriptor was sent.
+/// Returns access to the key ring, if the gateway sent its descriptor.
 fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     match (with.pop(), with.is_empty()) {
         (None, _) => Ok(RingAccess::None),
         (Some(ring), true) => RingAccess::received(ring)
             .ok_or_else(|| strange(path, "the key ring that it sent is invalid")),
-        _ => Err(strange(path, "more descriptors than there should be")),
+        _ => Err(strange(path, "it sent too many descriptors")),
     }
 }
 
-/// Asks the gateway at a path how many connections a source holds with servers other than the one
-/// with this ledger.
+/// Asks the gateway at a path how many connections a source holds with other servers. The ledger in
+/// the query is not counted.
 pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     let failed =
         |error| Error::system(format!("asking the gateway at `{}`", path.display()), error);
@@ -160,25 +168,25 @@ pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     match Answer::parse(&buffer[..length]) {
         Ok(Answer { status: Status::Kept, ledger: count, .. }) => Ok(count),
         Ok(answer) => Err(refused(path, answer.message, true)),
-        Err(_) => Err(strange(path, "it says something else")),
+        Err(_) => Err(strange(path, "it sent an invalid answer")),
     }
 }
 
-/// Creates a binding from the descriptors that the gateway sent. The gateway is trusted to tell the
-/// truth, but nothing that it sends can make this process access memory outside of a mapping.
+/// Creates a binding from the descriptors that the gateway sent. This trusts the gateway to send
+/// true values, but no descriptor can make this process access memory outside of a mapping.
 fn binding(
     path: &Path,
     answer: &Answer,
     mut with: Vec<OwnedFd>,
     link: OwnedFd,
 ) -> Result<GatewayBinding> {
-    let failed = |error| Error::system("mapping what the gateway sent", error);
+    let failed = |error| Error::system("mapping the memory that the gateway sent", error);
     let ring = with.split_off(with.len().min(DESCRIPTORS));
     let ring = ring_of(path, ring)?;
     let Ok([ledger, control, services, overrides, acl4, acl6]) =
         <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
-        return Err(strange(path, "not as many descriptors as there should be"));
+        return Err(strange(path, "it sent the wrong number of descriptors"));
     };
     let keying = Keying::new(&answer.load);
     let info = map_info(ledger.as_fd()).map_err(failed)?;
@@ -194,7 +202,7 @@ fn binding(
         || size(&services)? != size_of::<crate::services::Services>()
         || size(&overrides)? != size_of::<crate::overrides::Overrides>()
     {
-        return Err(strange(path, "its maps have other sizes"));
+        return Err(strange(path, "its maps have unexpected sizes"));
     }
     let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
     let copied = Arc::new(Shared::anonymous().map_err(failed)?);
@@ -217,7 +225,8 @@ fn binding(
     Ok(binding)
 }
 
-/// A thread that watches the connection to the gateway, and connects again when it ends.
+/// A thread that watches the connection to the gateway, and connects again when the connection
+/// ends.
 #[derive(Debug)]
 pub(crate) struct SocketKeeper {
     watch: Arc<Watch>,
@@ -248,7 +257,7 @@ impl SocketKeeper {
                         (binding.gateway_name(), binding.is_pinned())
                     };
                     match error {
-                        // A pinned gateway continues without a process, and still counts open
+                        // A pinned gateway continues without a process and still counts the open
                         // connections.
                         _ if pinned => {}
                         Error::NoGatewaySocket { .. } => {
@@ -276,7 +285,7 @@ fn link_of(core: &LedgerState) -> Option<Arc<OwnedFd>> {
     }
 }
 
-/// Joins the gateway that is there now, with all open connections.
+/// Joins the gateway that now listens at the path, with all open connections.
 fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<()> {
     let ledger = match &core.binding().kind {
         BindingKind::Socket(socket) => socket.ledger,
@@ -285,7 +294,9 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
     match ask(who, ledger)? {
         JoinAnswer::Kept(link, ring) => {
             core.keep(link, ring);
-            tracing::info!("another process looks after the gateway now, or it has other keys");
+            tracing::info!(
+                "another process manages the gateway now, or the gateway has other keys"
+            );
             let (told, unheard) = (absence.was_told(), absence.ends());
             if told {
                 core.listeners.tell(&kept(core, unheard));
@@ -299,8 +310,8 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
     Ok(())
 }
 
-/// Returns the event for a gateway that continued and kept its counts while its process was
-/// unreachable.
+/// Returns the event for a gateway that continued and kept its counts while its process could not
+/// be reached.
 fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
     let binding = core.binding();
     JoinEvent::Joined {
@@ -314,7 +325,7 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        // Wakes the thread. The gateway also sees the connection end, which is intended.
+        // This wakes the thread. The gateway also sees that the connection ends, which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }

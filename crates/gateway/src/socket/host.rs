@@ -1,11 +1,12 @@
 //! The gateway's side of the socket.
 //!
-//! A single thread serves the socket and never waits for a peer: it reads messages as they arrive,
-//! and an answer either fits into a new socket's buffer or is not sent. Each user's resources are
-//! limited: connections without a request, requests per second, servers. All users share the room
-//! for connections without a request. If it is full, the user with most of them loses one to the
-//! next connection. Descriptors that a peer sends are never opened. The kernel reports who a peer
-//! is (`SO_PEERCRED`).
+//! A single thread serves the socket and never waits for a peer. It reads messages as they arrive.
+//! An answer fits into the buffer of a new socket, or is not sent. The kernel reports the identity
+//! of a peer (`SO_PEERCRED`). Descriptors that a peer sends are never opened.
+//!
+//! Each user has limits: connections without a request, requests per second, and servers. All users
+//! share the room for connections without a request. If it is full, the gateway closes a connection
+//! of the user with most of them to make room for the next one.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,34 +32,35 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::unix::{self, Peer};
 
-/// Longest time that a peer may take to send its request. Well-behaved ones send it as they
-/// connect.
+/// Maximum time that a peer may take to send its request. Well-behaved peers send it right after
+/// they connect.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most connections without a request, of all users and of one user.
+/// Maximum number of connections without a request, of all users together. The next constant is the
+/// maximum of one user.
 const WAITING: usize = 64;
 const WAITING_OF_ONE: usize = 8;
-/// Each user may send this many requests at once, and one more after each interval.
+/// Number of requests that each user may send at once. One more is allowed after each interval.
 const BURST: f64 = 16.0;
-/// Cost of a query about a source, in requests. A server sends one when a client migrates.
+/// Cost of a query about a source, in requests. A server sends such a query when a client migrates.
 const QUESTION: f64 = 1.0 / 32.0;
 const INTERVAL: f64 = 0.2;
-/// Most connections accepted in one turn.
+/// Maximum number of connections that are accepted in one turn.
 const TURN: usize = 64;
-/// Interval of the checks of the slots.
+/// Interval at which the slots are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A socket at which servers join a gateway of this process. Dropping it ends their membership, and
-/// removes the socket if the path still has this one.
+/// A socket at which servers join a gateway of this process. Dropping it ends their membership. It
+/// also removes the socket file, if the path still refers to this socket.
 #[derive(Debug)]
 pub struct SocketHost {
     thread: Option<Periodic>,
     state: Arc<Mutex<State>>,
     path: PathBuf,
-    /// Device and inode of the socket.
+    /// Device and inode of the socket file.
     file: (u64, u64),
 }
 
-/// A bound socket that does not answer yet.
+/// A bound socket whose thread is not started yet.
 #[derive(Debug)]
 pub struct PreparedHost {
     state: State,
@@ -67,10 +69,10 @@ pub struct PreparedHost {
 }
 
 impl PreparedHost {
-    /// Starts a thread that answers. It needs only `CAP_BPF`.
+    /// Starts the thread that serves the socket. The thread needs only `CAP_BPF`.
     ///
     /// # Errors
-    /// [`Error::System`] if the thread cannot be started.
+    /// Returns [`Error::System`] if the thread cannot be started.
     pub fn start(self) -> Result<SocketHost> {
         let state = Arc::new(Mutex::new(self.state));
         let turning = Arc::clone(&state);
@@ -87,25 +89,25 @@ struct State {
     listener: OwnedFd,
     control: Control,
     rules: Rules,
-    /// Descriptors that every server gets for reading: control data, services, limits by prefix,
-    /// lists.
+    /// Descriptors that every server receives for reading: control data, services, overrides, and
+    /// both lists.
     shared: [OwnedFd; 5],
-    /// A read-only copy of the key ring, for servers that ask for it and may have it.
+    /// A read-only copy of the key ring, for servers that request it and may have it.
     ring: Arc<ServedRing>,
-    /// Number of the copy that the sessions have.
+    /// Number of the copy that the connected servers have.
     ring_generation: u64,
     waiting: Vec<PendingServer>,
     sessions: Vec<Session>,
-    /// Slots of servers that joined an earlier process of this gateway, until those servers
-    /// reconnect.
+    /// Slots of servers that joined an earlier process of this gateway. They stay here until the
+    /// servers reconnect.
     inherited: Vec<Inherited>,
     requests: HashMap<u32, Bucket>,
     renewed: Instant,
-    /// Time until which no connection is accepted, because descriptors ran out.
+    /// Time until which no connection is accepted, because file descriptors ran out.
     closed_until: Option<Instant>,
 }
 
-/// A connection without a request.
+/// A connection that has not sent its request yet.
 #[derive(Debug)]
 struct PendingServer {
     link: OwnedFd,
@@ -120,7 +122,7 @@ struct Session {
     peer: Peer,
     membership: Membership,
     memory: Arc<Memory>,
-    /// True if it has the key ring.
+    /// True if the server has the key ring.
     has_ring: bool,
 }
 
@@ -138,22 +140,25 @@ struct Bucket {
 }
 
 impl SocketHost {
-    /// Listens at the path of `[gateway.socket]` for servers of `control`'s gateway. A socket that
-    /// no process listens at is replaced. One that a process listens at is replaced only if
-    /// `replace` is set.
+    /// Listens at the path of `[gateway.socket]` for servers of the gateway of `control`. If no
+    /// process listens at an existing socket, the socket is replaced. If a process does, it is
+    /// replaced only if `replace` is set.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::NoSuchUser`], [`Error::SocketTaken`], [`Error::NotPermitted`],
-    /// [`Error::System`].
+    /// * [`Error::Config`] if the configuration is invalid;
+    /// * [`Error::NoSuchUser`] if a user or group does not exist;
+    /// * [`Error::SocketTaken`] if the configuration has no `[gateway.socket]`, or if its path is
+    ///   occupied;
+    /// * [`Error::NotPermitted`] or [`Error::System`] if a system call fails.
     pub fn start(control: &Control, config: &Config, replace: bool) -> Result<SocketHost> {
         SocketHost::prepare(control, config, replace)?.start()
     }
 
-    /// Does the part of [`SocketHost::start`] that needs `CAP_SYS_ADMIN` and write permission where
-    /// the socket is created.
+    /// Does the part of [`SocketHost::start`] that needs `CAP_SYS_ADMIN`, and write permission in
+    /// the folder of the socket.
     ///
     /// # Errors
-    /// As [`SocketHost::start`].
+    /// Returns the errors of [`SocketHost::start`].
     pub fn prepare(control: &Control, config: &Config, replace: bool) -> Result<PreparedHost> {
         config.validate()?;
         let Some(socket) = &config.gateway.socket else {
@@ -201,7 +206,7 @@ impl SocketHost {
         Ok(PreparedHost { state, path, file })
     }
 
-    /// Stops serving but leaves every server's ledger in its slot, for a gateway that continues
+    /// Stops serving, but leaves every server's ledger in its slot. For a gateway that continues
     /// without this process.
     pub fn leave(mut self) {
         drop(self.thread.take());
@@ -215,18 +220,19 @@ impl Drop for SocketHost {
     fn drop(&mut self) {
         drop(self.thread.take());
         if id_of(&self.path).is_ok_and(|file| file == self.file) {
-            // If it cannot be removed, the next process that listens replaces it.
+            // If the file cannot be removed, the next process that listens replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
         for one in &lock(&self.state).inherited {
-            // Their counts are valid until the lease expires. Then a sweep removes them.
+            // The server's counts are valid until the lease expires. After that, a sweep removes
+            // the ledger.
             one.membership.stay();
         }
     }
 }
 
 impl State {
-    /// Waits a moment for events, and handles them.
+    /// Waits for events for a short time, and handles them.
     fn turn(&mut self) {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
@@ -247,8 +253,8 @@ impl State {
             }
         };
         let (waiting, sessions) = (self.waiting.len(), self.sessions.len());
-        // In reverse order, so that the indices stay valid. A server with a slot sends no more
-        // messages: a message ends the session like the end of the connection.
+        // The reverse order keeps the remaining indices valid. A server with a slot must not send
+        // messages. So a message ends its session, as the end of the connection does.
         for index in (0..sessions).rev().filter(|index| ready[waiting + index]) {
             let gone = self.sessions.swap_remove(index);
             tracing::debug!(?gone.peer, "a server left");
@@ -277,36 +283,36 @@ impl State {
                 Ok(Some(link)) => link,
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of descriptors or memory. The servers with slots are served meanwhile.
-                    tracing::warn!(%error, "letting servers in");
+                    // Descriptors or memory ran out. In the meantime, the servers with slots are
+                    // served.
+                    tracing::warn!(%error, "accepting connections of servers");
                     self.closed_until = Some(Instant::now() + TICK);
                     return;
                 }
             };
             let Ok(peer) = unix::peer(&link) else { continue };
             if !self.rules.admits(peer.uid) {
-                let why = format!("user {} may not feed it", peer.uid);
+                let why = format!("user {} may not join", peer.uid);
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
-            // Most peers have sent the request by now, and need no waiting slot.
+            // Most peers have already sent the request, so they need no waiting slot.
             self.hear(PendingServer { link, peer, until: Instant::now() + PATIENCE });
         }
     }
 
-    /// Keeps a connection until its request arrives. If there is no room, another connection is
-    /// closed for it.
+    /// Keeps a connection until its request arrives. If there is no room, closes another
+    /// connection.
     fn wait_for(&mut self, one: PendingServer) {
         let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
         let of = |uid: u32| users().filter(|other| *other == uid).count();
-        let why = "too many connections that say nothing";
+        let why = "too many connections without a request";
         if of(one.peer.uid) >= WAITING_OF_ONE {
             return turn_away(&one.link, Status::Busy, why);
         }
         if self.waiting.len() >= WAITING {
-            // Closes the oldest connection of the user that has most of them. That user is
-            // different from the new peer's, unless all have equally many; then it closes the
-            // oldest of all.
+            // Closes the oldest connection of the user that has most of them. If several users have
+            // the most, closes the oldest connection of all of these users.
             let most = users().map(of).max().unwrap_or(0);
             let gives_way = self.waiting.iter().enumerate().filter(|(_, w)| of(w.peer.uid) == most);
             let oldest = gives_way.min_by_key(|(_, waiting)| waiting.until).map(|(index, _)| index);
@@ -340,7 +346,7 @@ impl State {
                 return turn_away(&one.link, Status::Refused, &why);
             }
             Err(Bad::Foreign) => {
-                return turn_away(&one.link, Status::Refused, "that was no request");
+                return turn_away(&one.link, Status::Refused, "the message is not a valid request");
             }
         };
         if !self.charge(one.peer.uid, 1.0) {
@@ -352,29 +358,35 @@ impl State {
         }
     }
 
-    /// Answers how many connections a source holds with other servers, for a service of the user.
+    /// Answers a query about the number of connections that a source holds with other servers. The
+    /// user must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
-            return turn_away(&one.link, Status::Busy, "too many questions of this user");
+            return turn_away(&one.link, Status::Busy, "too many queries of this user");
         }
         let group = query.source.group;
         if group >= u64::BITS || self.rules.groups_of(one.peer.uid) >> group & 1 == 0 {
-            return turn_away(&one.link, Status::Refused, "that is no service of this user");
+            return turn_away(
+                &one.link,
+                Status::Refused,
+                "this user may not serve that quota group",
+            );
         }
         let Ok(count) = self.control.connections_besides(query.source, query.ledger) else {
             return turn_away(&one.link, Status::Busy, "the ledgers cannot be read");
         };
         let load = self.control.maps().load;
         let answer = Answer { ledger: count, load, ..Answer::no(Status::Kept, "") };
-        // A failure concerns only the peer.
+        // If the answer cannot be sent, only the peer is affected.
         let _ = unix::tell(&one.link, &answer.to_bytes(), &[]);
     }
 
-    /// Charges a request, or a part of one, to a user. Returns false if the user has sent too many.
+    /// Charges a request, or a fraction of one, to a user. Returns false if the user has sent too
+    /// many.
     fn charge(&mut self, uid: u32, cost: f64) -> bool {
         let now = Instant::now();
         let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;
-        // A full bucket need not be stored.
+        // Removes buckets that are full again, because a user without a bucket has a full one.
         self.requests.retain(|_, bucket| bucket.left + since(bucket.at) < BURST);
         let bucket = self.requests.entry(uid).or_insert(Bucket { left: BURST, at: now });
         bucket.left = (bucket.left + since(bucket.at)).min(BURST);
@@ -394,7 +406,7 @@ impl State {
         let peer = one.peer;
         let groups = self.rules.groups_of(peer.uid);
         if groups == 0 {
-            let why = format!("user {} may count for none of its services", peer.uid);
+            let why = format!("user {} may not serve any service of this gateway", peer.uid);
             return Err((Status::Refused, why));
         }
         let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
@@ -404,17 +416,21 @@ impl State {
         }
         let of_one = self.sessions.iter().filter(|other| other.peer.uid == peer.uid).count();
         if of_one >= self.rules.servers_of_one {
-            let why = format!("user {} has {of_one} servers here, as many as it may", peer.uid);
+            let why =
+                format!("user {} already has {of_one} servers, which is the maximum", peer.uid);
             return Err((Status::Busy, why));
         }
         if self.sessions.len() >= self.rules.servers {
-            return Err((Status::Busy, format!("all {} places are taken", self.rules.servers)));
+            return Err((
+                Status::Busy,
+                format!("all {} server slots are in use", self.rules.servers),
+            ));
         }
         let member = abi::equic_member {
             pid: peer.pid,
             uid: peer.uid,
             start_ticks: sys::start_ticks(peer.pid).unwrap_or(0),
-            // The kernel reports a peer's pid in this process's namespace.
+            // The kernel reports the peer's pid as this process's pid namespace numbers it.
             pid_namespace: sys::pid_namespace(),
             barred: !groups,
             flags: abi::EQUIC_MEMBER_SOCKET | able,
@@ -425,8 +441,8 @@ impl State {
             self.control.join_with(&request.name, member).map_err(|error| match error {
                 Error::NoFreeLedger { .. } => (Status::Busy, error.to_string()),
                 other => {
-                    tracing::warn!(error = %other, "making a ledger for a server");
-                    (Status::Busy, "it cannot make a ledger at present".to_owned())
+                    tracing::warn!(error = %other, "creating a ledger for a server");
+                    (Status::Busy, "the gateway cannot create a ledger at present".to_owned())
                 }
             })?;
         self.control.remember(&membership, &memory);
@@ -442,24 +458,24 @@ impl State {
         let ring = self.ring.descriptor().0;
         with.extend(gives.then(|| ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
-            return Err((Status::Busy, "it did not listen".to_owned()));
+            return Err((Status::Busy, "the answer could not be sent".to_owned()));
         }
         let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
         Ok(Session { link, peer, membership, memory, has_ring: gives })
     }
 
-    /// Returns the index of the service that has an address, or `None` if none has it or the
-    /// listeners cannot be read.
+    /// Returns the index of the service that has an address. Returns `None` if no service has it,
+    /// or if the listeners cannot be read.
     fn service_at(&self, address: SocketAddr) -> Option<u32> {
         let found = self.control.service_listening_at(address).inspect_err(|error| {
-            tracing::warn!(%error, "looking for a server's service");
+            tracing::warn!(%error, "finding a server's service");
         });
         found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
 
-    /// Adopts a server that joined an earlier process, or whose keys were withdrawn. It keeps its
-    /// ledger if it is the process that the ledger was given to. `gives` is whether it gets the key
-    /// ring, and `able` its flags then.
+    /// Adopts a server that joined an earlier process, or whose key ring is outdated. The server
+    /// keeps its ledger if it is the process that the ledger was given to. `gives` says whether it
+    /// gets the key ring, and `able` is the flags that it then has.
     fn adopt(
         &mut self,
         one: &PendingServer,
@@ -502,7 +518,8 @@ impl State {
         }));
     }
 
-    /// Puts ledgers back that another process removed because it took their server for dead.
+    /// Puts ledgers back into slots if another process removed them, because it assumed that their
+    /// server was dead.
     fn look_after_places(&mut self) {
         let now = sys::monotonic_ns();
         let lease = self.control.maps().control.read().lease_ns;
@@ -512,7 +529,7 @@ impl State {
                 continue;
             }
             if let Err(error) = session.membership.renew() {
-                tracing::debug!(%error, "looking after a server's place");
+                tracing::debug!(%error, "checking a server's slot");
             }
         }
         let alive = |member: &abi::equic_member| sys::alive(member.pid, member.start_ticks);
@@ -520,7 +537,7 @@ impl State {
     }
 }
 
-/// Sends a refusal. A failure concerns only the peer.
+/// Sends a refusal. If it cannot be sent, only the peer is affected.
 fn turn_away(link: &OwnedFd, status: Status, why: &str) {
     let _ = unix::tell(link, &Answer::no(status, why).to_bytes(), &[]);
 }

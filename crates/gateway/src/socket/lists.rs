@@ -1,4 +1,4 @@
-//! The deny and allow lists of a gateway, for a server at its socket.
+//! The deny and allow lists of a gateway, which a server at its socket can read.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::abi;
 use crate::sys;
 use crate::sys::map::Map;
 
-/// The deny and allow lists, for reading.
+/// The deny and allow lists of a gateway, opened for reading.
 #[derive(Debug)]
 pub(crate) struct Lists {
     acl4: Map<abi::equic_acl4_key, abi::equic_acl_entry>,
@@ -16,13 +16,13 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Wraps descriptors of both tries.
+    /// Makes the lists from the descriptors of both tries.
     pub(crate) fn new(acl4: OwnedFd, acl6: OwnedFd) -> io::Result<Lists> {
         Ok(Lists { acl4: Map::new(acl4)?, acl6: Map::new(acl6)? })
     }
 
-    /// Returns true if an address is exempt. Searches like the program: if an entry has expired,
-    /// the next shorter one applies.
+    /// Returns true if an address is exempt. Like the program, it applies the next shorter entry if
+    /// an entry has expired.
     pub(crate) fn exempts(&self, ip: IpAddr) -> bool {
         let now = sys::monotonic_ns();
         let (mut prefixlen, look): (u32, &dyn Fn(u32) -> io::Result<Option<_>>) =

@@ -1,5 +1,5 @@
-//! The socket in the file system: created under a temporary name with its owner and mode, then
-//! renamed.
+//! The socket in the file system. It is created under a temporary name, gets its owner and mode,
+//! and is then renamed.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::unix;
 
-/// Returns device and inode of the file at a path.
+/// Returns the device and inode of the file at a path.
 pub(super) fn id_of(path: &Path) -> io::Result<(u64, u64)> {
     let found = std::fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
@@ -32,17 +32,17 @@ pub(super) fn listen(
     let failed = |error: io::Error| taken(error.to_string());
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(taken("there is a file that is no socket".to_owned()));
+            return Err(taken("the file there is not a socket".to_owned()));
         }
         let answers = unix::dial(path, Duration::from_millis(200)).is_ok();
         if answers && !replace {
             return Err(taken(
-                "another process listens there: end it, or give another path".to_owned(),
+                "another process listens there: end it, or use another path".to_owned(),
             ));
         }
     } else if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
         std::fs::create_dir(parent).map_err(|error| {
-            taken(format!("its directory is not there and cannot be made ({error})"))
+            taken(format!("its directory does not exist and cannot be created ({error})"))
         })?;
     }
     let mut fresh = path.as_os_str().to_owned();
@@ -65,19 +65,20 @@ pub(super) fn listen(
     put().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-/// Sets owner, group and mode of a socket of this process. Returns its device and inode. In a
-/// folder that other users may write to, another file may have replaced the socket: then that file
-/// is not changed, and links are not followed.
+/// Sets owner, group and mode of a socket that this process created. Returns its device and inode.
+/// In a folder that other users may write to, a user may have replaced the socket with another
+/// file. That file is not changed, and links are not followed.
 fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::Result<(u64, u64)> {
     let mut options = OpenOptions::new();
-    // Opens the file itself and not the target of a link. O_PATH is the only way to open a socket.
+    // These flags open the file itself, not the target of a link. O_PATH is the only way to open a
+    // socket.
     options.read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
     let file = options.open(path)?;
     let found = file.metadata()?;
     if !found.file_type().is_socket() || found.nlink() != 1 || found.uid() != sys::user_id() {
         return Err(io::Error::other("another file has been created there in the meantime"));
     }
-    // Refers to the file of this descriptor, whatever is at the path now.
+    // This path refers to the opened file, even if another file is at its path now.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::os::unix::fs::chown(&opened, owner, group)?;
     std::fs::set_permissions(&opened, Permissions::from_mode(mode))?;
@@ -88,7 +89,8 @@ fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::R
 mod tests {
     use super::*;
 
-    /// A user who may write to the folder can put a link in place of the new socket.
+    /// A user who may write to the folder puts a link in place of the new socket. The link's target
+    /// must not change.
     #[test]
     fn what_a_link_leads_to_keeps_its_owner_and_mode() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Messages on the socket: one request and one answer, each one message of a `SOCK_SEQPACKET`
-//! socket, in the machine's byte order. The first three words are the same in every version.
+//! Messages on the socket: one request and one answer. Each is one message of a `SOCK_SEQPACKET`
+//! socket, in the machine's byte order. The first three words are the same in every version of the
+//! protocol.
 
 use std::net::SocketAddr;
 
@@ -15,31 +16,33 @@ pub(crate) const PROTOCOL: u32 = 3;
 pub(crate) const REQUEST: usize = 96;
 /// Length of an answer in bytes.
 pub(crate) const ANSWER: usize = 256;
-/// Number of descriptors with [`Status::Joined`]: ledger, control data, services, limits by prefix,
-/// IPv4 list, IPv6 list. The key ring follows them for servers that ask for it and may have it.
+/// Number of descriptors that are sent with [`Status::Joined`]: ledger, control data, services,
+/// overrides, IPv4 list, IPv6 list. The descriptor of the key ring follows them for servers that
+/// request it and may have it.
 pub(crate) const DESCRIPTORS: usize = 6;
 
 /// A server's request for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Id of its existing ledger, if it lost its gateway; else 0.
+    /// ID of the server's existing ledger if it lost its connection to the gateway, otherwise 0.
     pub(crate) ledger: u32,
     /// The server's name.
     pub(crate) name: String,
-    /// How the server handles the gateway's tokens.
+    /// How the server treats the gateway's tokens.
     pub(crate) keys: TokenKeys,
-    /// The address that it listens at, if it wants to know which service has it.
+    /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Marks a [`CountQuery`], in the field in which a [`Request`] has its key flags.
+/// Marks a message as a [`CountQuery`]. It is in the field in which a [`Request`] has its key
+/// flags.
 const COUNT_QUERY: u32 = 16;
 
-/// A server's query of how many connections a source holds with the gateway's other servers. The
-/// answer is [`Status::Kept`], with the number in the field of the ledger's id.
+/// A server's query for the number of connections that a source holds with the gateway's other
+/// servers. The answer is [`Status::Kept`], with the number in the field of the ledger's ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CountQuery {
-    /// Id of the server's own ledger, which is not counted.
+    /// ID of the server's own ledger, whose connections are not counted.
     pub(crate) ledger: u32,
     pub(crate) source: Source,
 }
@@ -48,14 +51,14 @@ pub(crate) struct CountQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Status {
-    /// A new ledger. The descriptors are sent with it.
+    /// The gateway made a new ledger. The descriptors are sent with the answer.
     Joined = 0,
-    /// The ledger in the request is still in its slot. The key ring is sent with it to servers that
-    /// may have it.
+    /// The ledger in the request is still in its slot. The key ring is sent with the answer to
+    /// servers that may have it.
     Kept = 1,
-    /// Refused. The same request will fail again.
+    /// The gateway refused the request, and would refuse it again.
     Refused = 2,
-    /// Refused, but may succeed later.
+    /// The gateway refused the request, but the same request may succeed later.
     Busy = 3,
 }
 
@@ -65,20 +68,20 @@ pub(crate) struct Answer {
     pub(crate) status: Status,
     /// Id of the ledger.
     pub(crate) ledger: u32,
-    /// Index of the service that has the address in the request; `None` if no service has it.
+    /// Index of the service that has the address in the request, or `None` if no service has it.
     pub(crate) service: Option<u32>,
-    /// Settings that the program was loaded with.
+    /// Values with which the program was loaded.
     pub(crate) load: abi::equic_load,
-    /// Reason for a refusal; empty otherwise.
+    /// Reason for a refusal. Empty for other answers.
     pub(crate) message: String,
 }
 
-/// Problem of a message.
+/// Error for a message that cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
-    /// Not a message of this protocol.
+    /// The bytes are not a message of this protocol.
     Foreign,
-    /// A message of another version of the protocol, or of the shared memory.
+    /// The message is of another version of the protocol, or of the shared memory.
     Version { protocol: u32, abi: u32 },
 }
 
@@ -86,7 +89,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|w| w.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-/// Appends the words that every message begins with.
+/// Appends the words with which every message begins.
 fn head(bytes: &mut Vec<u8>) {
     for word in [abi::EQUIC_ABI_MAGIC, PROTOCOL, abi::EQUIC_ABI_VERSION] {
         bytes.extend(word.to_ne_bytes());
@@ -104,7 +107,7 @@ fn check(bytes: &[u8], length: usize) -> Result<(), Bad> {
     if bytes.len() == length { Ok(()) } else { Err(Bad::Foreign) }
 }
 
-/// Appends a text in a field of `N` bytes, with a terminating NUL.
+/// Appends a text as a field of `N` bytes, with a terminating NUL.
 fn text<const N: usize>(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(c_name::<N>(text).map(|c| c as u8));
 }
@@ -176,7 +179,7 @@ impl CountQuery {
 }
 
 impl Answer {
-    /// Returns a refusal.
+    /// Returns an answer that refuses a request.
     pub(crate) fn no(status: Status, message: impl Into<String>) -> Answer {
         let load = abi::equic_load::default();
         Answer { status, ledger: 0, service: None, load, message: message.into() }
@@ -187,9 +190,10 @@ impl Answer {
         head(&mut bytes);
         bytes.extend((self.status as u32).to_ne_bytes());
         bytes.extend(self.ledger.to_ne_bytes());
-        // The index plus one; 0 for no service.
+        // The field has the index plus one, or 0 for no service.
         bytes.extend(self.service.map_or(0, |index| index + 1).to_ne_bytes());
-        // SAFETY: plain integers without padding (`Pod`), and the slice has their size.
+        // SAFETY: the value consists of plain integers without padding (`Pod`), and the slice has
+        // its size.
         bytes.extend(unsafe {
             std::slice::from_raw_parts(
                 (&raw const self.load).cast::<u8>(),
@@ -209,7 +213,8 @@ impl Answer {
             3 => Status::Busy,
             _ => return Err(Bad::Foreign),
         };
-        // SAFETY: there are 40 bytes from 24 on, and every bit pattern is a valid `equic_load`.
+        // SAFETY: the buffer has 40 bytes from offset 24 on, and every bit pattern is a valid
+        // `equic_load`.
         let load = unsafe { bytes[24..64].as_ptr().cast::<abi::equic_load>().read_unaligned() };
         let service = word(bytes, 20).checked_sub(1);
         let message = read_text(&bytes[64..]);
@@ -277,7 +282,7 @@ mod tests {
         assert_eq!(Request::parse(&other), Err(Bad::Foreign), "no port");
         let mut other = good.clone();
         other[8] = 99;
-        // Any length: messages of another version may have another one.
+        // The length does not matter, because messages of another version may have another length.
         let version = Bad::Version { protocol: PROTOCOL, abi: 99 };
         assert_eq!(Request::parse(&other), Err(version));
         assert_eq!(Request::parse(&other[..20]), Err(version));

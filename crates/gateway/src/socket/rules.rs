@@ -1,21 +1,22 @@
-//! Rules for joining: users, their services, and how many servers they may have.
+//! Rules for joining: which users may join, for which services, and with how many servers.
 
 use crate::config::{Config, SocketConfig};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Rules for peers of the socket.
+/// Rules for the peers of the socket.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Users that may connect. Empty: everyone who can open the socket.
+    /// Users that may connect. If it is empty, every user that can open the socket may connect.
     users: Vec<u32>,
-    /// Quota groups, each with the users that may count for it. An empty list means all users.
+    /// Quota groups, each with the users whose servers may count for it. An empty list means all
+    /// users.
     groups: Vec<(u32, Vec<u32>)>,
     pub(super) servers: usize,
     pub(super) servers_of_one: usize,
 }
 
-/// Returns the id of a user, given by name or number.
+/// Returns the ID of a user, given by name or number.
 pub(super) fn user(name: &str) -> Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -26,7 +27,7 @@ pub(super) fn user(name: &str) -> Result<u32> {
     }
 }
 
-/// Returns the id of a group, given by name or number.
+/// Returns the ID of a group, given by name or number.
 pub(super) fn group(name: &str) -> Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -61,14 +62,14 @@ impl Rules {
         Rules::is_trusted(uid) || self.users.is_empty() || self.users.contains(&uid)
     }
 
-    /// Returns true if a user may have the keys of Retry tokens. They can make tokens for every
-    /// service.
+    /// Returns true if a user may have the keys of Retry tokens. Only a user that may serve all
+    /// services may, because the keys can make tokens for every service.
     pub(super) fn gives_keys(&self, uid: u32) -> bool {
         let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
         Rules::is_trusted(uid) || self.groups.iter().all(|(_, users)| may(users))
     }
 
-    /// Returns the groups that a user may count for, as a mask.
+    /// Returns a bit mask of the quota groups for which a user's servers may count.
     pub(super) fn groups_of(&self, uid: u32) -> u64 {
         let may = |users: &[u32]| users.is_empty() || users.contains(&uid);
         match Rules::is_trusted(uid) {

@@ -1,12 +1,12 @@
-//! Stops a thread that waits on a connection and replaces it when it ends.
+//! Stops a thread that waits on a connection and replaces the connection when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::atomic::AtomicBool;
 
-/// A flag that stops the waiting thread. The connection itself is behind a lock, because the thread
-/// replaces it.
+/// A flag that stops the waiting thread. The connection itself is behind a separate lock, because
+/// the thread replaces it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     over: AtomicBool,
@@ -17,19 +17,19 @@ impl Watch {
         Watch { over: AtomicBool::new(false) }
     }
 
-    /// Returns the connection to wait on, or `None` once the watch is over.
+    /// Returns the connection on which the thread must wait, or `None` when the thread must stop.
     pub(crate) fn next<L>(&self, look: impl FnOnce() -> Option<Arc<L>>) -> Option<Arc<L>> {
-        // Checked for every new connection, because the call that ended the watch may have closed
-        // only the previous one.
+        // This is checked for every new connection, because the call that ended the watch may have
+        // closed only the previous one.
         if self.is_over() { None } else { look() }
     }
 
-    /// Returns true once the thread must stop.
+    /// Returns true when the thread must stop.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// Ends the watch, and the connection that the thread waits on with `end`.
+    /// Tells the thread to stop. `end` closes the connection on which the thread waits.
     pub(crate) fn end<L>(&self, look: impl FnOnce() -> Option<Arc<L>>, end: impl FnOnce(&L)) {
         self.over.store(true, Relaxed);
         if let Some(link) = look() {

@@ -1,9 +1,9 @@
-//! Locks, atomics and threads of this crate: the standard library's, or loom's for models.
+//! Locks, atomics and threads of this crate: those of the standard library, or loom's in models.
 //!
-//! `make loom` compiles the crate with `--cfg equic_loom`. The same code then uses [`model`]'s
-//! types, and loom runs it in every possible order of its threads, with every value that a load may
-//! return (`ledger/models/`). Code that is part of a model uses these types, not those of
-//! `std::sync`.
+//! `make loom` compiles the crate with `--cfg equic_loom`. The same code then uses the types of
+//! [`model`], and loom runs it in every possible order of its threads, with every value that a load
+//! may return (`ledger/models/`). Code that is part of a model must use the types of this module,
+//! not those of `std::sync`.
 
 #[cfg(equic_loom)]
 mod model;
@@ -21,8 +21,8 @@ pub(crate) use self::model::{
     forget,
 };
 
-/// Locks a mutex and ignores poisoning: the data under these locks is consistent after every
-/// statement.
+/// Locks a mutex and ignores poisoning, because the data under these locks is consistent after
+/// every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

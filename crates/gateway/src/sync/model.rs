@@ -1,9 +1,9 @@
 //! Replacements for the standard library's locks and atomics in loom's models.
 //!
-//! Atomics of loom cannot be in mapped memory. So each one is created at the first access to its
-//! address, with the value in memory, and kept in a table by address until the mapping ends
-//! ([`forget`]). Loom requires that objects shared by threads exist before the threads start, so a
-//! model first touches its memory.
+//! An atomic of loom cannot be in mapped memory. So when an address is first accessed, this module
+//! creates an atomic with the value in memory. It keeps the atomic in a table by address until the
+//! mapping ends ([`forget`]). Loom requires that objects shared by threads exist before the threads
+//! start. So a model must access its memory before that.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
@@ -14,11 +14,11 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 use loom::thread::ThreadId;
 pub(crate) use loom::thread::{Builder, JoinHandle};
 
-/// The atomics that stand for those in mapped memory, by address and size.
+/// The atomics that replace those in mapped memory, by address and size.
 static MAPPED: std::sync::Mutex<BTreeMap<(usize, usize), Box<dyn Any + Send>>> =
     std::sync::Mutex::new(BTreeMap::new());
 
-/// Removes the atomics of a mapping that ends.
+/// Removes the atomics of a mapping that has ended.
 pub(crate) fn forget(mapping: Range<usize>) {
     let of_it = (mapping.start, 0)..(mapping.end, 0);
     let gone: Vec<_> = {
@@ -29,15 +29,15 @@ pub(crate) fn forget(mapping: Range<usize>) {
     drop(gone);
 }
 
-/// An atomic that stands for memory at an address.
+/// An atomic that replaces memory at an address.
 pub(crate) trait FromPtr: Sized {
-    /// Type of its value.
+    /// Type of the atomic's value.
     type Value;
 
     /// Returns the atomic for this address.
     ///
     /// # Safety
-    /// The address is valid, aligned, and of a mapping that outlives the reference.
+    /// The address must be valid and aligned. Its mapping must outlive the reference.
     unsafe fn from_ptr<'a>(at: *mut Self::Value) -> &'a Self;
 }
 
@@ -54,13 +54,13 @@ macro_rules! from_ptr {
                 };
                 let mut mapped = MAPPED.lock().expect("nothing panics under it");
                 let cell = known(&mapped).unwrap_or_else(|| {
-                    // SAFETY: valid and aligned, by the function's contract.
+                    // SAFETY: the pointer is valid and aligned, by the function's contract.
                     let now = unsafe { at.read_volatile() };
                     mapped.insert(key, Box::new(Self::new(now)));
                     known(&mapped).expect("just inserted")
                 });
-                // SAFETY: it stays in its box until the mapping ends, and the mapping outlives the
-                // reference.
+                // SAFETY: the atomic stays in its box until the mapping ends, and the mapping
+                // outlives the reference.
                 unsafe { &*cell }
             }
         }
@@ -74,8 +74,8 @@ from_ptr! {
 }
 
 /// A lock for one writer or many readers. A thread that holds it for reading must not lock it for
-/// reading again: if a writer waits in between, both would wait for each other, as with the
-/// standard library's lock.
+/// reading again. If a writer waits in between, the writer and the thread would wait for each
+/// other, as with the standard library's lock.
 #[derive(Debug)]
 pub(crate) struct RwLock<T> {
     lock: loom::sync::RwLock<T>,

@@ -1,5 +1,5 @@
-//! Programs, links and maps of the whole system: by their ids, which needs `CAP_SYS_ADMIN`, or by
-//! open descriptors, which needs no privilege.
+//! Programs, links and maps of the whole system. They are opened by ID, which needs
+//! `CAP_SYS_ADMIN`, or queried through open descriptors, which needs no privilege.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,7 +11,8 @@ use crate::sys::check;
 pub(crate) struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// A hash of its instructions as loaded. It does not depend on which maps they refer to.
+    /// A hash of the program's instructions as loaded. It does not depend on which maps they refer
+    /// to.
     pub(crate) tag: [u8; 8],
     pub(crate) maps: Vec<u32>,
 }
@@ -20,7 +21,7 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct XdpLink {
     pub(crate) id: u32,
-    /// 0 if its interface was deleted, or the link was detached.
+    /// Index of the interface. 0 if the interface was deleted, or the link was detached.
     pub(crate) ifindex: u32,
     pub(crate) program: u32,
     pub(crate) fd: OwnedFd,
@@ -29,7 +30,7 @@ pub(crate) struct XdpLink {
 type NextId = unsafe extern "C" fn(u32, *mut u32) -> i32;
 type FdById = unsafe extern "C" fn(u32) -> i32;
 
-/// Visits all objects of a kind. Those that disappear meanwhile are left out.
+/// Visits all objects of a kind. Objects that disappear during the call may be left out.
 fn each(
     next: NextId,
     open: FdById,
@@ -38,7 +39,7 @@ fn each(
     let mut id = 0;
     loop {
         let mut found = 0;
-        // SAFETY: `found` is written on success.
+        // SAFETY: the call writes only `found`.
         match check(unsafe { next(id, &raw mut found) }) {
             Ok(_) => id = found,
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
@@ -51,22 +52,22 @@ fn each(
 }
 
 fn by_id(open: FdById, id: u32) -> io::Result<Option<OwnedFd>> {
-    // SAFETY: takes a number and returns a new descriptor.
+    // SAFETY: the call takes a number and returns a new descriptor.
     match check(unsafe { open(id) }) {
         // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        // EAGAIN: the link is being created and not complete yet.
+        // EAGAIN means that the link is still being created.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Opens the map with this id, if it still exists.
+/// Opens the map with this ID, if it still exists.
 pub(crate) fn map_by_id(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_map_get_fd_by_id, id)
 }
 
-/// Returns another descriptor of a map, with which it can only be read and mapped for reading.
+/// Returns another descriptor of a map that permits only reading, and mapping for reading.
 pub(crate) fn read_only(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let id = map_id(map)?;
     let options = libbpf_sys::bpf_get_fd_by_id_opts {
@@ -74,23 +75,23 @@ pub(crate) fn read_only(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         open_flags: libbpf_sys::BPF_F_RDONLY,
         ..Default::default()
     };
-    // SAFETY: `options` has its size and lives through the call.
+    // SAFETY: `options` contains its own size and is valid during the call.
     let fd = check(unsafe { libbpf_sys::bpf_map_get_fd_by_id_opts(id, &raw const options) })?;
     // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the program with this id, if it still exists.
+/// Returns the program with this ID, if it still exists.
 pub(crate) fn program_by_id(id: u32) -> io::Result<Option<Program>> {
     program_fd(id)?.map(|fd| program_info(fd.as_fd())).transpose()
 }
 
-/// Opens the program with this id, if it still exists.
+/// Opens the program with this ID, if it still exists.
 pub(crate) fn program_fd(id: u32) -> io::Result<Option<OwnedFd>> {
     by_id(libbpf_sys::bpf_prog_get_fd_by_id, id)
 }
 
-/// Returns the number of runs of a program, and their time in nanoseconds.
+/// Returns the number of runs of a program, and their total time in nanoseconds.
 pub(crate) fn run_stats(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -101,7 +102,7 @@ pub(crate) fn run_stats(program: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((info.run_cnt, info.run_time_ns))
 }
 
-/// Returns every program of this name.
+/// Returns every program with this name.
 pub(crate) fn programs_named(name: &str) -> io::Result<Vec<Program>> {
     let mut all = Vec::new();
     each(libbpf_sys::bpf_prog_get_next_id, libbpf_sys::bpf_prog_get_fd_by_id, |_, fd| {
@@ -142,16 +143,16 @@ pub(crate) fn xdp_links(program: u32) -> io::Result<Vec<XdpLink>> {
     Ok(all)
 }
 
-/// Binds a map to a program, which then keeps the map alive and lists it.
+/// Binds a map to a program. The program then keeps the map alive and lists it.
 pub(crate) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: both descriptors live through the call; no options are given.
+    // SAFETY: both descriptors are valid during the call, and no options are given.
     check(unsafe {
         libbpf_sys::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), std::ptr::null())
     })
     .map(drop)
 }
 
-/// Returns program and interface of a link, or `None` if it is not an XDP link.
+/// Returns the program and the interface of a link, or `None` if it is not an XDP link.
 pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = size_of_val(&info) as u32;
@@ -167,29 +168,29 @@ pub(crate) fn xdp_link(fd: OwnedFd) -> io::Result<Option<XdpLink>> {
     Ok(Some(XdpLink { id: info.id, ifindex, program: info.prog_id, fd }))
 }
 
-/// Replaces a link's program atomically: no packet passes without a program.
+/// Replaces a link's program atomically. No packet passes without a program.
 pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes two descriptors that live through the call, and no options.
+    // SAFETY: both descriptors are valid during the call, and no options are given.
     check(unsafe {
         libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
     })
     .map(drop)
 }
 
-/// Detaches a link's program from its interface, whichever processes hold the link.
+/// Detaches a link's program from its interface, even if other processes hold the link.
 pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes a descriptor that lives through the call.
+    // SAFETY: the descriptor is valid during the call.
     check(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// Returns the XDP program on an interface of this network namespace, and whether it runs in the
-/// driver.
+/// Returns the ID of the XDP program on an interface of this network namespace, and true if it runs
+/// in the driver. Returns `None` if the interface has no program.
 pub(crate) fn attached_program(ifindex: u32) -> io::Result<Option<(u32, bool)>> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
         ..Default::default()
     };
-    // SAFETY: `options` has its size, and is written to.
+    // SAFETY: `options` contains its own size, and the call writes only `options`.
     check(unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) })?;
     Ok(match (options.drv_prog_id, options.hw_prog_id, options.skb_prog_id, options.prog_id) {
         (0, 0, 0, 0) => None,
@@ -199,7 +200,7 @@ pub(crate) fn attached_program(ifindex: u32) -> io::Result<Option<(u32, bool)>> 
     })
 }
 
-/// Returns the kernel's id of a map.
+/// Returns the kernel's ID of a map.
 pub(crate) fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(crate::sys::map::map_info(map)?.id)
 }

@@ -1,17 +1,18 @@
 //! Network interfaces of this network namespace, queried through rtnetlink(7).
 //!
-//! `if_nametoindex` also finds alternative names, but only those of at most 15 bytes, and it does
-//! not tell whether a name is an alternative one.
+//! `if_nametoindex` also finds alternative names, but only those of at most 15 bytes. It does not
+//! show whether a name is an alternative one.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// Size of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)).
+/// Size in bytes of nlmsghdr (netlink(7)). The next constant is the size of ifinfomsg
+/// (rtnetlink(7)).
 const HEADER: usize = 16;
 const INTERFACE: usize = 16;
-/// Longest alternative name, with its terminating NUL (ALTIFNAMSIZ).
+/// Maximum length of an alternative name, with its terminating NUL (ALTIFNAMSIZ).
 const LONGEST: usize = 128;
-/// Attributes of linux/if_link.h.
+/// Types of attributes, from linux/if_link.h.
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 /// Mask that removes the flags from an attribute's type (NLA_TYPE_MASK).
@@ -21,25 +22,26 @@ const KIND: u16 = 0x3fff;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NetworkInterface {
-    /// Its index in this network namespace.
+    /// Index of the interface in this network namespace.
     pub index: u32,
-    /// Its name; alternative names are not listed.
+    /// Name of the interface. Alternative names are not included.
     pub name: String,
-    /// True if it is administratively up.
+    /// True if the interface is administratively up.
     pub up: bool,
-    /// Driver of a virtual interface, such as `vlan` or `macvlan`; `None` for hardware.
+    /// Driver of a virtual interface, such as `vlan` or `macvlan`, or `None` for hardware.
     pub kind: Option<String>,
-    /// Index of the interface in this network namespace that it is stacked on (`vlan`, `macvlan`
-    /// and the like), or that is its peer (`veth`). `None` if there is none in this namespace.
+    /// Index of a related interface in this network namespace: the one that it is stacked on
+    /// (`vlan`, `macvlan` and the like), or its peer (`veth`). `None` if no related interface is in
+    /// this namespace.
     pub lower: Option<u32>,
 }
 
 impl NetworkInterface {
-    /// Returns the interface of this network namespace that has this name or alternative name, or
+    /// Returns the interface of this network namespace with this name or alternative name, or
     /// `None` if no interface has it.
     ///
     /// # Errors
-    /// The system's error, for example when the process has no free file descriptor.
+    /// Returns the system's error, for example if no file descriptor is free.
     pub fn by_name(name: &str) -> io::Result<Option<NetworkInterface>> {
         if name.is_empty() || name.len() >= LONGEST || name.contains('\0') {
             return Ok(None);
@@ -51,10 +53,11 @@ impl NetworkInterface {
         ask(0, &attribute_of(attribute, &text))
     }
 
-    /// Returns the interface of this network namespace with this index, or `None` if there is none.
+    /// Returns the interface of this network namespace with this index, or `None` if no interface
+    /// has it.
     ///
     /// # Errors
-    /// The system's error, for example when the process has no free file descriptor.
+    /// Returns the system's error, for example if no file descriptor is free.
     pub fn by_index(index: u32) -> io::Result<Option<NetworkInterface>> {
         ask(index, &[])
     }
@@ -79,37 +82,39 @@ fn ask(index: u32, attributes: &[u8]) -> io::Result<Option<NetworkInterface>> {
     request.extend(body);
     request.extend(attributes);
     let socket = netlink()?;
-    // SAFETY: the request has that length and lives through the call.
+    // SAFETY: the request has this length and is valid during the call.
     let sent = unsafe {
         libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), libc::MSG_NOSIGNAL)
     };
     if sent < 0 {
         return Err(io::Error::last_os_error());
     }
-    // An answer with the statistics of all virtual functions of a card is longer than a page.
+    // The answer can be longer than a page, because it has the statistics of all virtual functions
+    // of a card.
     let mut answer = vec![0; 64 << 10];
-    // SAFETY: the buffer has that length and lives through the call.
+    // SAFETY: the buffer has this length and is valid during the call.
     let got =
         unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
     read(&answer[..got])
 }
 
-/// Opens a socket connected to the kernel, so that it receives from nothing else.
+/// Opens a netlink socket that is connected to the kernel, so that it receives messages only from
+/// the kernel.
 fn netlink() -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes only numbers.
     let fd = unsafe {
         libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nothing else owns.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: all zeros is a valid netlink address, the kernel's.
+    // SAFETY: all zeros is a valid netlink address. It is the kernel's address.
     let mut kernel: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
     kernel.nl_family = libc::AF_NETLINK as u16;
-    // SAFETY: the address lives through the call and has that length.
+    // SAFETY: the address has this length and is valid during the call.
     let connected = unsafe {
         libc::connect(fd, (&raw const kernel).cast(), size_of::<libc::sockaddr_nl>() as u32)
     };
@@ -127,7 +132,7 @@ fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
         let number = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or_else(cut)?;
         return match -number {
             libc::ENODEV => Ok(None),
-            // A kernel without alternative names.
+            // A kernel without alternative names returns these errors.
             libc::EINVAL | libc::EOPNOTSUPP => Ok(None),
             errno => Err(io::Error::from_raw_os_error(errno)),
         };
@@ -167,7 +172,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
-/// Iterates over the attributes, up to the first one that is cut off.
+/// Iterates over the attributes. Stops at the first one that is cut off.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<4>()?;
@@ -216,7 +221,7 @@ mod tests {
         for cut in 0..answer.len() {
             assert!(read(&answer[..cut]).is_err(), "{cut}");
         }
-        // An attribute that claims to be longer than the rest ends the list.
+        // If an attribute claims to be longer than the rest of the message, it must end the list.
         let at = HEADER + INTERFACE;
         for length in [0u16, 3, 200, u16::MAX] {
             answer[at..at + 2].copy_from_slice(&length.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Captures messages of libbpf and the verifier while something is loaded.
+//! Captures messages of libbpf and the verifier during a call.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ thread_local! {
     static HEARD: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// libbpf has one print function for the whole process.
+/// Held by the thread that captures, because libbpf has one print function for the whole process.
 static LISTENING: Mutex<()> = Mutex::new(());
 
 fn hear(_: PrintLevel, text: String) {
@@ -20,8 +20,8 @@ fn hear(_: PrintLevel, text: String) {
     });
 }
 
-/// Runs `work` and returns what libbpf printed on this thread meanwhile. Nothing is written to
-/// standard error.
+/// Runs `work`. Also returns the messages that libbpf printed on this thread during the call.
+/// Nothing is written to standard error.
 pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, String) {
     let _one = LISTENING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let before = set_print(Some((PrintLevel::Info, hear)));
@@ -32,16 +32,16 @@ pub(crate) fn listen<T>(work: impl FnOnce() -> T) -> (T, String) {
     (result, heard)
 }
 
-/// Returns the verifier's log within libbpf's messages, if it is there.
+/// Returns the part of libbpf's messages that is the verifier's log, if there is one.
 pub(crate) fn verifier_log(heard: &str) -> Option<&str> {
     let from = heard.find("BEGIN PROG LOAD LOG")?;
     let log = heard[from..].split_once('\n')?.1;
     let end = log.find("END PROG LOAD LOG").unwrap_or(log.len());
-    // The line of the end marker begins with the program's name.
+    // The line with the end marker begins with the program's name, so the whole line is removed.
     Some(log[..end].rsplit_once('\n').map_or(log, |(log, _)| log).trim())
 }
 
-/// Returns the last line of a verifier log that says what is wrong. Statistics follow it.
+/// Returns the last line of a verifier log that describes the problem. Only statistics follow it.
 pub(crate) fn last_useful_line(log: &str) -> &str {
     const STATISTICS: [&str; 6] = [
         "processed ",
@@ -55,7 +55,7 @@ pub(crate) fn last_useful_line(log: &str) -> &str {
         .rev()
         .map(str::trim)
         .find(|line| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start)))
-        .unwrap_or("the kernel gave no log")
+        .unwrap_or("the kernel returned no log")
 }
 
 /// Returns libbpf's last line without its prefix `libbpf: `.
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(last_useful_line(log), "R1 offset is outside of the packet");
         assert_eq!(last_line(HEARD), "failed to load object");
         assert_eq!(verifier_log("libbpf: nothing of the kind"), None);
-        assert_eq!(last_useful_line("\n"), "the kernel gave no log");
+        assert_eq!(last_useful_line("\n"), "the kernel returned no log");
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::abi::Pod;
 use crate::sys::check;
 
-/// Number of entries stored per system call.
+/// Maximum number of entries that one system call stores.
 const BATCH: usize = 4096;
 
-/// A hash, trie or array from `K` to `V`. For per-CPU arrays see [`PerCpuArray`].
+/// A hash map, trie or array with keys `K` and values `V`. For per-CPU arrays see [`PerCpuArray`].
 #[derive(Debug)]
 pub(crate) struct Map<K, V> {
     fd: OwnedFd,
@@ -21,7 +21,8 @@ pub(crate) struct Map<K, V> {
 }
 
 impl<K: Pod, V: Pod> Map<K, V> {
-    /// Wraps a descriptor after checking that the kernel's sizes match `K` and `V`.
+    /// Wraps the descriptor of a map. Fails if the sizes that the kernel reports differ from those
+    /// of `K` and `V`.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Map<K, V>> {
         let info = map_info(fd.as_fd())?;
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
@@ -39,7 +40,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
 
     pub(crate) fn get(&self, key: &K) -> io::Result<Option<V>> {
         let mut value = MaybeUninit::<V>::zeroed();
-        // SAFETY: key and value have the sizes of this map (checked in `new`).
+        // SAFETY: key and value have the sizes of this map, as `new` has checked.
         let returned = unsafe {
             let key = std::ptr::from_ref(key).cast();
             libbpf_sys::bpf_map_lookup_elem(self.fd.as_raw_fd(), key, value.as_mut_ptr().cast())
@@ -49,7 +50,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     }
 
     pub(crate) fn put(&self, key: &K, value: &V) -> io::Result<()> {
-        // SAFETY: key and value have the sizes of this map (checked in `new`).
+        // SAFETY: key and value have the sizes of this map, as `new` has checked.
         let returned = unsafe {
             let (key, value) = (std::ptr::from_ref(key).cast(), std::ptr::from_ref(value).cast());
             libbpf_sys::bpf_map_update_elem(self.fd.as_raw_fd(), key, value, 0)
@@ -59,22 +60,22 @@ impl<K: Pod, V: Pod> Map<K, V> {
 
     /// Deletes the entry of a key. Returns true if there was one.
     pub(crate) fn delete(&self, key: &K) -> io::Result<bool> {
-        // SAFETY: the key has the size of this map (checked in `new`).
+        // SAFETY: the key has the key size of this map, as `new` has checked.
         let returned = unsafe {
             libbpf_sys::bpf_map_delete_elem(self.fd.as_raw_fd(), std::ptr::from_ref(key).cast())
         };
         absent_is_none(check(returned)).map(|found| found.is_some())
     }
 
-    /// Stores entries until all are stored or the kernel refuses one. Returns how many were stored,
-    /// and the error.
+    /// Stores entries until all are stored or the kernel refuses one. Returns the number of stored
+    /// entries, and the error.
     pub(crate) fn put_many(&self, keys: &[K], values: &[V]) -> (usize, io::Result<()>) {
         assert_eq!(keys.len(), values.len(), "a value for each key");
         let mut done = 0;
         while done < keys.len() {
             let mut count = (keys.len() - done).min(BATCH) as u32;
-            // SAFETY: both slices have `count` more elements of this map's sizes (checked in
-            // `new`).
+            // SAFETY: both slices have `count` more elements with this map's sizes, as `new` has
+            // checked.
             let returned = unsafe {
                 libbpf_sys::bpf_map_update_batch(
                     self.fd.as_raw_fd(),
@@ -84,7 +85,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
                     std::ptr::null(),
                 )
             };
-            // The kernel also sets the number of stored entries if it fails.
+            // The kernel sets `count` to the number of stored entries even if it fails.
             done += (count as usize).min(keys.len() - done);
             if let Err(error) = check(returned) {
                 return (done, Err(error));
@@ -93,7 +94,8 @@ impl<K: Pod, V: Pod> Map<K, V> {
         (done, Ok(()))
     }
 
-    /// Returns every entry, unordered. Entries that are added or removed meanwhile may be missing.
+    /// Returns every entry, unordered. Entries that are added or removed during the call may be
+    /// missing.
     pub(crate) fn entries(&self) -> io::Result<Vec<(K, V)>> {
         // A batch must hold the fullest hash bucket. If it does not, the kernel returns ENOSPC.
         let mut batch = 1024.min(self.max_entries.max(1)) as usize;
@@ -108,7 +110,8 @@ impl<K: Pod, V: Pod> Map<K, V> {
         }
     }
 
-    /// Calls `visit` for every entry, with only a batch in memory. Some may be visited twice.
+    /// Calls `visit` for every entry, but keeps only one batch in memory. If the map changes, some
+    /// entries may be visited twice.
     pub(crate) fn visit(&self, mut visit: impl FnMut(K, V)) -> io::Result<()> {
         let mut batch = 4096.min(self.max_entries.max(1)) as usize;
         loop {
@@ -124,14 +127,14 @@ impl<K: Pod, V: Pod> Map<K, V> {
     fn batches(&self, batch: usize, visit: &mut dyn FnMut(K, V)) -> io::Result<()> {
         let mut keys = vec![MaybeUninit::<K>::zeroed(); batch];
         let mut values = vec![MaybeUninit::<V>::zeroed(); batch];
-        // Where the next batch starts: the index of a bucket or, for tries, a key.
+        // Start of the next batch. It is the index of a bucket or, for tries, a key.
         let (mut next, mut from) = ([0u64; 8], None::<[u64; 8]>);
         assert!(size_of::<K>() <= size_of_val(&next), "a batch position holds a key");
         loop {
             let mut count = batch as u32;
             let start = from.as_mut().map_or(std::ptr::null_mut(), |at| at.as_mut_ptr().cast());
-            // SAFETY: the arrays hold `batch` keys and values, and `count` has that number; the
-            // positions are large enough for what the kernel stores in them.
+            // SAFETY: the arrays have room for `batch` keys and values, and `count` is that number.
+            // The positions are large enough for the data that the kernel stores in them.
             let returned = unsafe {
                 libbpf_sys::bpf_map_lookup_batch(
                     self.fd.as_raw_fd(),
@@ -149,7 +152,8 @@ impl<K: Pod, V: Pod> Map<K, V> {
                 Err(error) => return Err(error),
             };
             for (key, value) in keys.iter().zip(&values).take(count as usize) {
-                // SAFETY: the buffers start zeroed, and every bit pattern is a valid `K` and `V`.
+                // SAFETY: the buffers are zeroed at first, and every bit pattern is a valid `K` and
+                // `V`.
                 let (key, value) = unsafe { (key.assume_init(), value.assume_init()) };
                 visit(key, value);
             }
@@ -191,19 +195,20 @@ impl<V: Pod> PerCpuArray<V> {
             let what = format!("values of {} bytes", info.value_size);
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        // SAFETY: no arguments.
+        // SAFETY: the call has no arguments.
         let cpus = check(unsafe { libbpf_sys::libbpf_num_possible_cpus() })? as usize;
         Ok(PerCpuArray { map: fd, cpus, max_entries: info.max_entries, of: PhantomData })
     }
 
-    /// Returns the values of all CPUs for elements `0..max_entries`. Element `i` is `[i *
-    /// cpus..][..cpus]`.
+    /// Returns the number of CPUs, and the values of all CPUs for all elements. The values of
+    /// element `i` are `[i * cpus..][..cpus]`.
     pub(crate) fn read_all(&self) -> io::Result<(usize, Vec<V>)> {
         let total = self.max_entries as usize;
         let mut keys = vec![0u32; total];
         let mut values = vec![MaybeUninit::<V>::zeroed(); total * self.cpus];
         let (mut count, mut next) = (self.max_entries, 0u64);
-        // SAFETY: `keys` and `values` hold `count` elements, with one value per possible CPU.
+        // SAFETY: `keys` and `values` have room for `count` elements, with one value per possible
+        // CPU.
         let returned = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 self.map.as_raw_fd(),
@@ -216,7 +221,7 @@ impl<V: Pod> PerCpuArray<V> {
             )
         };
         absent_is_none(check(returned))?;
-        // SAFETY: the buffer starts zeroed, and every bit pattern is a valid `V`.
+        // SAFETY: the buffer is zeroed at first, and every bit pattern is a valid `V`.
         Ok((self.cpus, values.iter().map(|value| unsafe { value.assume_init() }).collect()))
     }
 }
@@ -244,7 +249,7 @@ pub(crate) fn create_mappable_array(
         map_flags: libbpf_sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
-    // SAFETY: name and options live through the call.
+    // SAFETY: the name and the options are valid during the call.
     let returned = unsafe {
         libbpf_sys::bpf_map_create(
             libbpf_sys::BPF_MAP_TYPE_ARRAY,
@@ -260,11 +265,11 @@ pub(crate) fn create_mappable_array(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the whole value of element 0, whatever its size.
+/// Returns the whole value of element 0, whatever its size is.
 pub(crate) fn first_value(map: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; (map_info(map)?.value_size as usize).next_multiple_of(8)];
     let key = 0u32;
-    // SAFETY: `value` has the size that the kernel reports for a value.
+    // SAFETY: `value` has the size that the kernel reports for a value of this map.
     check(unsafe {
         libbpf_sys::bpf_map_lookup_elem(
             map.as_raw_fd(),
@@ -282,6 +287,6 @@ pub(crate) fn first_value_as<T: Pod>(map: BorrowedFd<'_>) -> io::Result<T> {
         let what = format!("values of {} bytes", bytes.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    // SAFETY: there are enough bytes, and every bit pattern is a valid `T`.
+    // SAFETY: `bytes` has the size of `T`, and every bit pattern is a valid `T`.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -1,4 +1,4 @@
-//! Memory that other processes can read through a descriptor, and that only this process can write.
+//! Memory that only this process can write. Other processes can read it through a descriptor.
 
 use std::fs::File;
 use std::io;
@@ -8,13 +8,14 @@ use super::check;
 use super::region::Shared;
 use crate::abi::Pod;
 
-/// Creates zeroed memory of the size of a `T`. The mapping is writable. The descriptor is read-only
-/// for every holder, however it is opened again (`F_SEAL_FUTURE_WRITE`). Needs no privilege.
+/// Creates zeroed memory with the size of a `T`. The mapping is writable. The descriptor is
+/// read-only for every holder, and opening it again does not change that (`F_SEAL_FUTURE_WRITE`).
+/// Needs no privilege.
 pub(crate) fn sealed<T: Pod>() -> io::Result<(OwnedFd, Shared<T>)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is NUL-terminated.
     let create = |flags| check(unsafe { libc::memfd_create(c"equic".as_ptr(), flags) });
-    // Kernels before 6.3 do not know the flag; newer ones may require it.
+    // Kernels before 6.3 do not know this flag, but newer ones may require it.
     let raw =
         create(flags | libc::MFD_NOEXEC_SEAL).or_else(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => create(flags),

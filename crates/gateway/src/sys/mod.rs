@@ -1,16 +1,17 @@
-//! Typed access to the system. Only this module has raw `bpf(2)` calls, mappings and /proc.
+//! Typed access to the system. Only this module makes raw `bpf(2)` calls, maps memory, and reads
+//! /proc.
 //!
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
 //! * `memory.rs`: memory that other processes can only read;
 //! * `ring.rs`: reading a BPF ring buffer without consuming records;
-//! * `ids.rs`: programs, links and maps of the whole system, by their ids;
+//! * `ids.rs`: programs, links and maps of the whole system, by their IDs;
 //! * `netlink.rs`: addresses, routes and interfaces of the network namespace;
-//! * `driver.rs`: how packets of an interface look to a program;
+//! * `driver.rs`: properties of the packets that a program sees on an interface;
 //! * `unix.rs`: Unix sockets, and descriptors sent over them;
 //! * `pin.rs`: pins in a BPF file system;
 //! * `signals.rs`: threads that receive no signals;
-//! * `log.rs`: messages of libbpf and the verifier while something is loaded;
+//! * `log.rs`: messages of libbpf and the verifier during a call;
 //! * `link.rs`: network interfaces, queried through rtnetlink;
 //! * this file: the clock of the XDP program, capabilities, namespaces, processes.
 
@@ -43,7 +44,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     u64::try_from(host::monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the capabilities that a gateway needs and this process lacks.
+/// Returns the capabilities that a gateway needs but this process lacks.
 pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
     const NEEDED: [(u32, &str); 4] =
         [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
@@ -61,7 +62,8 @@ pub(crate) fn lacking_capabilities() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the release of the running kernel, as `uname -r` prints it, and its first two numbers.
+/// Returns the release of the running kernel as `uname -r` prints it, and the first two numbers of
+/// the release.
 pub(crate) fn kernel() -> (String, (u32, u32)) {
     let release =
         fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
@@ -78,14 +80,14 @@ pub(crate) fn interface_index(name: &str) -> Result<u32> {
             let similar = similar_interfaces(name);
             Err(Error::NoSuchInterface { name: name.to_owned(), similar })
         }
-        Err(error) => Err(Error::system(format!("looking for the interface `{name}`"), error)),
+        Err(error) => Err(Error::system(format!("finding the interface `{name}`"), error)),
     }
 }
 
-/// Returns the name of a network interface, if it is in this network namespace.
+/// Returns the name of the interface with this index, if it is in this network namespace.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the size that the call needs.
+    // SAFETY: the buffer has the size that this call requires.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
@@ -96,14 +98,15 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
 
 fn similar_interfaces(name: &str) -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: returns a list that ends with an entry without a name, or null.
+    // SAFETY: the call returns null, or a list that ends with an entry without a name.
     let list = unsafe { libc::if_nameindex() };
     let mut at = list;
     // SAFETY: `at` is inside the list, whose names are NUL-terminated, until the last entry.
     while !list.is_null() && unsafe { !(*at).if_name.is_null() } {
-        // SAFETY: as above.
+        // SAFETY: `at` is inside the list, and this is not the last entry, so its name is
+        // NUL-terminated.
         names.push(unsafe { CStr::from_ptr((*at).if_name) }.to_string_lossy().into_owned());
-        // SAFETY: this was not the last entry.
+        // SAFETY: this was not the last entry, so the next one is inside the list.
         at = unsafe { at.add(1) };
     }
     if !list.is_null() {
@@ -114,14 +117,15 @@ fn similar_interfaces(name: &str) -> Vec<String> {
 }
 
 /// Returns the start time of a process in clock ticks since boot. Together with the pid, it
-/// identifies the process uniquely. Returns `None` if this pid namespace has no such process, or it
-/// is a zombie.
+/// identifies the process uniquely. Returns `None` if this pid namespace has no such process, or if
+/// the process is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     if pid == 0 {
         return None;
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain anything, so the fields start after the last parenthesis.
+    // The name in parentheses may contain any characters, so the fields begin after the last
+    // parenthesis.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -131,7 +135,7 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 /// Returns true if the process with this pid and start time is running. Also returns true if /proc
-/// cannot be read because no descriptor is free, so that no live process is taken for dead.
+/// cannot be read because no descriptor is free. Otherwise a live process might be treated as dead.
 pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     let unread = || {
         let stat = fs::File::open(format!("/proc/{pid}/stat"));
@@ -144,7 +148,7 @@ pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
 pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
     let first = match fs::File::open("/dev/null") {
         Err(error) if no_descriptor(&error) => return Err(error),
-        // Without /dev/null, descriptors cannot be checked.
+        // Without /dev/null, the number of free descriptors cannot be checked.
         Err(_) => return Ok(()),
         Ok(first) => first,
     };
@@ -158,7 +162,7 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
         Err(error) => {
-            // ESRCH: it ended while its file was being read.
+            // ESRCH means that the process ended while its file was being read.
             let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
             return ticks != 0 && gone.contains(&error.raw_os_error());
         }
@@ -169,17 +173,19 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     if started.parse().map(host::start_ticks) != Ok(ticks) {
         return ticks != 0;
     }
-    // The first thread can end before the others do.
+    // The process's first thread can end before the others.
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
     matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
 }
 
-/// Returns true if /proc shows the processes of all users. Mounted with `hidepid`, it may not.
+/// Returns true if /proc shows the processes of all users. If it is mounted with `hidepid`, it may
+/// not.
 pub(crate) fn sees_all_processes() -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
 }
 
-/// The same for the content of /proc/self/mountinfo. The last mount applies.
+/// Returns the result of [`sees_all_processes`] for the content of /proc/self/mountinfo. The last
+/// mount of /proc applies.
 fn shows_all(mounts: &str) -> bool {
     let last = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = last.and_then(|line| line.rsplit_once(" - ")).map(|(_, rest)| rest);
@@ -194,12 +200,12 @@ pub(crate) fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Returns the cookie of this thread's network namespace, which is unique until the next boot, or 0
-/// if it is unknown.
+/// Returns the cookie of this thread's network namespace, or 0 if it is unknown. A cookie is unique
+/// until the next boot.
 pub(crate) fn network_namespace() -> u64 {
-    /// From asm-generic/socket.h, since Linux 5.14.
+    /// The value is from asm-generic/socket.h. Linux has this option since 5.14.
     const SO_NETNS_COOKIE: i32 = 71;
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes only numbers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return 0;
@@ -207,7 +213,8 @@ pub(crate) fn network_namespace() -> u64 {
     // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (mut cookie, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: both pointers are valid through the call, and the first has the length in the second.
+    // SAFETY: both pointers are valid during the call, and the second one points to the length of
+    // the first one's buffer.
     let got = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -220,14 +227,14 @@ pub(crate) fn network_namespace() -> u64 {
     if got == 0 { cookie } else { 0 }
 }
 
-/// Returns the effective user of this process.
+/// Returns the effective user ID of this process.
 pub(crate) fn user_id() -> u32 {
-    // SAFETY: no arguments, never fails.
+    // SAFETY: the call has no arguments and never fails.
     unsafe { libc::geteuid() }
 }
 
-/// Returns the user that logged in before this process was started, or `None` if there was no login
-/// or it is unknown.
+/// Returns the ID of the user who logged in before this process was started. Returns `None` if
+/// there was no login, or if the user is unknown.
 pub(crate) fn login_id() -> Option<u32> {
     let text = fs::read_to_string("/proc/self/loginuid").ok()?;
     text.trim().parse().ok().filter(|id| *id != u32::MAX)
@@ -238,18 +245,20 @@ pub(crate) fn process_name() -> String {
     fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned()
 }
 
-/// Raises the limit of locked memory, because kernels before 5.11 charge maps to it. Errors are
-/// ignored.
+/// Raises the limit of locked memory, because kernels before 5.11 charge maps to this limit. Errors
+/// are ignored.
 pub(crate) fn raise_memlock() {
     let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: `all` is a valid rlimit; failing is fine.
+    // SAFETY: `all` is a valid rlimit. A failure is harmless.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const all) };
 }
 
-/// Returns random bits for the ledger's hash, so that an attacker cannot target a bucket.
+/// Returns a random seed for the ledger's hash, so that an attacker cannot choose addresses that
+/// share a bucket.
 pub(crate) fn random_u64() -> io::Result<u64> {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is 8 bytes long; requests under 256 bytes are never answered partially.
+    // SAFETY: the buffer is 8 bytes long. The kernel never answers requests under 256 bytes
+    // partially.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,4 +1,4 @@
-//! Dumps of addresses, routes and interfaces of this network namespace (rtnetlink).
+//! Dumps addresses, routes and interfaces of this network namespace through rtnetlink.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,21 +32,21 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_INFO_KIND: u16 = 1;
-/// Sent with every dump of links: leave the statistics out.
+/// Attribute and flag of a request for links: the answer must not contain the statistics.
 const IFLA_EXT_MASK: u16 = 29;
 const SKIP_STATS: u32 = 8;
 const HEADER: usize = 16;
-/// Groups of notifications about links and about addresses of both families.
+/// Multicast groups with notifications about links, and about addresses of both families.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// Number of times that a dump is read if the tables change during the dump.
+/// Maximum number of times that a dump is read because the tables change during the dump.
 const ATTEMPTS: u32 = 4;
 
 /// Kind of a local route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteKind {
-    /// Delivered to this host.
+    /// Packets are delivered to this host.
     Local,
-    /// A broadcast address.
+    /// The destination is a broadcast address of this host.
     Broadcast,
 }
 
@@ -62,20 +62,20 @@ pub(crate) struct LocalRoute {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     pub(crate) ifindex: u32,
-    /// Its link-layer address, if it has six bytes.
+    /// Link-layer address of the interface, if it has six bytes.
     pub(crate) mac: Option<[u8; 6]>,
-    /// The bridge, bond or VRF that it is a port of.
+    /// The bridge, bond or VRF of which the interface is a port.
     pub(crate) master: Option<u32>,
     pub(crate) promiscuous: bool,
-    /// Kind of a virtual interface, such as `veth`; empty for hardware.
+    /// Kind of a virtual interface, such as `veth`. Empty for hardware.
     pub(crate) kind: String,
-    /// Number of packets that were not sent.
+    /// Number of packets that the interface failed to send.
     pub(crate) tx_dropped: u64,
 }
 
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -83,7 +83,7 @@ fn socket() -> io::Result<OwnedFd> {
     // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let on = 1i32;
-    // SAFETY: the option's value is an int, and lives through the call.
+    // SAFETY: the option's value is an int, and is valid during the call.
     let set = unsafe {
         libc::setsockopt(
             fd,
@@ -93,12 +93,12 @@ fn socket() -> io::Result<OwnedFd> {
             size_of_val(&on) as u32,
         )
     };
-    // Linux has the option since 4.20. With it, the kernel filters dumps.
+    // Linux has this option since 4.20. With it, the kernel filters dumps.
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
 fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
-    // SAFETY: the buffer has that length.
+    // SAFETY: the buffer has this length.
     let got =
         unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
@@ -112,7 +112,8 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Iterates over the attributes after a message's header: type and value of each.
+/// Iterates over the attributes after a message's header. Each item is the type and the value of an
+/// attribute.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(half(bytes, 0)?);
@@ -123,7 +124,8 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Requests a dump of a kind, and calls `each` with the body of each message.
+/// Requests a dump of a kind, and calls `each` with the body of each message. Returns false if the
+/// tables changed during the dump.
 fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool> {
     let socket = socket()?;
     let mut request = Vec::with_capacity(HEADER + body.len());
@@ -132,7 +134,7 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
     request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
     request.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     request.extend(body);
-    // SAFETY: the request has that length.
+    // SAFETY: the request has this length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -152,7 +154,7 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
                 NLMSG_DONE => return Ok(consistent),
                 NLMSG_ERROR => {
                     let number = word(body, 0).unwrap_or_default().cast_signed();
-                    // There is no such table or protocol family, so the dump is empty.
+                    // The kernel has no such table or protocol family, so the dump is empty.
                     let absent = [libc::ENOENT, libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
                     if absent.contains(&-number) {
                         return Ok(consistent);
@@ -166,7 +168,8 @@ fn dump(kind: u16, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<bool>
     }
 }
 
-/// Runs [`dump`] into a list, and repeats it with an empty list if something changed meanwhile.
+/// Collects the results of [`dump`] in a list. If the tables change during the dump, empties the
+/// list and repeats the dump.
 fn collect<T>(
     kind: u16,
     body: &[u8],
@@ -190,7 +193,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns the routes of the table `local`, for both families: what is delivered to this host.
+/// Returns the routes of the table `local` for both families. They say which packets are delivered
+/// to this host.
 pub(crate) fn local_routes() -> io::Result<Vec<LocalRoute>> {
     let mut all = Vec::new();
     for family in [AF_INET, AF_INET6] {
@@ -216,18 +220,18 @@ pub(crate) fn local_routes() -> io::Result<Vec<LocalRoute>> {
     Ok(all)
 }
 
-/// Returns the addresses of all interfaces, those in VRFs included.
+/// Returns the addresses of all interfaces, including those in VRFs.
 pub(crate) fn addresses() -> io::Result<Vec<IpAddr>> {
     collect(RTM_GETADDR, &[0; 8], |body| {
         let find = |wanted| {
             attributes(body.get(8..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
         };
-        // If there is a peer address, IFA_ADDRESS is the peer's.
+        // If the interface has a peer address, IFA_ADDRESS is the peer's.
         address(find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))?)
     })
 }
 
-/// Returns all interfaces.
+/// Returns all interfaces, without their statistics.
 pub(crate) fn links() -> io::Result<Vec<LinkInfo>> {
     let mut body = vec![0; 16];
     body.extend(8u16.to_ne_bytes());
@@ -248,7 +252,7 @@ fn link(body: &[u8]) -> Option<LinkInfo> {
             IFLA_ADDRESS => info.mac = value.try_into().ok(),
             IFLA_MASTER => info.master = word(value, 0),
             IFLA_PROMISCUITY => info.promiscuous = word(value, 0)? > 0,
-            // The eighth word of struct rtnl_link_stats64.
+            // The counter is the eighth word of struct rtnl_link_stats64.
             IFLA_STATS64 => {
                 let dropped = value.get(7 * 8..8 * 8).and_then(|word| word.try_into().ok());
                 info.tx_dropped = dropped.map_or(0, u64::from_ne_bytes);
@@ -264,8 +268,8 @@ fn link(body: &[u8]) -> Option<LinkInfo> {
     Some(info)
 }
 
-/// Returns additional link-layer addresses whose frames an interface accepts, such as those of
-/// macvlan interfaces on it.
+/// Returns the additional link-layer addresses whose frames an interface accepts, for example those
+/// of macvlan interfaces on it.
 pub(crate) fn more_macs(ifindex: u32) -> io::Result<Vec<[u8; 6]>> {
     const NDA_IFINDEX: u16 = 8;
     const NDA_LLADDR: u16 = 2;
@@ -281,18 +285,18 @@ pub(crate) fn more_macs(ifindex: u32) -> io::Result<Vec<[u8; 6]>> {
     })
 }
 
-/// Notifications of changes.
+/// Notifications of changes of links and addresses.
 #[derive(Debug)]
 pub(crate) struct Changes(OwnedFd);
 
 impl Changes {
     pub(crate) fn subscribe() -> io::Result<Changes> {
         let socket = socket()?;
-        // SAFETY: all zeros is valid for this structure of integers.
+        // SAFETY: all zeros is valid for this structure, which consists of integers.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
         address.nl_groups = GROUPS;
-        // SAFETY: the address has that length and lives through the call.
+        // SAFETY: the address has this length and is valid during the call.
         let bound = unsafe {
             libc::bind(
                 socket.as_raw_fd(),
@@ -303,10 +307,10 @@ impl Changes {
         if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(Changes(socket)) }
     }
 
-    /// Returns true if something may have changed since the last call. Does not block.
+    /// Returns true if links or addresses may have changed since the last call. Does not block.
     pub(crate) fn any(&self) -> bool {
         let (mut any, mut buffer) = (false, [0; 4096]);
-        // A lost notification (ENOBUFS) counts as a change, too.
+        // ENOBUFS means that notifications were lost, which counts as a change, too.
         loop {
             match receive(&self.0, &mut buffer, libc::MSG_DONTWAIT) {
                 Ok(_) => any = true,

@@ -17,7 +17,7 @@ pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
     Ok(nix::sys::statfs::statfs(path)?.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC)
 }
 
-/// Pins a program, map or link, atomically replacing an older pin of the same name.
+/// Pins a program, map or link. An older pin with the same name is replaced atomically.
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("_new");
@@ -27,7 +27,7 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         _ => {}
     }
     let name = c_path(fresh)?;
-    // SAFETY: the name is NUL-terminated and lives through the call.
+    // SAFETY: the name is NUL-terminated and valid during the call.
     check(unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) })?;
     std::fs::rename(fresh, path)
 }
@@ -35,7 +35,7 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 /// Opens the object that is pinned at this path.
 pub(crate) fn get(path: &Path) -> io::Result<OwnedFd> {
     let name = c_path(path)?;
-    // SAFETY: the name is NUL-terminated and lives through the call.
+    // SAFETY: the name is NUL-terminated and valid during the call.
     let fd = check(unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) })?;
     // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -7,28 +7,31 @@ use std::ptr::NonNull;
 
 use crate::abi::Pod;
 
-/// A mapping, unmapped when dropped. Accesses use raw pointers, atomics or volatile reads, because
-/// other processes may change it at any time.
+/// A mapping that is unmapped when it is dropped. All accesses use raw pointers, atomics or
+/// volatile reads, because other processes may change the memory at any time.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the value, is valid from any thread until it is dropped, and hands
-// out no references to its bytes.
+// SAFETY: the mapping belongs to this value and is valid in any thread until it is dropped. No
+// reference to its bytes is handed out.
 unsafe impl Send for Region {}
-// SAFETY: as above; users access it with atomic or volatile operations.
+// SAFETY: the mapping is valid in any thread, and all users access it with atomic or volatile
+// operations.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps the first `len` bytes of the values of an array map created with `BPF_F_MMAPABLE`.
+    /// Maps the first `len` bytes of the values of an array map that was created with
+    /// `BPF_F_MMAPABLE`.
     pub(crate) fn of_map(map: BorrowedFd<'_>, len: usize, writable: bool) -> io::Result<Region> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
         Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), 0)
     }
 
-    /// Maps `len` bytes of a ring buffer from `offset` on. Both must be multiples of the page size.
+    /// Maps `len` bytes of a ring buffer, beginning at `offset`. Both must be multiples of the page
+    /// size.
     pub(crate) fn of_ring(
         map: BorrowedFd<'_>,
         offset: usize,
@@ -39,7 +42,7 @@ impl Region {
         Region::map(len, libc::PROT_READ | write, libc::MAP_SHARED, map.as_raw_fd(), offset)
     }
 
-    /// Maps zeroed memory that is not shared.
+    /// Maps zeroed memory that is not shared with other processes.
     pub(crate) fn anonymous(len: usize) -> io::Result<Region> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         Region::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -47,7 +50,8 @@ impl Region {
 
     fn map(len: usize, protection: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Region> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at an address that the kernel chooses affects nothing that exists.
+        // SAFETY: the kernel chooses the address of the new mapping, so no existing memory is
+        // affected.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -56,8 +60,11 @@ impl Region {
         Ok(Region { start, len })
     }
 
-    /// Returns a pointer to the `T` at byte `offset`. Panics if it is not inside the mapping or not
-    /// aligned, because both are bugs of this library.
+    /// Returns a pointer to the `T` at byte `offset`.
+    ///
+    /// # Panics
+    /// Panics if the `T` would not be inside the mapping, or would not be aligned. Both are bugs of
+    /// this library.
     pub(crate) fn at<T: Pod>(&self, offset: usize) -> *mut T {
         let end = offset.checked_add(size_of::<T>());
         assert!(end.is_some_and(|end| end <= self.len), "offset {offset} is outside the mapping");
@@ -72,12 +79,12 @@ impl Drop for Region {
     fn drop(&mut self) {
         #[cfg(equic_loom)]
         crate::sync::forget(self.start.addr().get()..self.start.addr().get() + self.len);
-        // SAFETY: exactly this mapping was created in `map`, and nothing borrows from it.
+        // SAFETY: `map` created exactly this mapping, and nothing borrows from it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// One `T` at the start of a mapping: a global variable of the program.
+/// One `T` at the start of a mapping, which is a global variable of the program.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     region: Region,
@@ -99,7 +106,7 @@ impl<T: Pod> Shared<T> {
         self.region.at(0)
     }
 
-    /// Number of 8-byte words of a value.
+    /// Number of 8-byte words in a value.
     const WORDS: usize = {
         assert!(size_of::<T>().is_multiple_of(8), "global data is made of whole words");
         size_of::<T>() / 8
@@ -109,12 +116,13 @@ impl<T: Pod> Shared<T> {
         self.region.at(index * 8)
     }
 
-    /// Returns a copy. Fields that are written meanwhile may have their old or new values, but no
-    /// word is torn.
+    /// Returns a copy of the value. A field that is written during the call has its old or its new
+    /// value. No word is a mix of both.
     pub(crate) fn read(&self) -> T {
         let mut copy = MaybeUninit::<T>::uninit();
         for index in 0..Self::WORDS {
-            // SAFETY: the source is valid and aligned (`Region::at`); the target is inside `copy`.
+            // SAFETY: the source is valid and aligned (`Region::at`), and the target is inside
+            // `copy`.
             unsafe {
                 let word = self.word(index).read_volatile();
                 copy.as_mut_ptr().cast::<u64>().add(index).write_unaligned(word);
@@ -124,11 +132,11 @@ impl<T: Pod> Shared<T> {
         unsafe { copy.assume_init() }
     }
 
-    /// Stores a whole value. Only for use before other processes or the program read it. Faults on
-    /// a read-only mapping.
+    /// Stores a whole value. Must be called before the program or other processes read it. On a
+    /// read-only mapping, the store faults (SIGSEGV).
     pub(crate) fn write(&self, value: &T) {
         for index in 0..Self::WORDS {
-            // SAFETY: the source is inside `value`; the target is valid, aligned and writable.
+            // SAFETY: the source is inside `value`. The target is valid, aligned and writable.
             unsafe {
                 let word = std::ptr::from_ref(value).cast::<u64>().add(index).read_unaligned();
                 self.word(index).write_volatile(word);
@@ -136,10 +144,11 @@ impl<T: Pod> Shared<T> {
         }
     }
 
-    /// Copies the value of another one in place.
+    /// Copies the value of `other` into this one, word by word.
     pub(crate) fn copy_from(&self, other: &Shared<T>) {
         for index in 0..Self::WORDS {
-            // SAFETY: both are valid and aligned (`Region::at`), and this one is writable.
+            // SAFETY: both pointers are valid and aligned (`Region::at`), and this mapping is
+            // writable.
             unsafe { self.word(index).write_volatile(other.word(index).read_volatile()) };
         }
     }
@@ -151,16 +160,16 @@ macro_rules! atomic {
         #[cfg(equic_loom)]
         use $crate::sync::FromPtr;
         let pointer = $pointer;
-        // SAFETY: the pointer comes from `Region::at`, so it is valid and aligned for as long as
-        // the region lives, which the caller's borrow of it ensures; all others access the field
-        // atomically, too (the program with plain aligned word accesses).
+        // SAFETY: the pointer comes from `Region::at`. So it is valid and aligned as long as the
+        // region exists, which the caller borrows. All other accesses to the field are atomic, too
+        // (the program uses plain aligned word accesses).
         unsafe { $crate::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
     }};
 }
 pub(crate) use atomic;
 
-/// Stores the two words of a rate. The program reads the cost first, so the order of the stores
-/// makes sure that it never combines the cost of an enabled rate with the burst of a disabled one.
+/// Stores the two words of a rate. The program reads the cost first. The order of the stores makes
+/// sure that it never combines the cost of an enabled rate with the burst of a disabled one.
 macro_rules! store_rate {
     ($live:expr, $field:ident $([$at:expr])?, $rate:expr) => {{
         let rate: $crate::abi::equic_rate = $rate;

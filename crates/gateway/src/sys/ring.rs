@@ -1,10 +1,12 @@
-//! A BPF ring buffer, read without consuming records.
+//! Reads a BPF ring buffer without consuming records.
 //!
-//! The kernel's side (kernel/bpf/ringbuf.c): a page with the consumer's position, a page with the
-//! producer's, then the data, mapped twice in a row so that no record is split at the end. A record
-//! consists of a length of 4 bytes whose top bits mean "being written" and "discarded", 4 more
-//! bytes, and its payload, rounded up to 8. The producer writes up to position `consumer + size`,
-//! so consumed records stay readable until they are overwritten.
+//! The layout is the kernel's (kernel/bpf/ringbuf.c): a page with the consumer's position, a page
+//! with the producer's position, and then the data. The data is mapped twice in a row, so that no
+//! record is split at the end. A record consists of a length of 4 bytes, whose top bits mean "being
+//! written" and "discarded", 4 more bytes, and its payload, rounded up to 8 bytes.
+//!
+//! The producer writes up to position `consumer + size`, so consumed records stay readable until
+//! they are overwritten.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -15,11 +17,11 @@ use crate::sys::map::map_info;
 use crate::sys::region::Region;
 
 const HEADER: u64 = libbpf_sys::BPF_RINGBUF_HDR_SZ as u64;
-/// If the ring fills up to half and the consumer's position has not moved for this long, there is
-/// no consumer.
+/// Time after which the ring is assumed to have no consumer: it is at least half full, and the
+/// consumer's position has not moved for this long.
 const NOBODY_READS: Duration = Duration::from_secs(2);
 
-/// A ring buffer, and the position up to which it was read.
+/// A ring buffer, and the position up to which this process has read it.
 #[derive(Debug)]
 pub(crate) struct Ring {
     consumer: Region,
@@ -27,15 +29,15 @@ pub(crate) struct Ring {
     page: usize,
     size: u64,
     at: u64,
-    /// Last known position of the consumer, and since when it has not moved.
+    /// Last known position of the consumer, and the time since which it has not moved.
     seen: (u64, Instant),
 }
 
 impl Ring {
-    /// Opens a map of type ringbuf, at the first record that was not consumed.
+    /// Opens a map of type ringbuf. Reading begins with the first record that was not consumed.
     pub(crate) fn of_map(map: BorrowedFd<'_>) -> io::Result<Ring> {
         let size = map_info(map.as_fd())?.max_entries as usize;
-        // SAFETY: no pointers are involved.
+        // SAFETY: the call takes no pointers.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(io::Error::other)?;
         let mut ring = Ring {
@@ -52,32 +54,35 @@ impl Ring {
     }
 
     fn consumer(&self) -> &AtomicU64 {
-        // SAFETY: valid and aligned (`Region::at`) as long as `self` lives; the kernel and other
-        // readers access it atomically.
+        // SAFETY: the pointer is valid and aligned (`Region::at`) as long as `self` exists. The
+        // kernel and other readers access this memory atomically.
         unsafe { AtomicU64::from_ptr(self.consumer.at(0)) }
     }
 
     fn producer(&self) -> u64 {
-        // SAFETY: as above; only loaded, because the mapping is read-only.
+        // SAFETY: the pointer is valid and aligned (`Region::at`). It is only used for a load,
+        // because the mapping is read-only.
         unsafe { AtomicU64::from_ptr(self.rest.at(0)) }.load(Ordering::Acquire)
     }
 
-    /// Calls `record` with copies of the new records of `N` bytes. Records that were overwritten
-    /// before they could be copied are left out.
+    /// Calls `record` with copies of the new records of `N` bytes. A record that was overwritten
+    /// before it could be copied is left out.
     pub(crate) fn read<const N: usize>(&mut self, mut record: impl FnMut(&[u8; N])) {
-        // Only up to the current end, so that a flood of records does not keep the loop running.
+        // The loop stops at the current end, so that a flood of new records does not keep it
+        // running.
         let end = self.producer();
         if end.wrapping_sub(self.at) > self.size {
             self.at = self.consumer().load(Ordering::Acquire);
         }
         while self.at < end {
             let Some((length, copy)) = self.copy::<N>() else { break };
-            // The producer may already be writing the header after its position.
+            // The producer may be ahead of its position and may already be writing the header.
             fence(Ordering::Acquire);
             if self.producer().wrapping_sub(self.at) > self.size - HEADER {
                 self.at = self.consumer().load(Ordering::Acquire).max(self.at);
                 if self.producer().wrapping_sub(self.at) > self.size - HEADER {
-                    // Overwritten, and the next intact record is unknown.
+                    // The record was overwritten, and the position of the next intact record is
+                    // unknown.
                     self.at = end;
                 }
                 continue;
@@ -93,21 +98,21 @@ impl Ring {
         }
     }
 
-    /// Returns true if no consumer has taken the first record since this ring was opened.
+    /// Returns true if no consumer has taken records since this ring was opened.
     pub(crate) fn is_untouched(&self) -> bool {
         self.consumer().load(Ordering::Acquire) == self.seen.0
     }
 
-    /// Returns the header's word and the `N` bytes after the header at `self.at`.
+    /// Returns the first word of the header at `self.at`, and the `N` bytes after the header.
     fn copy<const N: usize>(&self) -> Option<(u32, [u8; N])> {
         let offset = self.page + usize::try_from(self.at & (self.size - 1)).ok()?;
-        // SAFETY: valid and aligned, because positions are multiples of 8 and the data is mapped
-        // twice.
+        // SAFETY: the pointer is valid and aligned, because positions are multiples of 8 and the
+        // data is mapped twice.
         let length = unsafe { AtomicU32::from_ptr(self.rest.at(offset)) }.load(Ordering::Acquire);
         let mut copy = [0; N];
         for (index, chunk) in copy.chunks_mut(8).enumerate() {
-            // SAFETY: as above. The memory may change meanwhile, so the read is volatile, and the
-            // caller checks it.
+            // SAFETY: the pointer is valid and aligned for the same reason. The memory may change
+            // during the read, so the read is volatile, and the caller checks the copy.
             let word: u64 = unsafe {
                 self.rest.at::<u64>(offset + HEADER as usize + index * 8).read_volatile()
             };
@@ -116,8 +121,9 @@ impl Ring {
         Some((length, copy))
     }
 
-    /// Consumes what was read if there is no consumer, because a full ring accepts no new records.
-    /// `waited` is how long the first record is known to have waited for a consumer.
+    /// If there is no consumer, consumes the records that were read, because a full ring accepts no
+    /// new ones. `waited` is the time for which the first record is known to have waited for a
+    /// consumer.
     pub(crate) fn make_room(&mut self, waited: Duration) {
         let (consumer, now) = (self.consumer().load(Ordering::Acquire), Instant::now());
         if consumer != self.seen.0 {
@@ -126,7 +132,7 @@ impl Ring {
         let full = self.producer().wrapping_sub(consumer) > self.size / 2;
         if full && now.duration_since(self.seen.1).max(waited) > NOBODY_READS && self.at > consumer
         {
-            // Fails if a consumer has just started.
+            // This fails if a consumer has just started, which is harmless.
             let _ = self.consumer().compare_exchange(
                 consumer,
                 self.at,

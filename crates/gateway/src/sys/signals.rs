@@ -3,9 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Runs `work` with all signals blocked in this thread. Threads that it starts inherit the mask:
-/// the heartbeat and the sweeper must not receive a signal that the application waits for in its
-/// own thread.
+/// Runs `work` with all signals blocked in this thread. Threads that `work` starts inherit the
+/// mask. The heartbeat and sweeper threads must not receive a signal for which the application
+/// waits in its own thread.
 pub(crate) fn blocked<T>(work: impl FnOnce() -> T) -> T {
     let _restore = Mask::block_all();
     work()
@@ -17,8 +17,8 @@ impl Mask {
     fn block_all() -> Mask {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `sigfillset` fills `all`, `pthread_sigmask` fills `before`; with SIG_BLOCK and
-        // valid pointers neither fails.
+        // SAFETY: `sigfillset` fills `all`, and `pthread_sigmask` fills `before`. With SIG_BLOCK
+        // and valid pointers, neither call fails.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
@@ -29,7 +29,7 @@ impl Mask {
 
 impl Drop for Mask {
     fn drop(&mut self) {
-        // SAFETY: a valid mask, the one from before.
+        // SAFETY: the pointer refers to a valid mask, which was saved earlier.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
@@ -40,7 +40,7 @@ mod tests {
 
     fn blocks_sigint() -> bool {
         let mut now = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: with a NULL set, the call only reads the mask into `now`.
+        // SAFETY: without a new set, the call only stores the current mask in `now`.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
             libc::sigismember(now.as_ptr(), libc::SIGINT) == 1

@@ -1,4 +1,4 @@
-//! Unix sockets of type `SOCK_SEQPACKET`: messages, descriptors sent with them, and peer
+//! Unix sockets of type `SOCK_SEQPACKET`: messages, descriptors that are sent with them, and peer
 //! credentials.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,10 +14,10 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// The process that connected, as reported by the kernel.
+/// The process that connected to a socket, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// 0 if the process is in a pid namespace that is invisible from here.
+    /// ID of the process. 0 if this pid namespace cannot see the process.
     pub(crate) pid: u32,
     pub(crate) uid: u32,
 }
@@ -26,19 +26,21 @@ fn new(flags: SockFlag) -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags | SockFlag::SOCK_CLOEXEC, None)?)
 }
 
-/// Binds a new socket to a free path. No process can connect before [`hear`] is called.
+/// Binds a new socket to a path that must not exist. No process can connect before [`hear`] is
+/// called.
 pub(crate) fn bound(path: &Path) -> io::Result<OwnedFd> {
     let fd = new(SockFlag::SOCK_NONBLOCK)?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(fd)
 }
 
-/// Starts to accept connections.
+/// Starts to accept connections on a bound socket.
 pub(crate) fn hear(socket: &OwnedFd) -> io::Result<()> {
     Ok(listen(socket, Backlog::new(128)?)?)
 }
 
-/// Connects to the socket at a path. Every operation on the connection fails after `patience`.
+/// Connects to the socket at a path. Every operation on the connection fails if it takes longer
+/// than `patience`.
 pub(crate) fn dial(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let fd = new(SockFlag::empty())?;
     let patience = TimeVal::new(patience.as_secs().cast_signed(), patience.subsec_micros().into());
@@ -63,7 +65,7 @@ pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Peer> {
     Ok(Peer { pid: u32::try_from(of.pid()).unwrap_or(0), uid: of.uid() })
 }
 
-/// Sends a message with descriptors. Never blocks on a socket from [`accept`].
+/// Sends a message together with descriptors. Never blocks on a socket from [`accept`].
 pub(crate) fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<i32> = with.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
@@ -74,12 +76,12 @@ pub(crate) fn tell(socket: &OwnedFd, bytes: &[u8], with: &[BorrowedFd<'_>]) -> i
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a message. Descriptors that are sent with it are discarded.
+/// Receives a message. Descriptors that the peer sends with it are discarded.
 pub(crate) fn listen_to(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
 }
 
-/// Receives a message with its descriptors, at most 16.
+/// Receives a message together with its descriptors, at most 16.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([i32; 16]);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -95,8 +97,8 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize,
     Ok((message.bytes, received))
 }
 
-/// Sends a request. Ignores that the peer has already closed, because its answer may still be
-/// readable.
+/// Sends a request. It is not an error if the peer has already closed the connection, because its
+/// answer may still be readable.
 pub(crate) fn ask(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
     match send(socket.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
         Ok(_) | Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => Ok(()),
@@ -106,11 +108,12 @@ pub(crate) fn ask(socket: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
 
 /// Shuts a connection down. Threads that wait on its descriptor wake up.
 pub(crate) fn end(socket: &OwnedFd) {
-    // It may have ended already.
+    // The connection may already have ended.
     let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Waits until one of these is readable or has ended. Returns which of them, in their order.
+/// Waits until one of these sockets is readable or has ended, at most for `patience`. Returns for
+/// each socket whether it is.
 pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         sockets.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();
@@ -122,7 +125,7 @@ pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result
     Ok(polled.iter().map(|one| one.revents().is_some_and(|seen| !seen.is_empty())).collect())
 }
 
-/// Returns true if the peer has closed the socket. Discards the bytes that it sent.
+/// Returns true if the peer has closed the connection. Discards the bytes that the peer sent.
 pub(crate) fn has_ended(socket: &OwnedFd) -> bool {
     let mut scrap = [0; 16];
     match recv(socket.as_raw_fd(), &mut scrap, MsgFlags::MSG_DONTWAIT) {

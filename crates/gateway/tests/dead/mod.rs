@@ -1,5 +1,5 @@
-//! Which clients get stateless resets (docs/policy.md s.14): only those of servers that are known
-//! to be dead, whichever process manages the gateway.
+//! Tests which clients get stateless resets (docs/policy.md s.14). Only clients of servers that are
+//! known to be dead may get them, whichever process manages the gateway.
 
 use equic_gateway::{
     Action, Config, Control, Gateway, ID_FORMAT, Listen, LoadOptions, Reason, TokenKeys,
@@ -13,12 +13,12 @@ use crate::{BpfFs, load};
 fn resetting(what: &str) -> Config {
     let mut config = config(what);
     config.services[0].stateless_reset = true;
-    // Addresses of other hosts are answered for only if the service names them.
+    // The gateway answers for addresses of other hosts only if the service names them.
     config.services[0].listen = vec![Listen::Addr(support::SERVER_V4.parse().unwrap())];
     config
 }
 
-/// A client with a connection to a server that made its IDs with the gateway's keys.
+/// A client that has a connection to a server. The server made its IDs with the gateway's keys.
 struct Client {
     frame: Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl Client {
         Client::at(gateway, 0)
     }
 
-    /// Returns a client of the server that has, or had, a slot.
+    /// Returns a client of the server that has, or had, the slot `place`.
     fn at(gateway: &Gateway, place: u8) -> Client {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let ring = gateway.control().key_ring().unwrap();
@@ -45,28 +45,28 @@ impl Client {
     }
 }
 
-/// Starts a server that joins and makes IDs, until it is killed.
+/// Starts a server that joins and makes connection IDs. It runs until it is killed.
 fn server(config: &Config) -> Child {
     let server = Child::start("maker", &config.gateway.name);
     server.ready();
     server
 }
 
-/// Starts a server that leaves its slot and continues to run.
+/// Starts a server that joins, leaves its slot, and continues to run.
 fn leaver(config: &Config, control: &Control) -> Child {
     let leaver = Child::start("leaver", &config.gateway.name);
     leaver.ready();
-    // The gateway has seen it in its slot.
+    // With this call, the gateway sees the server in its slot.
     control.sweep().unwrap();
     control.set("max_connections", LEAVE).unwrap();
     leaver.ready();
     leaver
 }
 
-/// The quota that tells a server to leave.
+/// A quota of this value tells the server in the child process to leave.
 const LEAVE: &str = "77";
 
-/// Runs a child, if this is one of these roles.
+/// Runs a child process. Returns false if `role` is not a role of this file.
 pub(crate) fn child(role: &str, name: &str) -> bool {
     let join = || {
         let control = Control::open(Some(name)).unwrap();
@@ -96,8 +96,7 @@ pub(crate) fn child(role: &str, name: &str) -> bool {
     true
 }
 
-/// Kills a server, and waits until the gateway has removed it from its slot and knows that it is
-/// dead.
+/// Kills a server. Waits until the gateway has removed it from its slot and knows that it is dead.
 fn kill(gateway: &Gateway, server: &Child) {
     let control = gateway.control();
     control.sweep().unwrap();
@@ -128,7 +127,7 @@ fn who_left_and_lives_holds_back_resets_until_it_ends() {
         control.sweep().unwrap();
         assert!(client.is_told(&gateway), "now all are dead");
 
-        // The first step of joining ends the resets.
+        // As soon as another server joins, the gateway must send no more resets.
         let next = server(&config);
         assert!(!client.is_told(&gateway));
         next.kill();
@@ -153,7 +152,8 @@ fn resets_are_for_places_of_dead_servers() {
         assert!(!first.is_told(&gateway), "this one lives");
         assert!(!third.is_told(&gateway), "nobody had that place");
 
-        // Its IDs may name any slot.
+        // The connection IDs of this server do not contain its slot, so they may look like those of
+        // any slot.
         let stranger = Child::start("stranger", &config.gateway.name);
         stranger.ready();
         for _ in 0..3 {
@@ -180,7 +180,7 @@ fn resets_wait_for_a_server_that_came_and_left_between_two_looks() {
         left.ready();
         control.set("max_connections", LEAVE).unwrap();
         left.ready();
-        // It has already left, and is alive.
+        // The server has already left its slot, but its process is alive.
         control.sweep().unwrap();
         let dies = server(&config);
         control.sweep().unwrap();
@@ -234,8 +234,8 @@ fn what_the_process_before_could_not_tell_is_not_gone() {
         drop(first);
         let (second, taken) = load(&config, &fs.dir()).unwrap();
         assert!(taken.is_some(), "it is the same gateway");
-        // This process does not know which server left, and cannot watch it, so it must assume that
-        // it is alive.
+        // The new process does not know which server left, so it cannot watch that server. It must
+        // assume that the server is alive.
         let dies = server(&config);
         kill(&second, &dies);
         assert!(!client.is_told(&second));

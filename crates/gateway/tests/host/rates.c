@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The token buckets of rates.h, compiled for the host. Each exchange of a bucket's word loses, as
- * often as the test demands, to another CPU. On real hardware, that cannot be provoked reliably. */
+/* Tests the token buckets of rates.h, compiled for the host. An exchange of a bucket's word fails
+ * as often as the test demands, as if another CPU had changed the word. Real hardware cannot be
+ * made to do this reliably. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include "abi.h"
 
-/* What rates.h needs from clock.h and maps.h. */
+/* Replacements for the parts of clock.h and maps.h that rates.h needs. */
 #define EQUIC_CLOCK_H
 #define INLINE	   static inline
 #define __noinline __attribute__((noinline))
@@ -65,7 +66,7 @@ static bool ends(const char *what, int lost, bool expected, int tries, __u64 tal
 	exchanges = 0;
 	passed = within(&rate, &tat, 1, &packet);
 	before = tallies[EQUIC_TALLY_BASE + EQUIC_TALLY_CONTENDED].packets - before;
-	/* Each of the other CPUs has added 1. */
+	/* Each lost exchange means that another CPU has added 1 to the word. */
 	tat -= NOW + (__u64)(lost - losses);
 	if (passed == expected && exchanges == tries && before == tallied && tat == charged)
 		return true;

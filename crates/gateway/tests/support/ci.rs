@@ -1,5 +1,5 @@
-//! The rule for skipping tests. All crates' tests include this file; crates/capi/tests/c has the
-//! rule in C and in sh.
+//! The rule for skipping tests. The tests of all crates include this file. crates/capi/tests/c has
+//! the same rule in C and in sh.
 
 use std::ffi::OsStr;
 
@@ -8,7 +8,7 @@ pub(crate) fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }
 
-/// Returns true if `CI` has this value and it means yes: neither empty nor `0` nor `false`.
+/// Returns true if this value of `CI` is neither empty nor `0` nor `false`.
 pub(crate) fn is_set(ci: Option<&OsStr>) -> bool {
     ci.is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))
 }

@@ -1,4 +1,4 @@
-//! Namespaces, children and packets for the tests.
+//! Namespaces, child processes and packets for the tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 mod ci;
@@ -19,7 +19,7 @@ const NAME: &str = "EQUIC_TEST_NAME";
 
 /// Returns true if the test runs as root. If not, prints that it is skipped, and panics in CI.
 pub(crate) fn root() -> bool {
-    // SAFETY: no arguments.
+    // SAFETY: the call has no arguments.
     if unsafe { libc::geteuid() } == 0 {
         return true;
     }
@@ -34,7 +34,8 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
         return;
     }
     let work = move || {
-        // SAFETY: moves only this thread into a new namespace; the thread ends with the test.
+        // SAFETY: the call moves only this thread into a new namespace, and the thread ends with
+        // the test.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(moved, 0, "unshare: {}", std::io::Error::last_os_error());
         ip(&["link", "set", "lo", "up"]);
@@ -48,7 +49,7 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs `ip` in this thread's namespace. Returns its output.
+/// Runs the command `ip` in this thread's namespace. Returns its output.
 pub(crate) fn ip(args: &[&str]) -> String {
     let out = Command::new("ip").args(args).output().expect("ip is installed");
     assert!(out.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -70,7 +71,8 @@ pub(crate) fn config(what: &str) -> Config {
     config
 }
 
-/// Far more than anything here takes: after it, the condition never becomes true.
+/// Much longer than any step of these tests takes. After this time, the condition will never become
+/// true.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a condition is true.
@@ -90,7 +92,7 @@ pub(crate) fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// This test binary as a child process, in a role of the test `child`.
+/// This test binary as a child process. It runs the test `child`, which takes one of several roles.
 pub(crate) struct Child {
     process: Mutex<std::process::Child>,
     stdout: Mutex<BufReader<ChildStdout>>,
@@ -114,7 +116,7 @@ impl Child {
         self.process.lock().unwrap().id()
     }
 
-    /// Waits until it has printed that it is ready.
+    /// Waits until the child process prints that it is ready.
     pub(crate) fn ready(&self) {
         let mut stdout = self.stdout.lock().unwrap();
         let mut line = String::new();
@@ -132,14 +134,14 @@ impl Child {
         self.process.lock().unwrap().try_wait().expect("it can be waited for").is_none()
     }
 
-    /// Sends SIGKILL and waits for the process.
+    /// Sends SIGKILL to the child process and waits for its end.
     pub(crate) fn kill(&self) {
         let mut process = self.process.lock().unwrap();
         process.kill().expect("it can be killed");
         process.wait().expect("it can be waited for");
     }
 
-    /// Returns the output of the process until it ends.
+    /// Returns everything that the child process prints until it ends.
     pub(crate) fn output(&self) -> String {
         let mut text = String::new();
         self.stdout.lock().unwrap().read_to_string(&mut text).expect("it can be read");
@@ -155,26 +157,27 @@ impl Drop for Child {
     }
 }
 
-/// In a child: returns its role and the gateway's name.
+/// Returns the role and the gateway's name in a child process, or `None` in another process.
 pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(NAME).ok()?))
 }
 
-/// In a child: prints READY, then waits until the parent kills it or closes the pipe.
+/// Prints READY in a child process. Then waits until the parent kills the child or closes the pipe.
 pub(crate) fn say_ready_and_wait() {
     println!("READY");
     std::io::stdout().flush().expect("the parent reads");
     let _ = std::io::stdin().read(&mut [0; 1]);
 }
 
-/// Becomes the user nobody.
+/// Changes this process's user and group to 65534 (`nobody`).
 pub(crate) fn drop_privileges() {
-    // SAFETY: changes the credentials of this process, a child that exists for that.
+    // SAFETY: the call changes the credentials of this process, which is a child that exists for
+    // this purpose.
     let changed = unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 };
     assert!(changed, "setuid: {}", std::io::Error::last_os_error());
 }
 
-/// Opening Initials of one client. Each has new connection IDs.
+/// Initials of one client that open connections. Each has new connection IDs.
 pub(crate) struct Initial {
     from: SocketAddr,
     number: u64,
@@ -185,7 +188,7 @@ impl Initial {
         Initial { from: from.parse().expect("an address"), number: 1 }
     }
 
-    /// Returns a frame with 1,200 bytes of payload.
+    /// Returns a frame with the next Initial, which has 1,200 bytes of payload.
     pub(crate) fn next(&mut self) -> Vec<u8> {
         self.number += 1;
         let mut quic = vec![0xc3, 0, 0, 0, 1, 8];
@@ -202,8 +205,8 @@ impl Initial {
     }
 }
 
-/// Returns an Ethernet frame with a UDP datagram. Checksums are zero, because the program ignores
-/// them.
+/// Returns an Ethernet frame with a UDP datagram. The checksums are zero, because the program
+/// ignores them.
 pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() + 8) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];

@@ -1,4 +1,4 @@
-//! Links, one property at a time, and properties of all links.
+//! Tests of one property of a link at a time, and of properties that all links have.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::{BlackHole, GilbertElliott, Loss, Stall};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Sends this many packets of 1,200 bytes at once.
+/// Sends `count` packets of 1,200 bytes at the same time.
 fn verdicts(link: &Link, seed: u64, count: usize) -> Vec<Delivery> {
     let mut port = Port::new(link.clone(), seed);
     (0..count).map(|_| port.send(Duration::ZERO, 1200)).collect()
@@ -25,7 +25,7 @@ fn the_seed_decides() {
     assert_ne!(verdicts(&link, 7, 1000), verdicts(&link, 8, 1000));
 }
 
-/// The exact random numbers: a seed from last year must replay the same run.
+/// Compares the exact random numbers, because a seed of an older release must replay the same run.
 #[test]
 fn the_draws_stay_as_they_are() {
     let link = Link { drop: Chance::percent(50.0), ..Link::default() };
@@ -75,7 +75,7 @@ fn corruption_changes_one_byte() {
         corruption.apply(&mut packet);
         assert_eq!(packet.iter().filter(|byte| **byte != 0).count(), 1);
     }
-    // An empty packet has no byte to change.
+    // An empty packet has no byte that could be changed.
     let mut port = Port::new(link, 1);
     assert_eq!(port.send(Duration::ZERO, 0).fate, Fate::Delivered);
 }
@@ -102,7 +102,7 @@ fn bursts_and_bit_errors_lose_packets_and_change_nothing_else() {
     let model = GilbertElliott { to_bad: 0.05, to_good: 0.2, loss_bad: 1.0, loss_good: 0.0 };
     for (loss, share) in [
         (Loss::GilbertElliott(model), model.mean_loss()),
-        // 1,250 bytes with headers: 10,000 bits.
+        // A packet has 1,250 bytes with headers, which are 10,000 bits.
         (Loss::BitErrors(1e-5), 1.0 - f64::exp(-0.1)),
     ] {
         let lossy = Link { loss, overhead: 50, ..plain.clone() };
@@ -117,7 +117,7 @@ fn bursts_and_bit_errors_lose_packets_and_change_nothing_else() {
 
 #[test]
 fn a_rate_takes_its_time_and_counts_headers() {
-    // 1,250 bytes with headers: 1 ms at 10 Mb/s.
+    // A packet has 1,250 bytes with headers, which take 1 ms at 10 Mb/s.
     let link = Link {
         rate: Some(10_000_000),
         delay: 5 * MS,
@@ -129,7 +129,7 @@ fn a_rate_takes_its_time_and_counts_headers() {
     assert_eq!(port.send(Duration::ZERO, 1222).arrival, 6 * MS);
     assert_eq!(port.send(Duration::ZERO, 1222).arrival, 7 * MS);
     assert_eq!(port.send(Duration::ZERO, 1222).fate, Fate::QueueFull);
-    // After a millisecond, the first one has been sent.
+    // After one millisecond, the first packet has been sent, so the queue has room.
     assert_eq!(port.send(MS, 1222).arrival, 8 * MS);
     assert_eq!(port.send(100 * MS, 1222).arrival, 106 * MS);
 }
@@ -140,7 +140,7 @@ fn a_queue_is_limited_by_packets_bytes_or_time() {
         (Queue::Packets(7), 7),
         (Queue::Bytes(5 * 1250), 5),
         (Queue::Bytes(5 * 1250 - 1), 4),
-        // The fourth would be sent after 3 ms, the fifth after 4.
+        // The fourth packet waits 3 ms and is queued. The fifth would wait 4 ms and is dropped.
         (Queue::Time(3 * MS), 4),
         (Queue::Unlimited, 20),
     ] {
@@ -175,7 +175,7 @@ fn in_a_stall_nothing_arrives() {
     let mut port = Port::new(Link { stall, delay: MS, ..Link::default() }, 1);
     assert_eq!(port.send(Duration::ZERO, 100).arrival, 30 * MS);
     assert_eq!(port.send(20 * MS, 100).arrival, 30 * MS);
-    // The next period begins with the first packet after it.
+    // The next period must begin with the first packet after the previous period.
     assert_eq!(port.send(31 * MS, 100).arrival, 61 * MS);
 }
 
@@ -219,7 +219,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// No link delivers a packet before it was sent and has crossed, or more than the rate allows.
+    /// No link may deliver a packet before the packet was sent and has crossed the link, nor
+    /// deliver more than the rate allows.
     #[test]
     fn a_link_is_no_faster_than_it_is(
         link in link(),

@@ -1,4 +1,4 @@
-//! The format, and the behaviour of a link with a trace, compared with a slow model.
+//! Tests of the format, and of a link with a trace, which is compared with a slow model.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn what_is_no_trace_is_refused_with_its_line() {
     assert!(Trace::parse(b"4294967295\n").is_ok());
 }
 
-/// A line per millisecond is 12.032 Mb/s, which Mahimahi's documentation rounds to 12.
+/// A line per millisecond makes 12.032 Mb/s, which Mahimahi's documentation rounds to 12.
 #[test]
 fn a_line_a_millisecond_is_twelve_megabits() {
     let trace = trace("1\n");
@@ -54,12 +54,13 @@ fn packets_share_opportunities_and_need_several() {
     let trace = trace("10\n20\n20\n50\n");
     let mut cursor = TraceCursor::default();
     assert_eq!(cursor.leaves(&trace, 0, 1_000), 10 * MS);
-    // 504 are left of the first, and the rest uses the first at 20.
+    // The first opportunity has 504 bytes left. The rest of the packet uses the first opportunity
+    // at 20 ms.
     assert_eq!(cursor.leaves(&trace, 10 * MS, 1_000), 20 * MS);
-    // 1,008 and 1,504 are left at 20.
+    // The opportunities at 20 ms have 1,008 and 1,504 bytes left.
     assert_eq!(cursor.leaves(&trace, 20 * MS, 1_008), 20 * MS);
     assert_eq!(cursor.leaves(&trace, 20 * MS, 1_600), 50 * MS);
-    // The next round: 60, 70, 70, 100.
+    // The next round has opportunities at 60, 70, 70 and 100 ms.
     assert_eq!(cursor.leaves(&trace, 50 * MS, 1_408), 50 * MS);
     assert_eq!(cursor.leaves(&trace, 50 * MS, 1), 60 * MS);
 }
@@ -69,26 +70,28 @@ fn what_nobody_waits_for_is_lost() {
     let trace = trace("10\n20\n30\n");
     let mut cursor = TraceCursor::default();
     assert_eq!(cursor.leaves(&trace, 0, 100), 10 * MS);
-    // What was left at 10 is lost, and so is the opportunity at that very time.
+    // The rest of the opportunity at 10 ms is lost, and so is the opportunity at exactly the
+    // packet's arrival.
     assert_eq!(cursor.leaves(&trace, 11 * MS, 100), 20 * MS);
     assert_eq!(cursor.leaves(&trace, 30 * MS, 100), 40 * MS);
     assert_eq!(cursor.leaves(&trace, 1_000 * MS, 100), 1_000 * MS + 10 * MS);
 }
 
-/// Like Mahimahi: takes each opportunity in turn, and counts bytes.
+/// A slow model that works like Mahimahi: it takes each opportunity in turn, and counts bytes.
 struct Slow<'a> {
     trace: &'a Trace,
     next: u64,
 }
 
 impl Slow<'_> {
-    /// Returns when each packet has been sent, for these arrival times and sizes.
+    /// Returns the time at which each packet has been sent. Each packet is an arrival time and a
+    /// size.
     fn run(&mut self, packets: &[(u64, u64)]) -> Vec<u64> {
         let (mut done, mut queue) = (Vec::new(), std::collections::VecDeque::new());
         let mut coming = packets.iter().peekable();
         while done.len() < packets.len() {
             let moment = self.trace.at(self.next);
-            // A packet that arrives at the time of the opportunity is too late for it.
+            // A packet that arrives at exactly the time of an opportunity is too late for it.
             while let Some((at, size)) = coming.next_if(|(at, _)| *at < moment) {
                 queue.push_back((*at, *size));
             }
@@ -118,7 +121,8 @@ proptest! {
         moments.sort_unstable();
         moments.push(61);
         let trace = Trace { moments };
-        // Between the times of the trace, so that the order at equal times does not matter.
+        // All arrivals are between the times of the trace, so that the order at equal times does
+        // not matter.
         let mut now = 1;
         let packets: Vec<(u64, u64)> =
             gaps.into_iter().map(|(gap, size)| { now += gap * MS; (now, size) }).collect();

@@ -1,9 +1,10 @@
-//! Properties that hold for any bytes, checked with random inputs and under the fuzzer.
+//! Properties that hold for any bytes. Tests check them with random inputs, and the fuzzer checks
+//! them, too.
 
 use equic_net::{OPPORTUNITY_BYTES, Trace, TraceCursor};
 
-/// Bytes are a valid trace or an error. With a valid trace, packets are sent in order, and not
-/// faster than it allows.
+/// Checks that the bytes are a valid trace or give an error. With a valid trace, packets must be
+/// sent in order, and not faster than the trace allows.
 pub(crate) fn trace(data: &[u8]) {
     let Ok(trace) = Trace::parse(data) else { return };
     let lines = data.strip_suffix(b"\n").unwrap_or(data).split(|byte| *byte == b'\n');
@@ -11,7 +12,8 @@ pub(crate) fn trace(data: &[u8]) {
         lines.map(|line| std::str::from_utf8(line).unwrap().parse().unwrap()).collect();
     let period = lines.last().unwrap() * 1_000_000;
     assert!(trace.mean_rate() > 0.0 && lines.is_sorted());
-    // Every line of a period once: its time, to the nanosecond.
+    // Uses every opportunity of a period once. Each must be at the time of its line, to the
+    // nanosecond.
     let mut cursor = TraceCursor::default();
     let mut now = 0;
     for _ in 0..2 * lines.len().min(10_000) {

@@ -15,14 +15,14 @@ fn peer(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// Returns a gateway with this source mask.
+/// Returns a gateway with this mask for IPv4 sources.
 fn gateway(services: &Services, v4_mask: u32) -> GatewayBinding {
     let shared = Shared::anonymous().expect("memory");
     shared.write(services);
     let settings = (Arc::new(shared), Arc::new(Shared::anonymous().expect("memory")));
     let binding =
         GatewayBinding::first(table(keying(v4_mask)), settings, None, BindingKind::InMemory);
-    // Initialised before the threads start.
+    // loom requires that the shared memory is accessed before the threads start.
     binding.limit_for(0, peer(ONE).ip());
     binding.enforces(0);
     binding
@@ -82,8 +82,8 @@ fn a_connection_that_moves_meanwhile_counts_once() {
     });
 }
 
-/// The next gateway has longer source prefixes: older connections are not counted there, and
-/// closing them subtracts nothing there.
+/// The next gateway has longer source prefixes. It must not count older connections, and closing
+/// them must not subtract anything from its counts.
 #[test]
 fn what_cannot_be_carried_takes_nothing_away() {
     let services = services();
@@ -95,7 +95,7 @@ fn what_cannot_be_carried_takes_nothing_away() {
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
         let mover = spawn(move || {
-            assert!(!core.bind(|| Ok(next)).expect("a binding"), "they cannot be told apart")
+            assert!(!core.bind(|| Ok(next)).expect("a binding"), "the counts cannot be split")
         });
         let during = service.opened(peer(ONE));
         drop(before);

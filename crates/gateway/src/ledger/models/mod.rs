@@ -1,9 +1,9 @@
 //! Models of the ledger. loom runs the real code in every possible order of its threads, with every
 //! value that a load may return (`make loom`; see `crate::sync`).
 //!
-//! * `table.rs`: counting next to other threads, and next to readers without a lock, like the XDP
-//!   program;
-//! * `bind.rs`: the move to the next gateway while connections come and go;
+//! * `table.rs`: counting while other threads count, and while readers without a lock read, like
+//!   the XDP program;
+//! * `bind.rs`: the move to the next gateway while connections are opened and closed;
 //! * `places.rs`: slots among the ledgers of a gateway, and which servers are dead;
 //! * `threads.rs`: how this crate ends its threads.
 
@@ -19,8 +19,8 @@ use super::source::{Keying, Source};
 use super::table::{Memory, Table};
 use crate::abi;
 
-/// Runs a model. Each run preempts threads at most 3 times, or `LOOM_MAX_PREEMPTIONS` times. Most
-/// bugs need one or two preemptions.
+/// Runs a model. loom preempts threads at most 3 times per run, or `LOOM_MAX_PREEMPTIONS` times.
+/// Most bugs need one or two preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -32,7 +32,8 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// Starts a thread of a model. Copies of a gateway's settings need more stack than loom's default.
+/// Starts a thread of a model. Its stack is larger than loom's default, because copies of a
+/// gateway's settings need that.
 fn spawn<T: Send + 'static>(
     thread: impl FnOnce() -> T + Send + 'static,
 ) -> loom::thread::JoinHandle<T> {
@@ -50,7 +51,7 @@ fn keying(v4_mask: u32) -> Keying {
     Keying::new(&load)
 }
 
-/// Returns a table of two buckets, in which every source has the same 16 slots.
+/// Returns a table of two buckets. In this table, every source has the same 16 slots.
 fn table(keying: Keying) -> Table {
     let memory = Memory::anonymous(keying.buckets()).expect("memory");
     for slot in (0..keying.buckets()).flat_map(Memory::slots_of) {
@@ -67,7 +68,8 @@ fn table(keying: Keying) -> Table {
     Table::new(Arc::new(memory), keying)
 }
 
-/// Returns sources with the same first bucket and the same slots. No two share a word.
+/// Returns sources with the same first bucket and the same slots. No two of them have an address
+/// word in common.
 fn sources<const N: usize>(keying: &Keying) -> [Source; N] {
     let of = |n: u16| keying.source(Ipv6Addr::new(n, 0, 0, 0, 0, 0, 0, n).into(), n.into());
     let mut sources = (1..).map(of).filter(|source| keying.place(source).first == 0);

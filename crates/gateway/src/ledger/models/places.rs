@@ -12,8 +12,8 @@ use crate::abi;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Stands for the kernel's array of maps, whose elements are read and exchanged atomically. A
-/// ledger is a file here, and its id is the file's.
+/// Stands for the kernel's array of maps, whose elements are read and exchanged atomically. In the
+/// model, a ledger is a file, and its ID is that of the file.
 #[derive(Debug, Clone)]
 struct Elements(Arc<[AtomicU32; 3]>);
 
@@ -37,7 +37,7 @@ fn id(ledger: BorrowedFd<'_>) -> u32 {
     nix::sys::stat::fstat(ledger).expect("a file").st_ino as u32
 }
 
-/// A gateway's slots, as any process sees them.
+/// The slots of a gateway, as every process sees them.
 #[derive(Clone)]
 struct Gateway {
     elements: Elements,
@@ -83,7 +83,7 @@ impl Gateway {
         membership
     }
 
-    /// Returns the slot of a ledger, if it is counted there.
+    /// Returns the slot that has the server's ledger, if one has it.
     fn slot_of(&self, server: &Server) -> Option<u32> {
         let taken = self.places().taken().expect("no error");
         let of_it = |(_, ledger): &&(u32, Option<u32>)| *ledger == Some(server.member.ledger);
@@ -124,11 +124,11 @@ fn two_servers_never_have_one_place() {
     });
 }
 
-/// A server that left its slot may still serve connections whose IDs name the slot, until its
-/// process has ended.
+/// A server that left its slot may still serve connections whose IDs name that slot. Another server
+/// must not get the slot until the first server's process has ended.
 #[test]
 fn place_is_not_given_away_while_its_process_lives() {
-    // The first process runs as long as this machine.
+    // This server is the machine's first process, which never ends.
     let mut drains = Server::new();
     (drains.member.pid, drains.member.start_ticks) = (1, sys::start_ticks(1).expect("it lives"));
     let mut dead = Server::new();
@@ -141,19 +141,19 @@ fn place_is_not_given_away_while_its_process_lives() {
         let free = gateway.join(&dead).slot();
         assert!(gateway.places().empty(kept, drains.member.ledger).expect("no error"));
         assert!(gateway.places().empty(free, dead.member.ledger).expect("no error"));
-        // Two servers that come at once get different slots.
+        // Two servers that join at the same time must get different slots.
         let (there, those) = (gateway.clone(), Arc::clone(&servers));
         let other = spawn(move || there.join(&those[1]).slot());
         let one = gateway.join(&servers[0]).slot();
         let two = other.join().unwrap();
         assert!(one != two && one != kept && two != kept, "{one} and {two}");
-        // The former owner may return to its slot.
+        // The server that left may return to its slot.
         assert_eq!(gateway.join(&drains).slot(), kept);
     });
 }
 
-/// Two processes clean up after the same dead server while another server moves into its slot. The
-/// next heartbeat of that server repairs the result.
+/// Two processes clean up after the same dead server while another server takes its slot. That
+/// server may lose its slot, but its next heartbeat must repair this.
 #[test]
 fn who_is_thrown_out_by_mistake_is_back_with_its_next_heartbeat() {
     let (dead, server) = (Arc::new(Server::new()), Arc::new(Server::new()));
@@ -172,10 +172,10 @@ fn who_is_thrown_out_by_mistake_is_back_with_its_next_heartbeat() {
     });
 }
 
-/// Clients of a dead server get resets, unless another server has taken its slot.
+/// Clients of a dead server must get resets, unless another server has taken its slot.
 #[test]
 fn resets_end_when_a_server_comes_to_the_place() {
-    // No process has this id: Linux's largest is 4,194,304.
+    // No process has this ID, because the largest one on Linux is 4,194,304.
     let mut dead = Server::new();
     (dead.member.pid, dead.member.start_ticks) = (u32::MAX >> 1, 1);
     let (dead, server) = (Arc::new(dead), Arc::new(Server::new()));

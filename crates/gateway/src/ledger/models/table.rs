@@ -24,7 +24,7 @@ fn a_reader_sees_whole_sources() {
         let writing = Arc::clone(&table);
         let writer = spawn(move || {
             writing.remove(held);
-            // The slot that has just become free is the first one.
+            // The slot that was just freed is the first free one.
             writing.add(two).expect("room");
         });
         for entry in entries(&table) {
@@ -105,8 +105,8 @@ fn the_last_free_slot_goes_to_one_of_two() {
     });
 }
 
-/// The program sees connections as open before it subtracts them from the attempts in progress
-/// (docs/policy.md, "Attempts under way").
+/// When the program subtracts a connection from the attempts in progress (docs/policy.md, "Attempts
+/// under way"), it must already see it as open.
 #[test]
 fn who_is_noted_as_opened_is_counted() {
     check(|| {

@@ -8,7 +8,7 @@ use crate::periodic::Periodic;
 use crate::socket::watch::Watch;
 use crate::sync::lock;
 
-/// A connection; a thread waits until it ends.
+/// A connection on which a thread waits until the connection ends.
 #[derive(Default)]
 struct Link {
     ended: Mutex<bool>,
@@ -29,14 +29,15 @@ impl Link {
     }
 }
 
-/// Ending the thread also ends the connection that it waits for, even if that is replaced at the
-/// same moment. Otherwise the thread would wait forever, and loom would report a deadlock.
+/// Ending the thread must also end the connection on which it waits, even if the connection is
+/// replaced at the same time. Otherwise the thread would wait forever, and loom would report a
+/// deadlock.
 #[test]
 fn no_thread_waits_at_a_connection_that_nobody_ends() {
     check(|| {
         let watch = Arc::new(Watch::new());
         let link = Arc::new(Mutex::new(Arc::new(Link::default())));
-        // The gateway ends at the same time as its server.
+        // The gateway ends the connection at the same time as the server.
         let first = Arc::clone(&lock(&link));
         let (watching, current) = (Arc::clone(&watch), Arc::clone(&link));
         let thread = spawn(move || {
