@@ -48,7 +48,7 @@ pub struct Run {
     /// Number of seeds in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Measure harm: also run each flow alone, with the same seeds
+    /// Measure harm: also run each flow by itself, with the same seeds
     #[arg(long)]
     pub harm: bool,
     /// Write time series and plots of the first seed into this directory
