@@ -90,7 +90,7 @@ fn what_is_not_declared_is_not_there() {
     // Fields that the manifest does not list, and one that is not there.
     let reads = at(&format!("{TUNE}\nreads = [\"MinRtt\"]"), "CongestionWindow", "replace");
     let why = taken_off("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
-    assert!(why.contains("SmoothedRtt is not among the manifest's `reads`"), "{why}");
+    assert!(why.contains("SmoothedRtt is not in the manifest's `reads`"), "{why}");
     let why = taken_off("nofield", &reads, &text("equic_get(77)"));
     assert!(why.contains("there is no field 77"), "{why}");
     // A function that the object does not export.

@@ -122,7 +122,7 @@ fn rules_that_are_broken_have_names() {
         (false, detach, "has not declared its parameter"),
         (true, written(&Frame::Want { plugin: 0, limit: 1 }), "plugin ID 0 was never offered"),
         (true, written(&Frame::Data { plugin: 9, offset: 0, data: b"x" }), "never offered"),
-        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is cut"),
+        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is truncated"),
         (true, b"\xaf\x50\x4c\x04\x02\x41\x00".to_vec(), "plugin ID 256"),
     ];
     for (declared, frame, expected) in cases {

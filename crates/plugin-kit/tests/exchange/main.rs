@@ -304,7 +304,7 @@ fn plugins_of_a_peer_share_the_instructions_of_a_second() {
     };
     assert_eq!(run("1000000000"), Some(Progress::Active));
     let Some(Progress::Over(Status::Failed, why)) = run("200000") else { panic!("it still runs") };
-    assert!(why.contains("steps of this second"), "{why}");
+    assert!(why.contains("used up their steps"), "{why}");
 }
 
 #[test]
@@ -315,6 +315,6 @@ fn a_peer_that_knows_nothing_sees_nothing() {
     let mut network = Network::between(&link(), client_end, server_end, seed).unwrap();
     network.connect().unwrap();
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
-    let nothing = Progress::NotOffered("the peer does not know plugins".to_owned());
+    let nothing = Progress::NotOffered("the peer does not support plugins".to_owned());
     assert_eq!(server.progress(), [nothing]);
 }

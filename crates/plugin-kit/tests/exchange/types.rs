@@ -274,7 +274,7 @@ fn types_of_the_owners_plugins_are_in_use() {
             }
             // It cannot know of the client's.
             (End::Client, Some(Progress::Over(Status::FrameTypes, why))) => {
-                assert!(why.contains("0x1f01 is in use"), "{why}");
+                assert!(why.contains("0x1f01 is already in use"), "{why}");
                 assert!(!client.has(&Progress::Fetched));
             }
             (_, other) => panic!("{at:?}: {other:?}"),
