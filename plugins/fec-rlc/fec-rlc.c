@@ -9,10 +9,10 @@
 
 #define REPAIR	    0x1fed
 #define GROUP	    8	 /* packets per repair frame */
-#define SPAN	    32	 /* numbers from the first packet in one to the last */
-#define LONGEST	    1456 /* bytes of a payload that is covered */
+#define SPAN	    32	 /* range of the packet numbers in a sum */
+#define LONGEST	    1456 /* maximum bytes of a covered payload */
 #define WORDS	    (1 + LONGEST / 8)
-#define HEADER	    40 /* bytes of a frame before its sum: type, length of what follows, in eight */
+#define HEADER	    40 /* bytes of a frame before its sum; the type and the length take eight */
 #define APPLICATION 2  /* packet number spaces below this one belong to the handshake */
 
 typedef equic_u64 u64;
@@ -113,7 +113,7 @@ u64 write_repair(struct equic_write_frame *call, u64 *frame, u64 room)
 	struct sum *sum = &sums[call->in.token & 3];
 	u64 length = HEADER + 8 * sum->used;
 
-	call->out.length = 0; /* a later sum is in its place already, or there is no room */
+	call->out.length = 0; /* a later sum has replaced this one, or there is no room */
 	if (sum->key != call->in.token || sum->used > WORDS || room < length)
 		return EQUIC_DONE;
 	/* Two variable-length integers of two bytes each. */

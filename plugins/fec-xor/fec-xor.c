@@ -28,7 +28,7 @@
 #define APPLICATION 2
 
 struct payload {
-	equic_u64 number; /* plus one, or 0 if unused */
+	equic_u64 number; /* packet number plus one, or 0 if unused */
 	equic_u64 length;
 	equic_u64 words[WORDS];
 };

@@ -19,11 +19,11 @@
  * nanoseconds. */
 struct path {
 	uint64_t window;
-	uint64_t threshold; /* of slow start; UINT64_MAX: none yet */
+	uint64_t threshold; /* slow start threshold; UINT64_MAX: none yet */
 	uint64_t datagram_size;
 	uint64_t smoothed_rtt;
 	uint64_t in_flight;
-	void *state; /* the controller's */
+	void *state; /* state of the controller */
 };
 
 enum notification { ACKNOWLEDGED, LOST, PERSISTENT_CONGESTION };
