@@ -1,9 +1,9 @@
-// Package equic feeds an eQUIC gateway: an XDP program that keeps what would take a QUIC client over
-// its quota of connections away from the server. It is a thin layer over the C library libequic,
-// which cgo finds by pkg-config.
+// Package equic reports the connections of a QUIC server to an eQUIC gateway. The gateway is an XDP
+// program that drops packets of a client that would exceed the client's quota of connections. The
+// package is a thin layer over the C library libequic, which cgo finds with pkg-config.
 //
-// A server joins a gateway that runs (`equic gateway run`), or loads one of its own with [Open] and
-// [Gateway.Attach]; takes its [Service]; and holds one [Guard] per connection, from the completed
+// A server joins a running gateway (`equic gateway run`), or loads its own gateway with [Open] and
+// [Gateway.Attach]. It gets the [Service], and holds one [Guard] per connection, from the completed
 // handshake until the connection is closed:
 //
 //	gateway, err := equic.Join("eth0", "my server")
@@ -12,11 +12,11 @@
 //	guard, err := service.Opened(conn.RemoteAddr())
 //	defer guard.Close()
 //
-// Everything may be called from any goroutine. What counts is memory shared with the kernel: no call
-// but those of [Gateway] makes a system call.
+// All functions may be called from any goroutine. Connections are counted in memory that is shared
+// with the kernel, so only functions of [Gateway] make system calls.
 //
-//   - equic.go: gateways; service.go: services and guards; event.go: what is told of a gateway that was
-//     joined; retry.go: key rings and Retry tokens; ids.go: connection IDs; error.go: errors.
+//   - equic.go: gateways; service.go: services and guards; event.go: events of a joined gateway
+//   - retry.go: key rings and Retry tokens; ids.go: connection IDs; error.go: errors
 package equic
 
 /*
@@ -42,11 +42,11 @@ import (
 type Policy int
 
 const (
-	// PolicyNew drops what would open one more connection, and nothing else.
+	// PolicyNew drops packets that would open another connection. Open connections continue.
 	PolicyNew Policy = C.EQUIC_POLICY_NEW
-	// PolicyStrict drops every packet of a source with more than its limit.
+	// PolicyStrict drops every packet of a source with more connections than its limit.
 	PolicyStrict Policy = C.EQUIC_POLICY_STRICT
-	// PolicyUnderway is PolicyNew with handshakes under way counted too.
+	// PolicyUnderway is like PolicyNew, but handshakes in progress count, too.
 	PolicyUnderway Policy = C.EQUIC_POLICY_UNDERWAY
 )
 
@@ -54,37 +54,38 @@ const (
 type Mode int
 
 const (
-	// ModeAuto is native, or generic where the driver cannot.
+	// ModeAuto is native if the driver supports it, otherwise generic.
 	ModeAuto Mode = C.EQUIC_MODE_AUTO
-	// ModeNative is in the driver, or not at all.
+	// ModeNative is only native, in the driver. Attaching fails if the driver does not support it.
 	ModeNative Mode = C.EQUIC_MODE_NATIVE
-	// ModeGeneric is behind the driver: works on every interface, costs more.
+	// ModeGeneric is after the driver. It works on every interface, but costs more.
 	ModeGeneric Mode = C.EQUIC_MODE_GENERIC
 )
 
-// Options say what [Open] shall make: one service. The zero value protects UDP port 443 on every
-// address and limits nothing. Rates are written as in the configuration, for example
-// "20/s burst 40"; empty means no limit.
+// Options are the options of [Open], which creates a gateway with one service. The zero value
+// protects UDP port 443 on every address and limits nothing. Rates are written as in the
+// configuration, for example "20/s burst 40". An empty rate means no limit.
 type Options struct {
-	// Name is what `equic gateway status` calls the gateway; empty: "equic".
+	// Name is the name of the gateway in `equic gateway status`. If it is empty, the name is "equic".
 	Name string
-	// Service is the name of the service; empty: "quic".
+	// Service is the name of the service. If it is empty, the name is "quic".
 	Service string
-	// Listen has ports and addresses: "443", or "192.0.2.1:443, [2001:db8::1]:443"; empty: "443".
+	// Listen has ports and addresses: "443", or "192.0.2.1:443, [2001:db8::1]:443". If it is empty, it
+	// is "443".
 	Listen string
-	// Policy is what happens at the limit.
+	// Policy is what happens to a source at its limit.
 	Policy Policy
-	// MaxConnections a source may hold at a time; 0: any number.
+	// MaxConnections is the maximum number of simultaneous connections per source. 0 means no limit.
 	MaxConnections uint32
-	// DryRun counts what would be dropped, and drops nothing.
+	// DryRun counts packets as usual, but drops none.
 	DryRun bool
-	// NewPerSource limits new connections of a source.
+	// NewPerSource is the rate of new connections, per source.
 	NewPerSource string
-	// NewPerService limits new connections of all sources together.
+	// NewPerService is the rate of new connections, of all sources in total.
 	NewPerService string
-	// PacketsPerSource limits packets of a source.
+	// PacketsPerSource is the rate of packets, per source.
 	PacketsPerSource string
-	// BytesPerSource limits bytes of UDP payload of a source.
+	// BytesPerSource is the rate of UDP payload in bytes, per source.
 	BytesPerSource string
 }
 
@@ -94,7 +95,8 @@ type Gateway struct {
 	handle *C.equic_gateway
 }
 
-// texts makes C strings, and frees them together. Empty ones are NULL: the library's default.
+// texts creates C strings and frees them together. An empty string becomes NULL, which selects the
+// library's default.
 type texts []unsafe.Pointer
 
 func (t *texts) add(text string) *C.char {
@@ -112,13 +114,13 @@ func (t *texts) free() {
 	}
 }
 
-// Version of the library that runs.
+// Version returns the version of the loaded library.
 func Version() string {
 	return C.GoString(C.equic_version())
 }
 
-// Open loads a gateway of this process's own. It protects nothing until it is attached, and goes
-// with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+// Open loads a gateway that belongs to this process. It protects nothing until it is attached, and
+// it ends with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
 func Open(options Options) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
@@ -141,7 +143,7 @@ func Open(options Options) (*Gateway, error) {
 	})
 }
 
-// OpenConfig loads a gateway as a configuration says, given as text (TOML, docs/equic.example.toml).
+// OpenConfig loads a gateway from the text of a configuration (TOML, docs/equic.example.toml).
 func OpenConfig(config string) (*Gateway, error) {
 	text := C.CString(config)
 	defer C.free(unsafe.Pointer(text))
@@ -150,43 +152,50 @@ func OpenConfig(config string) (*Gateway, error) {
 	})
 }
 
-// Join finds a gateway that another process runs, by interface, name or program id; with an empty
-// selector, the only one there is. name is what `equic gateway status` calls this process; empty:
-// its process id. Needs CAP_SYS_ADMIN.
+// Join joins a gateway of another process. selector is an interface, the gateway's name or the ID
+// of its program. With an empty selector, there must be exactly one gateway. name identifies this
+// process in `equic gateway status`. If it is empty, the process ID is used. Needs CAP_SYS_ADMIN.
 //
-// When that gateway ends, the next one is joined by itself, with every connection that is open. Both
-// are warnings of the default [slog.Logger]; [JoinWith] has them told to a function.
+// When that gateway ends, the library joins the next one automatically, and reports all open
+// connections to it. Both events are logged as warnings of the default [slog.Logger]. [JoinWith]
+// passes them to a function instead.
 func Join(selector, name string) (*Gateway, error) {
 	return JoinWith(selector, name, nil)
 }
 
-// JoinWith is [Join] with a function that is told, with a line for a log, what becomes of the gateway. It
-// is called from a thread of the library, and must not close the gateway. With nil it is as with [Join].
+// JoinWith is like [Join]. It calls tell with each event of the joined gateway and a line for a
+// log. The call comes from a thread of the library, and tell must not close the gateway. If tell is
+// nil, events are logged as with [Join].
 func JoinWith(selector, name string, tell func(JoinEvent, string)) (*Gateway, error) {
 	return JoinChecking(selector, name, TokenKeysNone, tell)
 }
 
-// TokenKeys is what a server does about the tokens of a gateway's Retry packets, and its connection IDs.
+// TokenKeys is how a server handles the tokens of a gateway's Retry packets, and how it creates its
+// connection IDs.
 type TokenKeys int
 
 const (
-	// TokenKeysNone: it does not check tokens.
+	// TokenKeysNone means that the server does not check tokens.
 	TokenKeysNone TokenKeys = C.EQUIC_TOKEN_KEYS_NONE
-	// TokenKeysTake: it takes the gateway's key ring ([Gateway.Ring]) and checks tokens.
+	// TokenKeysTake means that the server gets the gateway's key ring ([Gateway.Ring]) and checks
+	// tokens.
 	TokenKeysTake TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE
-	// TokenKeysOwn: it checks tokens, and has the ring already: from a file.
+	// TokenKeysOwn means that the server checks tokens with a ring from another source, for example a
+	// file.
 	TokenKeysOwn TokenKeys = C.EQUIC_TOKEN_KEYS_OWN
-	// TokenKeysTakeForIDs: it takes the ring, checks tokens, and makes all its connection IDs with it
-	// ([Gateway.ConnectionIDs]): the gateway may check them (check_ids).
+	// TokenKeysTakeForIDs means that the server gets the ring, checks tokens, and creates all its
+	// connection IDs with the ring ([Gateway.ConnectionIDs]). The gateway may check the IDs
+	// (check_ids).
 	TokenKeysTakeForIDs TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE_FOR_IDS
-	// TokenKeysIDsOnly: it takes the ring and makes all its connection IDs with it, and does not check tokens:
-	// for QUIC stacks whose tokens are their own.
+	// TokenKeysIDsOnly means that the server gets the ring and creates all its connection IDs with it,
+	// but does not check tokens. It is for QUIC stacks with their own tokens.
 	TokenKeysIDsOnly TokenKeys = C.EQUIC_TOKEN_KEYS_IDS_ONLY
 )
 
-// JoinChecking is [JoinWith] for a server that checks the tokens of the gateway's Retry packets, or makes its
-// connection IDs with the gateway's keys. The gateway refuses to be set to Retry, or to check_ids, while a server has
-// not said so, as its clients would get no further.
+// JoinChecking is like [JoinWith], for a server that checks the tokens of the gateway's Retry
+// packets, or creates its connection IDs with the gateway's keys. The gateway refuses to enable
+// Retry or check_ids while a server has joined that does not support it, because clients of that
+// server could not connect.
 func JoinChecking(selector, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
@@ -196,9 +205,10 @@ func JoinChecking(selector, name string, keys TokenKeys, tell func(JoinEvent, st
 	})
 }
 
-// ConnectChecking joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), which takes no
-// privileges. Otherwise as [JoinChecking]; settings, lists and counters are out of reach. The gateway gives its key
-// ring to users who may serve all its services; others join without it.
+// ConnectChecking joins the gateway at a Unix socket (`equic gateway run --socket PATH`). It needs
+// no privileges. Settings, lists and counters are not available. Otherwise it is like
+// [JoinChecking]. The gateway gives its key ring only to users who may serve all its services.
+// Other users join without it.
 func ConnectChecking(path, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
@@ -236,8 +246,9 @@ func made(make func(**C.equic_gateway) C.enum_equic_error) (*Gateway, error) {
 	return gateway, nil
 }
 
-// Close ends the gateway: the program leaves its interfaces; one that was joined stays, without this
-// process's counts. Services and guards stay valid and count for nobody. A second Close does nothing.
+// Close closes the gateway. A gateway of this process is detached from its interfaces. A joined
+// gateway continues, without the counts of this process. Services and guards stay valid, but no
+// longer count. A second Close does nothing.
 func (g *Gateway) Close() error {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -246,15 +257,15 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// with calls the library with the gateway's handle, which cannot be closed meanwhile. The library
-// answers for a closed one (NULL).
+// with calls the library with the gateway's handle, which cannot be closed meanwhile. For a closed
+// gateway the handle is NULL, and the library returns an error.
 func (g *Gateway) with(do func(*C.equic_gateway) C.enum_equic_error) error {
 	g.lock.RLock()
 	defer g.lock.RUnlock()
 	return call(func() C.enum_equic_error { return do(g.handle) })
 }
 
-// Attach puts the program on a network interface.
+// Attach attaches the program to a network interface.
 func (g *Gateway) Attach(device string, mode Mode) error {
 	var texts texts
 	defer texts.free()
@@ -264,7 +275,8 @@ func (g *Gateway) Attach(device string, mode Mode) error {
 	})
 }
 
-// Detach takes the program off a network interface; empty: off all. Counts, lists, limits stay.
+// Detach detaches the program from a network interface, or from all if device is empty. Counts,
+// lists and limits are kept.
 func (g *Gateway) Detach(device string) error {
 	var texts texts
 	defer texts.free()
@@ -274,7 +286,7 @@ func (g *Gateway) Detach(device string) error {
 	})
 }
 
-// Service of that name; empty: the only one there is.
+// Service returns the service of this name. With an empty name, there must be exactly one service.
 func (g *Gateway) Service(name string) (*Service, error) {
 	var texts texts
 	defer texts.free()
@@ -301,7 +313,8 @@ func (g *Gateway) Set(key, value string) error {
 	})
 }
 
-// Deny drops every packet of an address or prefix, for a time; 0: until Forget.
+// Deny drops every packet from an address or prefix. The entry lasts for duration, or until Forget
+// if that is 0.
 func (g *Gateway) Deny(prefix string, duration time.Duration) error {
 	text := C.CString(prefix)
 	defer C.free(unsafe.Pointer(text))
@@ -310,7 +323,8 @@ func (g *Gateway) Deny(prefix string, duration time.Duration) error {
 	})
 }
 
-// Allow exempts an address or prefix from quotas and rates, for a time; 0: until Forget.
+// Allow exempts an address or prefix from quotas and rates. The entry lasts for duration, or until
+// Forget if that is 0.
 func (g *Gateway) Allow(prefix string, duration time.Duration) error {
 	text := C.CString(prefix)
 	defer C.free(unsafe.Pointer(text))
@@ -319,7 +333,7 @@ func (g *Gateway) Allow(prefix string, duration time.Duration) error {
 	})
 }
 
-// Forget takes an address or prefix off both lists.
+// Forget removes an address or prefix from both lists.
 func (g *Gateway) Forget(prefix string) error {
 	text := C.CString(prefix)
 	defer C.free(unsafe.Pointer(text))
@@ -328,7 +342,7 @@ func (g *Gateway) Forget(prefix string) error {
 	})
 }
 
-// milliseconds rounds up: a short time must not become 0, which is for ever.
+// milliseconds rounds up, because a short duration must not become 0, which means no expiry.
 func milliseconds(duration time.Duration) C.uint64_t {
 	if duration <= 0 {
 		return 0

@@ -14,7 +14,8 @@ import (
 
 func udp(text string) net.Addr { return net.UDPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
 
-// gateway on the loopback interface of this namespace, with a limit of 2.
+// gateway loads a gateway with a limit of 2 connections. The tests run in a network namespace of
+// their own.
 func gateway(t *testing.T) (*Gateway, *Service) {
 	t.Helper()
 	gateway, err := Open(Options{
@@ -89,8 +90,9 @@ func TestGuardsCount(t *testing.T) {
 	}
 }
 
-// Handshakes that end side by side, while others are closed: as many as the limit may stay, the rest are told to go,
-// and when they have gone the source holds no more than the limit.
+// TestABurstHoldsNoMoreThanTheLimit completes handshakes in parallel while other connections are
+// closed. Connections over the limit must be reported, and when they are closed, the source must
+// hold no more than its limit.
 func TestABurstHoldsNoMoreThanTheLimit(t *testing.T) {
 	_, service := gateway(t)
 	peer := udp("192.0.2.1:1")
@@ -134,7 +136,7 @@ func TestABurstHoldsNoMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// Datagrams to the protected port are judged by the program.
+// TestProgramIsAttached sends datagrams to the protected port. The program must count them.
 func TestProgramIsAttached(t *testing.T) {
 	gateway, service := gateway(t)
 	if err := gateway.Attach("lo", ModeGeneric); err != nil {
@@ -155,7 +157,7 @@ func TestProgramIsAttached(t *testing.T) {
 	if _, err := socket.Write([]byte("anybody there?")); err != nil {
 		t.Fatal(err)
 	}
-	// The loopback interface delivers before the call returns.
+	// The loopback interface delivers packets before the call returns.
 	after, err := service.Counter("denied")
 	if err != nil || after.Dropped != before.Dropped+1 || after.Bytes != before.Bytes+14 {
 		t.Errorf("%+v, then %+v (%v)", before, after, err)

@@ -7,18 +7,19 @@ import "C"
 
 import "runtime"
 
-// Error is what the library says: a code, and a message with what failed, why, and the mend.
+// Error is an error of the library: a code, and a message that says what failed, why, and how to
+// fix it.
 type Error struct {
-	// Code is the number of an enum equic_error of equic.h.
+	// Code is the number in enum equic_error of equic.h.
 	Code Code
-	// Message is for people.
+	// Message is a text for people.
 	Message string
 }
 
-// Code is a kind of failure; [errors.Is] compares an [Error] with one.
+// Code is a kind of error. [errors.Is] compares an [Error] with a Code.
 type Code int
 
-// The kinds a program may want to tell apart; equic.h has the others.
+// Kinds of errors that programs may need to distinguish. equic.h has the others.
 const (
 	ErrInvalidArgument Code = C.EQUIC_ERROR_INVALID_ARGUMENT
 	ErrNotPermitted    Code = C.EQUIC_ERROR_NOT_PERMITTED
@@ -29,9 +30,9 @@ const (
 	ErrNoSuchService   Code = C.EQUIC_ERROR_NO_SUCH_SERVICE
 	ErrNotFound        Code = C.EQUIC_ERROR_NOT_FOUND
 	ErrClosed          Code = C.EQUIC_ERROR_CLOSED
-	// The token is of a NEW_TOKEN frame, and the server's to judge.
+	// The token is from a NEW_TOKEN frame, so the server must validate it.
 	ErrNewToken Code = C.EQUIC_ERROR_NEW_TOKEN
-	// Why a token or a connection ID proves nothing.
+	// Reasons that a token or a connection ID is invalid.
 	ErrProofMalformed  Code = C.EQUIC_ERROR_PROOF_MALFORMED
 	ErrProofUnknownKey Code = C.EQUIC_ERROR_PROOF_UNKNOWN_KEY
 	ErrProofForged     Code = C.EQUIC_ERROR_PROOF_FORGED
@@ -43,11 +44,11 @@ func (c Code) Error() string { return "equic: " + C.GoString(C.equic_strerror(C.
 
 func (e *Error) Error() string { return "equic: " + e.Message }
 
-// Unwrap gives the code, for [errors.Is].
+// Unwrap returns the code, for [errors.Is].
 func (e *Error) Unwrap() error { return e.Code }
 
-// call runs one function of the library and fetches its message, which belongs to the thread: the
-// goroutine must not move to another one in between.
+// call runs a function of the library and reads its error message, which belongs to the thread.
+// Until then, the goroutine must not move to another thread.
 func call(do func() C.enum_equic_error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The callback of event.go: cgo calls Go by functions it exports, which take no `const`. */
+/* The callback of event.go. cgo calls Go through exported functions, whose parameters cannot be
+ * `const`. */
 #include <equic.h>
 #include <stdint.h>
 

@@ -8,20 +8,23 @@ import "C"
 
 import "runtime/cgo"
 
-// JoinEvent is what becomes of a gateway that was joined.
+// JoinEvent is an event of a joined gateway.
 type JoinEvent int
 
 const (
-	// JoinLost: it has ended. No quota holds in the kernel until the next one is joined, by itself.
+	// JoinLost means that the gateway has ended. Until the library has joined the next one, the kernel
+	// enforces no quota. The library tries to join automatically.
 	JoinLost JoinEvent = C.EQUIC_JOIN_LOST
-	// JoinUnreachable: it has ended, and the next one cannot be joined; that is tried on.
+	// JoinUnreachable means that the gateway has ended, and the next one cannot be joined. The library
+	// keeps trying.
 	JoinUnreachable JoinEvent = C.EQUIC_JOIN_UNREACHABLE
-	// JoinJoined: the next one is joined, with every connection that is open.
+	// JoinJoined means that the library has joined the next gateway, and has reported all open
+	// connections to it.
 	JoinJoined JoinEvent = C.EQUIC_JOIN_JOINED
 )
 
-// A callback of the library. The handle of the function is never deleted: services and guards keep
-// what was joined, and may outlive the [Gateway].
+// A callback of the library. The handle of the function is never deleted, because services and guards
+// keep the library's join alive, and may outlive the [Gateway].
 //
 //export equicGoTell
 func equicGoTell(event C.int, message *C.char, tell C.uintptr_t) {

@@ -7,14 +7,16 @@ import "C"
 
 import "runtime"
 
-// ConnectionIDs makes the connection IDs of one server process; two processes need server IDs of their own.
+// ConnectionIDs creates the connection IDs of one server process. Two processes need different
+// server IDs.
 type ConnectionIDs struct {
 	handle *C.equic_ids
 	length int
 }
 
-// NewConnectionIDs makes IDs of length bytes, 8 to 20, that say serverID, at most 8 bytes, with a copy of the ring.
-// Those that a gateway can check: [Gateway.ConnectionIDs].
+// NewConnectionIDs returns a generator of IDs that are length bytes long, 8 to 20, with serverID,
+// at most 8 bytes. The generator has a copy of the ring. For IDs that a gateway can check, use
+// [Gateway.ConnectionIDs].
 func NewConnectionIDs(ring *Ring, length int, serverID []byte) (*ConnectionIDs, error) {
 	defer runtime.KeepAlive(ring)
 	var handle *C.equic_ids
@@ -34,10 +36,11 @@ func newConnectionIDs(handle *C.equic_ids, length int) *ConnectionIDs {
 	return ids
 }
 
-// ConnectionIDs makes IDs that the gateway can check (check_ids), for a server that has joined with
-// [TokenKeysTakeForIDs] or [TokenKeysIDsOnly], all of whose IDs have to be such. Each is made with the key that the gateway
-// uses at that moment, or the next gateway once that one is joined. It says the process's place ([Gateway.Slot]) and
-// instance, which tells the process's sockets apart. [ErrNotFound] as with [Gateway.Ring].
+// ConnectionIDs returns a generator of IDs that the gateway can check (check_ids). The server must
+// have joined with [TokenKeysTakeForIDs] or [TokenKeysIDsOnly], and must create all its IDs with
+// it. Each ID is created with the current key of the gateway, or of the next gateway after that one
+// is joined. It contains the slot of the process ([Gateway.Slot]) and instance, with which the
+// caller distinguishes its sockets. Returns [ErrNotFound] as [Gateway.Ring] does.
 func (g *Gateway) ConnectionIDs(instance uint8) (*ConnectionIDs, error) {
 	var handle *C.equic_ids
 	err := g.with(func(gateway *C.equic_gateway) C.enum_equic_error {
@@ -49,8 +52,8 @@ func (g *Gateway) ConnectionIDs(instance uint8) (*ConnectionIDs, error) {
 	return newConnectionIDs(handle, C.EQUIC_ID_LENGTH), nil
 }
 
-// Slot is the place of this process among those that feed the gateway, which the first byte of the server ID in its
-// connection IDs says. The next gateway that is joined may give another.
+// Slot returns the slot of this process at the gateway. It is the first byte of the server ID in
+// its connection IDs. The next gateway may assign another slot.
 func (g *Gateway) Slot() (uint32, error) {
 	var slot C.uint32_t
 	err := g.with(func(gateway *C.equic_gateway) C.enum_equic_error {
@@ -59,12 +62,12 @@ func (g *Gateway) Slot() (uint32, error) {
 	return uint32(slot), err
 }
 
-// Len is the number of bytes of every ID.
+// Len returns the length of every ID in bytes.
 func (c *ConnectionIDs) Len() int {
 	return c.length
 }
 
-// Generate makes an ID that was not given out before.
+// Generate returns an ID that was not issued before.
 func (c *ConnectionIDs) Generate() ([]byte, error) {
 	defer runtime.KeepAlive(c)
 	id := make([]byte, c.length)
@@ -75,7 +78,7 @@ func (c *ConnectionIDs) Generate() ([]byte, error) {
 	return id, err
 }
 
-// Check is nil if a server of this service made the ID.
+// Check returns nil if a server of this service issued the ID.
 func (c *ConnectionIDs) Check(id []byte) error {
 	defer runtime.KeepAlive(c)
 	return call(func() C.enum_equic_error {
@@ -84,7 +87,8 @@ func (c *ConnectionIDs) Check(id []byte) error {
 	})
 }
 
-// SetRing takes a ring whose keys were rotated. IDs of a gateway follow it without.
+// SetRing replaces the ring after a key rotation. It is not for generators of a gateway, which
+// always use the gateway's current keys.
 func (c *ConnectionIDs) SetRing(ring *Ring) error {
 	defer runtime.KeepAlive(c)
 	defer runtime.KeepAlive(ring)

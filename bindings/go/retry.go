@@ -11,20 +11,21 @@ import (
 	"unsafe"
 )
 
-// Lengths in bytes: of a ring that is handed on, of a Retry token.
+// Lengths in bytes of a serialized ring and of a Retry token.
 const (
 	ringLen  = 128
 	tokenLen = 80
 )
 
-// Ring has the keys that a gateway and the servers behind it share: those of a gateway, as they are at every
-// call ([Gateway.Ring]), or a copy, which needs no gateway in this process and no privileges. Whoever has it can
-// make tokens and connection IDs.
+// Ring has the keys that a gateway and its servers share. It is the current ring of a gateway
+// ([Gateway.Ring]), or a copy, which needs no gateway in this process and no privileges. Everyone
+// who has the keys can create tokens and connection IDs.
 type Ring struct {
 	handle *C.equic_ring
 }
 
-// RetryProof is what a server has to tell a client that brought a Retry token (RFC 9000 s.7.3).
+// RetryProof has the values that a server must send to a client that presented a Retry token (RFC
+// 9000 s.7.3).
 type RetryProof struct {
 	// OriginalDCID is the transport parameter original_destination_connection_id.
 	OriginalDCID []byte
@@ -46,7 +47,7 @@ func newRing(make func(handle **C.equic_ring) C.enum_equic_error) (*Ring, error)
 	return ring, nil
 }
 
-// ReadRing reads a ring that a gateway handed out.
+// ReadRing reads a ring that a gateway has issued.
 func ReadRing(content []byte) (*Ring, error) {
 	return newRing(func(handle **C.equic_ring) C.enum_equic_error {
 		data, length := bytes(content)
@@ -54,9 +55,10 @@ func ReadRing(content []byte) (*Ring, error) {
 	})
 }
 
-// Ring is the key ring of a gateway that was joined with [TokenKeysTake] or [TokenKeysTakeForIDs], or that this
-// process loaded. Every call goes by the keys that the gateway has at that moment, until the gateway is closed. [ErrNotFound] if the gateway was
-// not asked for it, or has not given it.
+// Ring returns the key ring of a gateway that this process has loaded, or has joined with
+// [TokenKeysTake] or [TokenKeysTakeForIDs]. Each call uses the current keys of the gateway, until
+// the gateway is closed. Returns [ErrNotFound] if this process joined without asking for the ring,
+// or if the gateway did not give it.
 func (g *Gateway) Ring() (*Ring, error) {
 	g.lock.RLock()
 	defer g.lock.RUnlock()
@@ -65,14 +67,15 @@ func (g *Gateway) Ring() (*Ring, error) {
 	})
 }
 
-// GenerateRing makes a ring with one key and the monotonic clock, for whoever makes Retry packets.
+// GenerateRing returns a ring with one key and the monotonic clock, for servers that send Retry
+// packets themselves.
 func GenerateRing() (*Ring, error) {
 	return newRing(func(handle **C.equic_ring) C.enum_equic_error {
 		return C.equic_ring_generate(C.EQUIC_CLOCK_MONOTONIC, handle)
 	})
 }
 
-// Bytes is the ring for others to read: a secret.
+// Bytes returns the serialized ring for other processes. The bytes are secret.
 func (r *Ring) Bytes() ([]byte, error) {
 	defer runtime.KeepAlive(r)
 	content := make([]byte, ringLen)
@@ -83,9 +86,9 @@ func (r *Ring) Bytes() ([]byte, error) {
 	return content, err
 }
 
-// Verify checks the token of an Initial packet from client with that Destination Connection ID. [ErrNewToken]
-// and the codes that begin with ErrProof say why the client's address is not validated; [ErrNotFound], that the
-// gateway that was joined last keeps its ring to itself.
+// Verify checks the token of an Initial packet from client with Destination Connection ID dcid.
+// [ErrNewToken] and the codes that begin with ErrProof are reasons that the client's address is not
+// validated. [ErrNotFound] means that the gateway that was joined last does not give its ring.
 func (r *Ring) Verify(client net.Addr, dcid, token []byte) (RetryProof, error) {
 	defer runtime.KeepAlive(r)
 	address, length, err := native(client)
@@ -107,7 +110,7 @@ func (r *Ring) Verify(client net.Addr, dcid, token []byte) (RetryProof, error) {
 	}, nil
 }
 
-// Seal makes the token of a Retry packet, for a server that sends Retry packets itself.
+// Seal creates the token of a Retry packet, for servers that send Retry packets themselves.
 func (r *Ring) Seal(client net.Addr, originalDCID, retrySCID []byte) ([]byte, error) {
 	defer runtime.KeepAlive(r)
 	address, length, err := native(client)

@@ -26,12 +26,12 @@ import (
 	"unsafe"
 )
 
-// Service is a service of a gateway, to count connections to it. It needs no closing.
+// Service is a service of a gateway, for counting its connections. It need not be closed.
 type Service struct {
 	handle *C.equic_service
 }
 
-// Guard is one open connection, which counts for its source until Close.
+// Guard is an open connection. It counts for its source until Close.
 type Guard struct {
 	lock    sync.Mutex
 	handle  *C.equic_connection
@@ -41,29 +41,29 @@ type Guard struct {
 	flags   uint32
 }
 
-// Counts of packets with one reason.
+// Counts has the number of packets with one reason.
 type Counts struct {
-	// Packets judged so.
+	// Packets is the number of packets with this reason.
 	Packets uint64
-	// Bytes is their UDP payload.
+	// Bytes is the UDP payload of these packets, in bytes.
 	Bytes uint64
-	// Dropped is how many were really dropped: none in a dry run.
+	// Dropped is the number of packets that were really dropped. It is 0 in a dry run.
 	Dropped uint64
 }
 
-// Name of the service.
+// Name returns the name of the service.
 func (s *Service) Name() string {
 	defer runtime.KeepAlive(s)
 	return C.GoString(C.equic_service_name(s.handle))
 }
 
-// Limit is how many connections a source may hold, as set this moment; 0: any number.
+// Limit returns the current limit of connections per source. 0 means no limit.
 func (s *Service) Limit() uint32 {
 	defer runtime.KeepAlive(s)
 	return uint32(C.equic_service_limit(s.handle))
 }
 
-// Count of connections that the peer's source holds in this process.
+// Count returns the number of connections of the peer's source in this process.
 func (s *Service) Count(peer net.Addr) (uint32, error) {
 	defer runtime.KeepAlive(s)
 	address, length, err := native(peer)
@@ -77,8 +77,9 @@ func (s *Service) Count(peer net.Addr) (uint32, error) {
 	return uint32(count), err
 }
 
-// Full says whether the peer's source holds as many connections in this process as it may: for
-// hooks that refuse before a handshake. False for what is no address.
+// Full returns whether the peer's source holds as many connections in this process as its limit. It
+// is for servers that can refuse connections before the handshake. Returns false for an invalid
+// address.
 func (s *Service) Full(peer net.Addr) bool {
 	defer runtime.KeepAlive(s)
 	address, length, err := native(peer)
@@ -88,8 +89,8 @@ func (s *Service) Full(peer net.Addr) bool {
 	return C.equic_service_full(s.handle, (*C.struct_sockaddr)(unsafe.Pointer(&address)), length) != 0
 }
 
-// Opened counts a connection of peer, to be called when its handshake is complete. The guard is to be
-// closed, whatever it says of itself.
+// Opened counts a connection of peer. Call it when the handshake is complete. The caller must close
+// the guard, even if it is over the limit.
 func (s *Service) Opened(peer net.Addr) (*Guard, error) {
 	defer runtime.KeepAlive(s)
 	address, length, err := native(peer)
@@ -107,14 +108,15 @@ func (s *Service) Opened(peer net.Addr) (*Guard, error) {
 	return &Guard{handle: handle, service: s, address: peer.String(), count: uint32(count), flags: uint32(flags)}, nil
 }
 
-// Counter is how many packets to the service had a reason, by its name ("quota", "new", ...).
+// Counter returns the number of packets to the service with this reason, by its name ("quota",
+// "new", ...).
 func (s *Service) Counter(reason string) (Counts, error) {
 	defer runtime.KeepAlive(s)
 	name := C.CString(reason)
 	defer C.free(unsafe.Pointer(name))
 	number := C.equic_reason_find(name)
 	if number < 0 {
-		return Counts{}, &Error{Code: ErrNotFound, Message: "no reason is called `" + reason + "`"}
+		return Counts{}, &Error{Code: ErrNotFound, Message: "there is no reason `" + reason + "`"}
 	}
 	var counts C.equic_counts
 	err := call(func() C.enum_equic_error {
@@ -123,13 +125,14 @@ func (s *Service) Counter(reason string) (Counts, error) {
 	return Counts{uint64(counts.packets), uint64(counts.bytes), uint64(counts.dropped)}, err
 }
 
-// Moved counts the connection at another address of its peer, and no longer at the old one. [Guard.OverLimit] then
-// tells whether the new source is at its limit: close the connection. The same address again costs a comparison.
-// It returns [ErrClosed] after Close, and for a nil guard.
+// Moved moves the count of the connection to another address of its peer. If [Guard.OverLimit] then
+// returns true, the new source is at its limit, and the server should close the connection. A call
+// with the same address is cheap. Returns [ErrClosed] after Close, and for a nil guard.
 //
-// Call it only with an address at which the peer has proved that it receives (path validation, RFC 9000 s.8.2).
-// Anybody can write any source address into a packet: a server that calls it with the address of the last packet
-// counts an attacker's connections at the address of somebody else, who is shut out then.
+// Call it only after the peer has proved that it receives packets at the address (path validation,
+// RFC 9000 s.8.2). An attacker can forge any source address: if a server called it for every
+// packet, it would count an attacker's connections at the address of a victim, who could then not
+// connect.
 func (g *Guard) Moved(peer net.Addr) error {
 	if g == nil {
 		return ErrClosed
@@ -156,7 +159,7 @@ func (g *Guard) Moved(peer net.Addr) error {
 	return err
 }
 
-// Close ends the count. A second Close does nothing, nor one of a nil guard.
+// Close stops counting the connection. It does nothing for a nil guard, or when called again.
 func (g *Guard) Close() error {
 	if g == nil {
 		return nil
@@ -168,28 +171,30 @@ func (g *Guard) Close() error {
 	return nil
 }
 
-// Count of the source's connections in this process when this one was opened or moved, with this one.
+// Count returns the number of connections of the source in this process, including this one, when
+// this one was opened or moved.
 func (g *Guard) Count() uint32 {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	return g.count
 }
 
-// OverLimit says that the source holds more connections than it may: the server should close this one.
+// OverLimit returns whether the source holds more connections than its limit. The server should
+// close this one.
 func (g *Guard) OverLimit() bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	return g.flags&C.EQUIC_OVER_LIMIT != 0
 }
 
-// Untracked says that there was no room to count this connection.
+// Untracked returns whether there was no room to count this connection.
 func (g *Guard) Untracked() bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	return g.flags&C.EQUIC_UNTRACKED != 0
 }
 
-// native writes an address as the library reads it; IPv4 as an IPv4-mapped one.
+// native converts an address to the form of the library. IPv4 becomes an IPv4-mapped IPv6 address.
 func native(peer net.Addr) (C.struct_sockaddr_in6, C.socklen_t, error) {
 	var to C.struct_sockaddr_in6
 	var from netip.AddrPort

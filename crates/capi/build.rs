@@ -19,7 +19,7 @@ fn leave_program() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let Some(folder) = profile_folder(&out) else {
         println!(
-            "cargo::warning=no folder `build` above {}: equic_kern.o is not left there",
+            "cargo::warning=no folder `build` above {}: equic_kern.o is not copied",
             out.display()
         );
         return Ok(());

@@ -1,4 +1,4 @@
-//! Gives the library the name that programs ask the loader for (SONAME).
+//! Sets the library's SONAME, which is the name that the loader searches for.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,15 @@ fn main() {
     }
 }
 
-/// Names the library so that compatible versions have the same name: by the major version, and before 1.0 the minor one, too.
+/// Sets the SONAME. Compatible versions have the same one: it has the major version, and before 1.0
+/// the minor version too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);
     let compatible = if major == "0" { format!("0.{minor}") } else { major };
     let name = format!("libequic_vm.so.{compatible}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
-    // By this name the library is looked for in the build folder, too.
+    // Create a link with this name, because the library is also loaded from the build folder.
     let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let Some(link) = profile_folder(&out).map(|folder| folder.join(&name)) else {
         return Ok(());
@@ -31,7 +32,7 @@ fn name_library() -> Result<(), String> {
     }
 }
 
-/// `target/release` of `target/release/build/libequic_vm-0123/out`.
+/// Returns `target/release` for `target/release/build/libequic_vm-0123/out`.
 fn profile_folder(out: &Path) -> Option<&Path> {
     out.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "build"))?.parent()
 }

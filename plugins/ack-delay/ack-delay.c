@@ -5,7 +5,7 @@
  * and without a round-trip sample, nothing changes. */
 #include <equic_plugin.h>
 
-/* Spaces below are those of the handshake. */
+/* Packet number spaces below this one belong to the handshake. */
 #define APPLICATION 2
 
 equic_u64 policy(struct equic_ack_policy *call)

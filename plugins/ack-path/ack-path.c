@@ -11,7 +11,7 @@
 #define ACK_PATH EQUIC_NONE
 #endif
 
-/* Most paths that are examined. */
+/* Maximum number of paths that are examined. */
 #define PATHS 8
 
 static equic_u64 wanted = ACK_PATH;

@@ -8,7 +8,7 @@
 #include <equic_plugin.h>
 
 #define ONE 1024
-/* Nanoseconds in that unit of time. */
+/* Converts nanoseconds to the curve's unit of time. */
 #define CURVE_TIME(nanoseconds) ((nanoseconds) * 2 / 1953125)
 
 typedef equic_u64 u64;
@@ -26,14 +26,14 @@ static struct state {
 	u64 prior;
 	/* Start of congestion avoidance after that, or 0 if it has not begun. */
 	u64 epoch;
-	/* Plateau of the curve, seconds until it, and Reno's window for the same losses. */
+	/* Plateau of the curve, time until the plateau, and Reno's window for the same losses. */
 	u64 origin, k, w_est;
 } now_is = {.threshold = EQUIC_NONE}, before;
 static u64 last_ack;
 
 /* HyStart++: the rounds of slow start, and their smallest round-trip times. */
 static u64 round_start, last_least = EQUIC_NONE, least = EQUIC_NONE, samples;
-/* Round-trip time that began conservative slow start, or 0 before that; and its rounds. */
+/* Round-trip time that began conservative slow start (0: not begun), and its rounds so far. */
 static u64 baseline, rounds;
 
 static u64 most(u64 a, u64 b)
@@ -73,7 +73,7 @@ static void set_window(u64 window)
 {
 	u64 set = equic_set(EQUIC_CONGESTION_WINDOW, window / ONE);
 
-	/* Fractions of a byte stay here, unless the transport limited the window. */
+	/* Keep fractions of a byte, unless the transport limited the window. */
 	now_is.window = set == window / ONE ? window : set * ONE;
 }
 
@@ -112,12 +112,12 @@ static void avoid(u64 acked)
 
 		now_is.epoch = now;
 		now_is.origin = most(now_is.w_max, window);
-		/* Cube root of the distance over C, in segments; 2^20 more for 1/1024 of seconds.
-		 */
+		/* Cube root of the distance / C in segments. The factor 2^20 makes the result
+		 * a time in 1/1024 s. */
 		now_is.k = cube_root((below * 5 / (2 * datagram)) << 20);
 		now_is.w_est = window;
 	}
-	/* RFC 9438 s.4.3: 9/17 of Reno's step, and all of it once at the old window. */
+	/* RFC 9438 s.4.3: 9/17 of Reno's step, and the whole step from the old window on. */
 	now_is.w_est += acked * ONE * datagram / (window / ONE) *
 			(now_is.w_est >= now_is.prior ? 17 : 9) / 17;
 	t = CURVE_TIME(now - now_is.epoch);
@@ -176,7 +176,7 @@ u64 on_event(struct equic_congestion_event *call)
 	before = now_is;
 	now_is.recovery = equic_now();
 	now_is.prior = window;
-	/* RFC 9438 s.4.7: below the last peak, so another flow needs a share. */
+	/* RFC 9438 s.4.7: a loss below the last peak means another flow needs a share. */
 	now_is.w_max = window < now_is.w_max ? window * 17 / 20 : window;
 	now_is.epoch = 0;
 	set_window(window * 7 / 10);

@@ -10,7 +10,7 @@
 #define DEADLINE 200
 #endif
 
-/* Most paths that are examined. */
+/* Maximum number of paths that are examined. */
 #define PATHS 8
 
 static equic_u64 patience = DEADLINE * EQUIC_MILLISECOND;
@@ -25,7 +25,7 @@ equic_u64 on_written(struct equic_application_wrote *call)
 	return 0;
 }
 
-/* Bytes per millisecond that a path carries, by its window and round-trip time. */
+/* Returns the bytes per millisecond that a path carries, from its window and round-trip time. */
 static equic_u64 speed(equic_u64 path)
 {
 	equic_u64 rtt = equic_get_of(EQUIC_SMOOTHED_RTT, path) / EQUIC_MICROSECOND;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Explicit Congestion Notification with a frame of its own, as in "The Case for Protocol Plugins"
- * (s.3.1.2), for connections without ECN of their own. It runs at both ends. Packets are marked
- * ECT(0). The receiver counts packets that a router has marked CE and reports the number in a
- * frame. The sender lowers its window, at most once per round trip.
+ * (s.3.1.2), for connections that do not use ECN themselves. It runs at both ends. Packets are
+ * marked ECT(0). The receiver counts packets that a router has marked CE and reports the number in
+ * a frame. The sender lowers its window, at most once per round trip.
  *
- * The paper's anchors and those here: InitOpaqueData, as there; AfterPacketRead: RecordPacket,
- * which has the same number and no payload; GenerateFrames: WriteFrame; ParseFrames: ParseFrame;
- * AfterParseFrames: ProcessFrame. The paper's hosts mark packets by themselves: here it is MarkEcn.
+ * The paper attaches to other operations. This plugin uses RecordPacket for AfterPacketRead (the
+ * packet number, but no payload), WriteFrame for GenerateFrames, ParseFrame for ParseFrames, and
+ * ProcessFrame for AfterParseFrames. It marks packets with MarkEcn, which the paper's hosts do.
  *
  * The frame: its type, the length of what follows, and the number of packets marked so far, all
  * three variable-length integers (RFC 9000 s.16), the last of 8 bytes. */
@@ -16,15 +16,15 @@
 #define TYPE   0x1f02
 #define LENGTH 11
 #define CE     3
-/* Spaces below are those of the handshake. */
+/* Packet number spaces below this one belong to the handshake. */
 #define APPLICATION 2
 
 static struct {
-	/* Packets received that a router has marked. */
+	/* Number of received packets that a router has marked. */
 	equic_u64 marked;
-	/* A frame waits to be written. */
+	/* 1 if a frame waits to be written. */
 	equic_u64 queued;
-	/* The peer's count. */
+	/* Latest count of marked packets that the peer has reported. */
 	equic_u64 reported;
 	/* Time of the last reduction. */
 	equic_u64 reduced;
@@ -84,7 +84,7 @@ equic_u64 on_frame(struct equic_process_frame *call, const equic_u8 *bytes)
 	call->out.accept = 1;
 	for (int at = 4; at < LENGTH; at++)
 		count = count << 8 | bytes[at];
-	/* A late frame has an old count. */
+	/* A frame that arrives late has an old count. */
 	if (count <= state.reported)
 		return EQUIC_DONE;
 	state.reported = count;

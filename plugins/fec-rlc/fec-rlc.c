@@ -9,28 +9,28 @@
 
 #define REPAIR	    0x1fed
 #define GROUP	    8	 /* packets per repair frame */
-#define SPAN	    32	 /* numbers from the first packet in one to the last */
-#define LONGEST	    1456 /* bytes of a payload that is covered */
+#define SPAN	    32	 /* range of the packet numbers in a sum */
+#define LONGEST	    1456 /* maximum bytes of a covered payload */
 #define WORDS	    (1 + LONGEST / 8)
-#define HEADER	    40 /* bytes of a frame before its sum: type, length of what follows, in eight */
-#define APPLICATION 2  /* packet number spaces below are those of the handshake */
+#define HEADER	    40 /* bytes of a frame before its sum; the type and the length take eight */
+#define APPLICATION 2  /* packet number spaces below this one belong to the handshake */
 
 typedef equic_u64 u64;
 
-/* A sum of payloads, each a word with its length, then its bytes: its key, the packets in it (a bit
- * for each number from `first` on), its words. Or one payload; then the key is its number plus one.
- */
+/* A sum of payloads (each is a word with its length, and then its bytes): its key, a bit for each
+ * of its packets from `first` on, and its words. Also a single payload. Then the key is its packet
+ * number plus one. */
 struct sum {
 	u64 key, first, mask, used, words[WORDS];
 };
 
-/* Sums being built, by the last bits of their keys. A packet is added to the two after `current`.
- * Earlier ones may wait to be sent. One more is for calculations. */
+/* Sums being built, at the last bits of their keys. A packet is added to the two sums after
+ * `current`. Earlier sums may wait to be sent. `work` is for calculations. */
 static struct sum sums[4], work;
 static u64 current, count;
-/* The packet being written is ack-eliciting, and has a repair frame. */
+/* Whether the packet being written is ack-eliciting, and whether it has a repair frame. */
 static u64 eliciting, repairs;
-/* Received payloads, by the last bits of their numbers; the last two received sums; and the
+/* Received payloads, at the last bits of their numbers, and the last two received sums. Then the
  * packets that are missing in the sum that was reduced last. */
 static struct sum came[SPAN], rows[2];
 static u64 newest, missing[2];
@@ -59,7 +59,7 @@ static void begin(struct sum *sum, u64 key, u64 first)
 {
 	sum->key = key, sum->first = first, sum->mask = sum->used = 0;
 	for (u64 at = 0; at < WORDS; at++)
-		((volatile u64 *)sum->words)[at] = 0; /* no call of memset */
+		((volatile u64 *)sum->words)[at] = 0; /* keeps clang from calling memset */
 }
 
 static void keep(struct sum *kept, u64 number, const equic_u8 *bytes, u64 length)
@@ -113,7 +113,7 @@ u64 write_repair(struct equic_write_frame *call, u64 *frame, u64 room)
 	struct sum *sum = &sums[call->in.token & 3];
 	u64 length = HEADER + 8 * sum->used;
 
-	call->out.length = 0; /* a later sum is in its place already, or there is no room */
+	call->out.length = 0; /* a later sum has replaced this one, or there is no room */
 	if (sum->key != call->in.token || sum->used > WORDS || room < length)
 		return EQUIC_DONE;
 	/* Two variable-length integers of two bytes each. */
@@ -139,7 +139,7 @@ u64 on_received(struct equic_after_packet_read *call, const equic_u8 *bytes, u64
 	return 0;
 }
 
-/* A packet is a sum over a factor, which is not 0. */
+/* Recovers a packet: divides the sum by the packet's factor, which is not 0. */
 static void give(struct sum *sum, u64 number, u64 by)
 {
 	struct sum *made = &came[number % SPAN];

@@ -15,7 +15,7 @@
 #define TYPE_1 0xec
 #define HEADER 24
 
-/* Packets that a repair frame covers, and numbers from the first one to the last. */
+/* Number of packets that a repair frame covers, and the range of their packet numbers. */
 #define GROUP 8
 #define SPAN  32
 /* Payloads outside these lengths are not covered. */
@@ -24,11 +24,11 @@
 #define WORDS	 (LONGEST / 8)
 /* Bytes that STREAM frames leave free, for the header of a repair frame and an acknowledgement. */
 #define KEPT 64
-/* Packet number spaces below are those of the handshake. */
+/* Packet number spaces below this one belong to the handshake. */
 #define APPLICATION 2
 
 struct payload {
-	equic_u64 number; /* plus one, or 0 if unused */
+	equic_u64 number; /* packet number plus one, or 0 if unused */
 	equic_u64 length;
 	equic_u64 words[WORDS];
 };
@@ -41,16 +41,16 @@ struct repair {
 	equic_u64 words[WORDS];
 };
 
-/* Packets being covered, and those before, whose repair frame waits to be sent. */
+/* The group being built, and the previous one, whose repair frame may wait to be sent. */
 static struct group {
 	equic_u64 first, count, mask, lengths, longest;
 	equic_u64 words[WORDS];
 } groups[2];
 static equic_u64 current;
-/* The packet being written is ack-eliciting, and has a repair frame. */
+/* Whether the packet being written is ack-eliciting, and whether it has a repair frame. */
 static equic_u64 eliciting, repairs;
 
-/* Received payloads, by the last bits of their numbers. */
+/* Received payloads, at the last bits of their numbers. */
 static struct payload came[SPAN];
 static struct payload rebuilt;
 
@@ -71,7 +71,7 @@ static void clear(equic_u64 *words)
 {
 	for (equic_u64 at = 0; at < WORDS; at++) {
 		words[at] = 0;
-		__asm__ volatile("" ::: "memory"); /* no call of memset */
+		__asm__ volatile("" ::: "memory"); /* keeps clang from calling memset */
 	}
 }
 
@@ -124,7 +124,7 @@ equic_u64 write_repair(struct equic_write_frame *call, equic_u8 *bytes, equic_u6
 	equic_u64 words = (group->longest + 7) / 8, length = HEADER + 8 * words;
 
 	call->out.length = 0;
-	/* A later group is already in its place, or there is no room. */
+	/* A later group has replaced this one, or the packet has no room. */
 	if (call->in.token + 1 != current || room < length || words > WORDS)
 		return EQUIC_DONE;
 	repair->type[0] = TYPE_0;

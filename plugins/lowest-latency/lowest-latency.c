@@ -5,10 +5,10 @@
  * plugin shows the cost of scheduling by bytecode. */
 #include <equic_plugin.h>
 
-/* Most paths that are examined. */
+/* Maximum number of paths that are examined. */
 #define PATHS 8
 
-/* Datagrams of one instant that follow a choice, because its inputs have not changed. */
+/* Number of datagrams at the same instant that follow a choice, because its inputs are the same. */
 #define MORE 15
 
 equic_u64 choose(struct equic_select_path *call)

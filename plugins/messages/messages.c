@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Messages with deadlines, in frames of their own, for data that is useless when it is late. The
- * application passes a message after the time within which it must be sent: eight bytes,
+ * Messages with deadlines, in the plugin's own frames, for data that is useless when it is late.
+ * The application passes a message after the time within which it must be sent: eight bytes,
  * nanoseconds, in the byte order of the machine. The plugin sends the message, and repeats it if
  * it was lost, until that time is over. The peer's application gets each message once, in the
  * order in which they arrive.
@@ -13,7 +13,7 @@
 #define TYPE	0x1f03
 #define HEAD	12
 #define LONGEST 256
-/* Messages that wait or are in flight. */
+/* Maximum number of messages that wait or are in flight. */
 #define SLOTS 32
 
 static struct slot {
@@ -42,7 +42,7 @@ equic_u64 on_message(struct equic_hook_message *call, const equic_u8 *bytes, equ
 	(void)call;
 	if (length < 8 || length - 8 > LONGEST)
 		return EQUIC_DONE;
-	/* The place is in use by a message whose time is not over: there are too many. */
+	/* There are too many messages: this place has one whose time is not over. */
 	if (slot->number && equic_now() < slot->deadline)
 		return EQUIC_DONE;
 	if (!equic_queue_frame(TYPE, last + 1))

@@ -4,7 +4,7 @@
  * message of 72 bytes, nine numbers in the byte order of the machine. */
 #include <equic_plugin.h>
 
-/* Most paths that are reported. Paths with larger numbers are left out. */
+/* Maximum number of paths that are reported. Paths with larger numbers are left out. */
 #define PATHS 8
 
 static const equic_u64 interval = 100 * EQUIC_MILLISECOND;
@@ -17,14 +17,14 @@ static struct figures {
 	equic_u64 samples;
 	equic_u64 window;
 	equic_u64 in_flight;
-	/* Of the whole connection. */
+	/* Bytes sent on the whole connection. */
 	equic_u64 bytes_sent;
-	/* Packets declared lost since the last message. */
+	/* Number of packets declared lost since the last message. */
 	equic_u64 lost;
 	equic_u64 path;
 } paths[PATHS];
 
-/* Figures of a path. Path numbers are never reused, so figures with another number are void. */
+/* Returns the figures of a path. Those of another path at this place are obsolete. */
 static struct figures *of_path(equic_u64 path)
 {
 	struct figures *figures = &paths[path & (PATHS - 1)];
@@ -74,7 +74,7 @@ equic_u64 on_timer(void)
 		figures->window = equic_get_of(EQUIC_CONGESTION_WINDOW, path);
 		figures->in_flight = equic_get_of(EQUIC_BYTES_IN_FLIGHT, path);
 		figures->bytes_sent = equic_get(EQUIC_BYTES_SENT);
-		/* If the application takes no messages, the figures are in the next one. */
+		/* If too many messages are waiting, keep the figures for the next message. */
 		if (equic_tell(figures, sizeof(*figures)))
 			figures->largest_rtt = figures->samples = figures->lost = 0;
 		path++;

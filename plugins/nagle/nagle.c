@@ -6,10 +6,10 @@
  * waiting data. The transport limits the wait to a second. */
 #include <equic_plugin.h>
 
-/* Spaces below are those of the handshake. */
+/* Packet number spaces below this one belong to the handshake. */
 #define APPLICATION 2
 
-/* An ack-eliciting packet has arrived, and no packet was sent since. */
+/* 1 if an ack-eliciting packet has arrived and no packet was sent since. */
 static equic_u64 owed;
 /* Number of lost packets when the last packet was sent. */
 static equic_u64 lost;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Gives streams shares. The application sends a message with pairs of numbers, stream ID, weight,
- * in the byte order of the machine. Each of these streams sends as many pieces in a row as its
- * weight. If they have nothing to send, or none is named, the transport chooses the stream. So a
- * single named stream goes before all others. */
+ * Divides the bandwidth among streams. The application sends a message with pairs of numbers,
+ * stream ID, weight, in the byte order of the machine. Each of these streams sends as many pieces
+ * in a row as its weight. If they have nothing to send, or no stream is named, the transport
+ * chooses the stream. A single named stream therefore goes before all others. */
 #include <equic_plugin.h>
 
 #define MOST 32

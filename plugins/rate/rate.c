@@ -13,7 +13,7 @@ typedef equic_u64 u64;
 #define ROUNDS 10
 #define PHASES 8
 
-/* Largest rate of each of the last round trips, in bytes a second. */
+/* Largest rate in each of the last round trips, in bytes per second. */
 static u64 rates[ROUNDS];
 static u64 round, round_start;
 /* Rate at the last check in startup, and rounds since then in which it grew by less than a
@@ -38,7 +38,7 @@ static u64 bandwidth(void)
 	return largest;
 }
 
-/* A round trip has passed. */
+/* Handles the end of a round trip. */
 static void next_round(u64 now)
 {
 	u64 rate = bandwidth();
@@ -88,8 +88,8 @@ u64 on_acked(struct equic_congestion_acked *call)
 		phase = (phase + 1) % PHASES;
 		phase_start = now;
 	}
-	/* More for a round trip, then less to drain the queue, and the rate for the rest of the
-	 * time. */
+	/* Send faster for a round trip, then slower to drain the queue, and then at the measured
+	 * rate. */
 	if (state == DRAIN)
 		pacing = rate * 100 / 289;
 	else

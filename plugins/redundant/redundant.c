@@ -13,7 +13,7 @@ equic_u64 copy(struct equic_copy_stream_data *call)
 {
 	equic_u64 status = equic_get_of(EQUIC_PATH_STATUS, call->in.other);
 
-	/* Not on a backup, and not on a path whose last packets are unanswered. */
+	/* Do not copy to a backup, or to a path whose last packets are unanswered. */
 	call->out.copy = status == 1 && equic_get(EQUIC_BYTES_UNSENT) <= MOST;
 	return EQUIC_DONE;
 }

@@ -44,7 +44,7 @@ equic_u64 on_event(struct equic_congestion_event *call)
 	recovery_start = equic_now();
 	acked = 0;
 	set(window);
-	/* As the transport limited it, to at least two datagrams. */
+	/* Read the window again, because the transport limits it to at least two datagrams. */
 	equic_set(EQUIC_SLOW_START_THRESHOLD, equic_get(EQUIC_CONTROLLER_WINDOW));
 	return EQUIC_DONE;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Operations of QUIC connections: for each a structure of the words that a plugin's function is called with, `in` to
- * read and `out` to write. equic_plugin.h includes this; it says how a function is called.
+ * Operations of QUIC connections. Each has a structure with the words of a call: a plugin's function reads `in` and
+ * writes `out`. equic_plugin.h includes this header and describes how functions are called.
  *
- * Made of the tables of the transport by `make header`.
+ * Generated from the tables of the transport: `make header` writes it again.
  */
 #ifndef EQUIC_PLUGIN_H
 #error "include equic_plugin.h instead"
@@ -11,8 +11,8 @@
 #ifndef EQUIC_OPERATIONS_H
 #define EQUIC_OPERATIONS_H
 
-/* HandleDatagram (RFC 9000 s.12.2): Receives a datagram. Output 0 drops it unread. Bytes to read go
- * with it. */
+/* HandleDatagram (RFC 9000 s.12.2): Receives a datagram. Output 0 drops it unread. The call has
+ * bytes to read. */
 struct equic_handle_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -49,7 +49,7 @@ struct equic_is_duplicate {
 };
 
 /* AfterPacketRead (RFC 9000 s.12.3): Notifies that a packet was decrypted. Its frames are not
- * parsed yet. Bytes to read go with it. */
+ * parsed yet. The call has bytes to read. */
 struct equic_after_packet_read {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -60,7 +60,7 @@ struct equic_after_packet_read {
 };
 
 /* ParseFrames (RFC 9000 s.12.4): Processes all frames of a packet. Output 0 treats the packet as
- * lost. Bytes to read go with it. */
+ * lost. The call has bytes to read. */
 struct equic_parse_frames {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -75,7 +75,7 @@ struct equic_parse_frames {
 /* ParseFrame (RFC 9000 s.19): Returns the length of the frame at the beginning of the given bytes,
  * including its type, or 0 if the frame is malformed. For a frame type of the transport, only the
  * answer 0 has an effect. For any other type, only the hook that owns the type can replace this
- * operation. It is there for each frame type. */
+ * operation. The operation exists for each frame type. */
 struct equic_parse_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -87,7 +87,7 @@ struct equic_parse_frame {
 
 /* CheckFrame (RFC 9000 s.12.4 table 3): Decides whether the frame is permitted in this packet
  * number space. A hook can forbid a frame, but cannot permit what the RFC forbids. A hook's own
- * frames are permitted in 1-RTT packets only. It is there for each frame type. */
+ * frames are permitted in 1-RTT packets only. The operation exists for each frame type. */
 struct equic_check_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -97,8 +97,8 @@ struct equic_check_frame {
 	} out;
 };
 
-/* ProcessFrame (RFC 9000 s.19): Processes a frame. Output 0 treats its packet as lost. It is there
- * for each frame type. */
+/* ProcessFrame (RFC 9000 s.19): Processes a frame. Output 0 treats its packet as lost. The
+ * operation exists for each frame type. */
 struct equic_process_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -187,8 +187,8 @@ struct equic_packet_acked {
 };
 
 /* FrameAcked (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was acknowledged. For
- * each frame that elicits an acknowledgment, either this or FrameLost is called once. It is there
- * for each frame type. */
+ * each frame that elicits an acknowledgment, either this or FrameLost is called once. The
+ * operation exists for each frame type. */
 struct equic_frame_acked {
 	struct {
 		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
@@ -309,7 +309,7 @@ struct equic_select_retransmission {
 };
 
 /* FrameLost (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was declared lost. This
- * is not revoked if the frame arrived after all. It is there for each frame type. */
+ * is not revoked if the frame arrived after all. The operation exists for each frame type. */
 struct equic_frame_lost {
 	struct {
 		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
@@ -542,7 +542,7 @@ struct equic_generate_frames {
 /* WriteFrame (RFC 9000 s.19): Writes a frame. For a frame of the transport, a hook can only observe
  * its bytes and their number. For a hook's own frame type, that hook writes the frame into a
  * buffer; token is the word that the frame was queued with. The result must be one frame of the
- * type, as the hook's own ParseFrame parses it. It is there for each frame type. */
+ * type, as the hook's own ParseFrame parses it. The operation exists for each frame type. */
 struct equic_write_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -578,7 +578,7 @@ struct equic_send_packet {
 };
 
 /* SendDatagram (RFC 9000 s.12.2): Notifies that a datagram is about to be sent, with its final
- * bytes. Bytes to read go with it. */
+ * bytes. The call has bytes to read. */
 struct equic_send_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -800,8 +800,8 @@ struct equic_keep_packet {
 	} out;
 };
 
-/* AcceptDatagram (RFC 9221 s.5): Receives a DATAGRAM frame. Output 0 drops its data. Bytes to read
- * go with it. */
+/* AcceptDatagram (RFC 9221 s.5): Receives a DATAGRAM frame. Output 0 drops its data. The call has
+ * bytes to read. */
 struct equic_accept_datagram {
 	struct {
 		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
@@ -852,12 +852,12 @@ struct equic_hook_timer {
 };
 
 /* HookMessage (The Case for Protocol Plugins s.3): Delivers a message of the application to a hook.
- * Bytes to read go with it. */
+ * The call has bytes to read. */
 struct equic_hook_message {
 };
 
 /* ProtectPacket (RFC 9001 s.5.3): Notifies that a packet is complete, before its protection; the
- * bytes are its frames with PADDING. Bytes to read go with it. */
+ * bytes are its frames with PADDING. The call has bytes to read. */
 struct equic_protect_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -904,8 +904,8 @@ struct equic_application_wrote {
 /* WriteParameters (RFC 9000 s.7.4.2): Lets a hook declare transport parameters of its own, encoded
  * one after the other: at most eight, with numbers from 0x40 up that the transport does not know.
  * It is called for a hook that is attached before the first packet and that no other hook
- * attached. A TLS session that the client would have resumed may be used up by that. A buffer to
- * write goes with it. */
+ * attached. A TLS session that the client would have resumed may be used up by that. The call has
+ * a buffer to write. */
 struct equic_write_parameters {
 	struct {
 		equic_u64 length; /* a number of bytes */
@@ -913,7 +913,7 @@ struct equic_write_parameters {
 };
 
 /* PeerParameter (RFC 9000 s.7.4.2): Notifies that the peer declared a transport parameter with a
- * number that this hook wrote; the bytes are its value. Bytes to read go with it. */
+ * number that this hook wrote; the bytes are its value. The call has bytes to read. */
 struct equic_peer_parameter {
 	struct {
 		equic_u64 parameter; /* number of a transport parameter */

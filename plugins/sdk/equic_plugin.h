@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
+ * The header for plugins of QUIC connections (docs/plugins.md). Compile a plugin with:
  *
  *     clang -target bpf -O2 -mcpu=v3 -ffreestanding -I plugins/sdk -c plugin.c
  *
- * Made of the tables of the transport and of equic-plugin by `make header`.
+ * Generated from the tables of the transport and of equic-plugin: `make header` writes it again.
  *
- * A function of a plugin is called with the words of the call; where the operation has bytes, with these and
- * their number; where it is there for each frame type, with that:
+ * The host calls a plugin's function with the words of the call. If the operation has bytes, they and their number
+ * follow. If the operation exists for each frame type, the type is the last argument:
  *
  *     equic_u64 on_ack(struct equic_ack_policy *call)
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
- * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
- * the manifest `call->out` holds what the default answers, or the plugin that was attached before it, and
- * `equic_call_default` brings that back. Before and after one what it returns does not matter, and what it writes changes
- * nothing.
+ * A function that replaces an operation writes its answer to `call->out` and returns EQUIC_DONE, or it returns
+ * EQUIC_DEFAULT so that the default runs. With `default = true` in the manifest, `call->out` already holds the answer of
+ * the default, or of the plugin that was attached before, and `equic_call_default` restores that answer. For a function
+ * that runs before or after an operation, the result and the outputs have no effect.
  */
 #ifndef EQUIC_PLUGIN_H
 #define EQUIC_PLUGIN_H
@@ -28,9 +28,9 @@ typedef __UINT64_TYPE__ equic_u64;
 /* `abi` of the manifest. */
 #define EQUIC_ABI 2
 
-/* There is no libc: no other header, no malloc, no printf. Of its functions there are these four. Clang expands
- * __builtin_memcpy and __builtin_memset of a small constant length without a call, which takes fewer instructions.
- * An assignment of a structure of more than 1,024 bytes does not compile: call memcpy. */
+/* Plugins have no libc: no other headers, no malloc, no printf. Only these four functions exist. For a small constant
+ * length, prefer __builtin_memcpy and __builtin_memset, which clang expands to fewer instructions. An assignment of a
+ * structure of more than 1,024 bytes does not compile: use memcpy. */
 typedef __SIZE_TYPE__ equic_size;
 
 static inline __attribute__((always_inline, unused)) void *memcpy(void *to, const void *from, equic_size length)
@@ -74,11 +74,11 @@ static inline __attribute__((always_inline, unused)) int memcmp(const void *one,
 	return 0;
 }
 
-/* Returned in an operation's place. */
+/* Results of a function that replaces an operation. */
 #define EQUIC_DEFAULT 0
 #define EQUIC_DONE 1
 
-/* Value of a word or field that has none. */
+/* Value of a word or field without a value. */
 #define EQUIC_NONE (~(equic_u64)0)
 
 #define EQUIC_MICROSECOND 1000ull
@@ -87,59 +87,61 @@ static inline __attribute__((always_inline, unused)) int memcmp(const void *one,
 
 /* Helpers. */
 
-/* Reads a field, one of the manifest's reads. */
+/* Returns the value of a field. The field must be in the manifest's reads. */
 static equic_u64 (*const equic_get)(equic_u64 field) __attribute__((unused)) = (void *)1;
 
-/* Sets a field, one of the manifest's sets, in an operation's place. Returns the value that it has
- * then: it is held within bounds. */
+/* Sets a field and returns its new value, which is limited to the field's bounds. The field must be
+ * in the manifest's sets. Only functions that replace an operation may call it. */
 static equic_u64 (*const equic_set)(equic_u64 field, equic_u64 value) __attribute__((unused)) = (void *)2;
 
-/* The moment of the call, in nanoseconds on the connection's clock. */
+/* Returns the time of the call, in nanoseconds on the connection's clock. */
 static equic_u64 (*const equic_now)(void) __attribute__((unused)) = (void *)3;
 
-/* A line for who develops the plugin, and a number: equic plugin run shows them. Otherwise nobody
- * sees it. */
+/* Logs a line of text and a number for the plugin's developer. equic plugin run shows them.
+ * Otherwise they are discarded. */
 static equic_u64 (*const equic_log)(const void *text, equic_u64 length, equic_u64 value) __attribute__((unused)) = (void *)4;
 
-/* Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for
- * it, with token. In an operation's place. Returns 1; 0: 64 frames of the plugin wait already, or
- * the peer's plugins have used up their frame_bytes_per_second: ask again later. */
+/* Queues a frame of this type, which must be one of the plugin's own. The connection then calls
+ * WriteFrame with token. Only functions that replace an operation may call it. Returns 1, or 0 if
+ * 64 frames of the plugin are waiting or the peer's plugins have used up their
+ * frame_bytes_per_second. After 0, try again later. */
 static equic_u64 (*const equic_queue_frame)(equic_u64 type, equic_u64 token) __attribute__((unused)) = (void *)5;
 
-/* Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the
- * messages before. */
+/* Sends a message of at most 1,024 bytes to the application. Returns 1, or 0 if too many messages
+ * are waiting for the application. */
 static equic_u64 (*const equic_tell)(const void *message, equic_u64 length) __attribute__((unused)) = (void *)6;
 
-/* Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not
- * at all. A plugin has one timer. In an operation's place, be it InitOpaqueData or HookTimer. */
+/* Sets the plugin's only timer: HookTimer is called once at this time, but not sooner than in 10
+ * milliseconds. EQUIC_NONE stops the timer. Only functions that replace an operation may call it,
+ * including InitOpaqueData and HookTimer. */
 static equic_u64 (*const equic_set_timer)(equic_u64 at) __attribute__((unused)) = (void *)7;
 
-/* Reads a field, one of the manifest's reads, of one part of the connection: what a path has, of
- * the path with this number; EQUIC_BYTES_UNSENT, of the stream with this ID; EQUIC_NEXT_PATH, from
- * this number on. EQUIC_NONE: there is no such path or stream, or the field is the whole
- * connection's. */
+/* Returns the value of a field for one part of the connection. The field must be in the manifest's
+ * reads. For a field of paths, part is the path's number. For EQUIC_BYTES_UNSENT, it is a stream
+ * ID. For EQUIC_NEXT_PATH, it is the lowest path number to consider. Returns EQUIC_NONE if there
+ * is no such path or stream, or if the field belongs to the whole connection. */
 static equic_u64 (*const equic_get_of)(equic_u64 field, equic_u64 part) __attribute__((unused)) = (void *)8;
 
-/* Hands up the payload of a 1-RTT packet that did not come, of 4,096 bytes at most, in an
- * operation's place: frames of streams and DATAGRAM frames in it count as if the packet had come,
- * up to the first frame of another type that QUIC does not know. The packet is not acknowledged.
- * Returns 1; 0: too many requests wait. */
+/* Delivers the payload of a 1-RTT packet that did not arrive, at most 4,096 bytes. Its stream
+ * frames and DATAGRAM frames are processed as if the packet had arrived, up to the first frame of
+ * a type that QUIC does not define. The packet is not acknowledged. Only functions that replace an
+ * operation may call it. Returns 1, or 0 if too many requests are waiting. */
 static equic_u64 (*const equic_process_payload)(equic_u64 number, const void *payload, equic_u64 length) __attribute__((unused)) = (void *)9;
 
-/* Calls an operation that another plugin provides: the one at this place of the manifest's calls,
- * counted from 0. words are its inputs, and behind them room for its outputs: length bytes in all.
- * Returns 1; 0: no such plugin is attached, it runs already, it failed, or it may take more
- * instructions than this call has left; the outputs are zeros then. What it takes counts here,
- * too. */
+/* Calls an operation that another plugin provides. call is its index in the manifest's calls, from
+ * 0. words has its inputs, followed by space for its outputs, length bytes in total. Returns 1, or
+ * 0 if no such plugin is attached, it is already running, it failed, or its budget exceeds the
+ * steps that this call has left. After 0, the outputs are zeros. The steps that the operation uses
+ * count toward this call. */
 static equic_u64 (*const equic_call)(equic_u64 call, equic_u64 *words, equic_u64 length) __attribute__((unused)) = (void *)10;
 
-/* What the default answers, or the plugin that was attached before: writes it to call->out,
- * whatever the function has written there, and returns its first word. Only of operations that the
- * manifest attaches with default = true: the default is asked before the function is called, once,
- * whether or not this is. */
+/* Writes the answer of the default, or of the plugin that was attached before, to call->out, and
+ * returns its first word. It overwrites what the function has written there. The manifest must
+ * attach the operation with default = true. The default runs once, before the function, whether or
+ * not the function calls this. */
 static equic_u64 (*const equic_call_default)(void) __attribute__((unused)) = (void *)11;
 
-/* Fields: what `equic_get` reads; what each path has for itself is the active path's. */
+/* Fields for `equic_get`. A field that each path has for itself is read from the active path. */
 enum equic_field {
 	EQUIC_SMOOTHED_RTT = 1, /* Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most. */
 	EQUIC_RTT_VARIATION = 2, /* RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most. */

@@ -25,7 +25,7 @@ equic_u64 set_timer(struct equic_set_timer *call)
 		return EQUIC_DEFAULT;
 	if (equic_get(EQUIC_PTO_COUNT))
 		return EQUIC_DEFAULT;
-	/* The acknowledgement of a single packet is delayed. */
+	/* The peer delays the acknowledgement of a single packet. */
 	if (equic_get(EQUIC_BYTES_IN_FLIGHT) <= equic_get(EQUIC_DATAGRAM_SIZE))
 		wait = most(wait, rtt + rtt / 2 + delay);
 	if (wait >= usual)

@@ -6,7 +6,7 @@
  * With labels 0 and 3, that is a quarter. */
 #include <equic_plugin.h>
 
-/* Most paths that are examined. */
+/* Maximum number of paths that are examined. */
 #define PATHS 8
 
 /* Bytes that a path may be ahead of its share. */

@@ -1,23 +1,23 @@
-//! `equic-prove OBJECT`: looks for a proof that functions of a plugin read and write their own memory alone, and end. It is
-//! PREVAIL (crate `prevail`) with eQUIC's helpers and calls for its platform.
+//! `equic-prove OBJECT`: tries to prove that functions of a plugin access only their own memory,
+//! and end. It is PREVAIL (crate `prevail`) with eQUIC's helpers and calls as its platform.
 //!
-//! `equic plugin check` starts it, with a time limit, and says on its standard input what to look at, a line each, words
-//! apart by tabs:
-//!
-//! | line | |
-//! |---|---|
-//! | `helper NUMBER PARAMETERS` | of each parameter a letter: `n` a number, `r` memory to read, `w` memory to write, `s` its size |
-//! | `function NAME BYTES` | a function, which is called with the address of so many bytes of words |
-//!
-//! On its standard output it says of each function, in the same order:
+//! `equic plugin check` starts it with a time limit. Its standard input has one request per line,
+//! with words separated by tabs:
 //!
 //! | line | |
 //! |---|---|
-//! | `proved NAME` | it does |
-//! | `finding NAME INSTRUCTION FILE LINE MESSAGE` | no proof: at this instruction; FILE and LINE are empty without line numbers |
-//! | `failed NAME MESSAGE` | it could not be looked at |
+//! | `helper NUMBER PARAMETERS` | a helper, with a letter for each parameter: `n` a number, `r` memory to read, `w` memory to write, `s` its size |
+//! | `function NAME BYTES` | a function, which is called with the address of this many bytes of words |
 //!
-//! It never sees what a peer sends: a proof is for authors, and is no condition for anything to run.
+//! Its standard output has one line for each function, in the same order:
+//!
+//! | line | |
+//! |---|---|
+//! | `proved NAME` | the function was proved |
+//! | `finding NAME INSTRUCTION FILE LINE MESSAGE` | there is no proof because of this instruction; FILE and LINE are empty without line numbers |
+//! | `failed NAME MESSAGE` | the function could not be checked |
+//!
+//! It never gets data from a peer. Proofs are for authors, and plugins run without a proof, too.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use platform::Helper;
 use prove::{ProofResult, prove};
 
-/// Bytes of the standard input at most.
+/// Maximum length of the standard input, in bytes.
 const MAX_REQUEST: u64 = 64 << 10;
 
 struct Function<'a> {
@@ -38,7 +38,7 @@ struct Function<'a> {
     words: i32,
 }
 
-/// The helpers and functions of a request.
+/// Reads the helpers and functions of a request. Returns `None` if the request is malformed.
 fn request(text: &str) -> Option<(Vec<Helper>, Vec<Function<'_>>)> {
     let (mut helpers, mut functions) = (Vec::new(), Vec::new());
     for line in text.lines() {
@@ -56,7 +56,7 @@ fn request(text: &str) -> Option<(Vec<Helper>, Vec<Function<'_>>)> {
     Some((helpers, functions))
 }
 
-/// A text without what would end a line or a word of the answer.
+/// Returns the text without characters that would end a line or a word of the output.
 fn word(text: &str) -> String {
     text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
@@ -64,7 +64,7 @@ fn word(text: &str) -> String {
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (Some(object), None) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: equic-prove OBJECT < REQUEST; `equic plugin check` does it");
+        eprintln!("usage: equic-prove OBJECT < REQUEST (`equic plugin check` runs this)");
         return ExitCode::from(2);
     };
     let mut text = String::new();
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let Some((helpers, functions)) = request(&text) else {
-        eprintln!("this is not a request");
+        eprintln!("the standard input is not a valid request");
         return ExitCode::from(2);
     };
     for Function { name, words } in functions {
@@ -86,7 +86,8 @@ fn main() -> ExitCode {
             }
             Err(message) => format!("failed\t{name}\t{}\n", word(&message)),
         };
-        // Each as soon as it is known: the time limit may come before the next.
+        // Write each result at once, because the time limit may end the program before the next
+        // one.
         let mut stdout = std::io::stdout().lock();
         if stdout.write_all(said.as_bytes()).and_then(|()| stdout.flush()).is_err() {
             return ExitCode::FAILURE;

@@ -1,5 +1,5 @@
-//! eQUIC as a platform of PREVAIL's: its helpers, and a call's words as the context. Variables are maps of one entry, as on
-//! Linux.
+//! eQUIC as a platform of PREVAIL: its helpers, and the words of a call as the context. Variables
+//! are maps with one entry, as on Linux.
 
 use prevail::elf_loader::UnmarshalError;
 use prevail::linux::linux_platform::LinuxPlatform;
@@ -9,14 +9,15 @@ use prevail::spec::config::EbpfVerifierOptions;
 use prevail::spec::ebpf_base::{EbpfArgumentType, EbpfCtxDescriptor, EbpfReturnType};
 use prevail::spec::type_descriptors::{EbpfMapDescriptor, EbpfMapType, EbpfProgramType};
 
-/// A helper: its number, and what PREVAIL needs to know of it.
+/// A helper: its number, and the description that PREVAIL needs.
 pub(crate) struct Helper {
     number: i32,
     prototype: HelperPrototype,
 }
 
 impl Helper {
-    /// A helper whose parameters are these letters (`main.rs` has them); none: there is no such letter, or too many.
+    /// Returns a helper whose parameters are these letters (see `main.rs`). Returns `None` if a
+    /// letter is unknown, or if there are too many.
     pub(crate) fn new(number: i32, parameters: &str) -> Option<Helper> {
         let mut types = [EbpfArgumentType::DontCare; 5];
         if parameters.len() > types.len() {
@@ -46,18 +47,19 @@ impl Helper {
     }
 }
 
-/// The platform, for one function.
+/// The platform for checking one function.
 pub(crate) struct Platform<'h> {
-    /// Maps are as on Linux.
+    /// Maps work as on Linux.
     linux: LinuxPlatform,
     helpers: &'h [Helper],
     context: &'static EbpfCtxDescriptor,
 }
 
 impl<'h> Platform<'h> {
-    /// For a function that is called with the address of `words` bytes.
+    /// Returns the platform for a function that is called with the address of `words` bytes.
     pub(crate) fn new(helpers: &'h [Helper], words: i32) -> Platform<'h> {
-        // PREVAIL wants it to live for ever; there are a few for each start of the program.
+        // PREVAIL requires a static lifetime. The leak is small, because each run of the program
+        // creates only a few of these.
         let context = EbpfCtxDescriptor { size: words, data: -1, end: -1, meta: -1 };
         Platform { linux: LinuxPlatform::new(), helpers, context: Box::leak(Box::new(context)) }
     }
@@ -84,7 +86,7 @@ impl EbpfPlatform for Platform<'_> {
     }
 
     fn get_helper_prototype(&self, number: i32) -> &HelperPrototype {
-        self.find(number).expect("only helpers that are usable are asked for")
+        self.find(number).expect("PREVAIL requests only usable helpers")
     }
 
     fn try_get_helper_prototype(&self, number: i32) -> Option<&HelperPrototype> {

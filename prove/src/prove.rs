@@ -1,4 +1,4 @@
-//! One function of an object, before PREVAIL.
+//! Checks one function of an object with PREVAIL.
 
 use prevail::crab::ebpf_domain::DomainContext;
 use prevail::crab::var_registry::VariableRegistry;
@@ -10,19 +10,19 @@ use prevail::spec::config::{EbpfRuntimeConfig, EbpfVerifierOptions, VerbosityOpt
 
 use crate::platform::{Helper, Platform};
 
-/// PREVAIL's verdict on a function.
+/// PREVAIL's result for a function.
 pub(crate) enum ProofResult {
-    /// It keeps within its memory, and ends.
+    /// The function accesses only its own memory, and ends.
     Proved,
-    /// There is no proof.
+    /// PREVAIL found no proof.
     Finding {
-        /// Place of the instruction in the function.
+        /// Index of the instruction in the function.
         instruction: usize,
-        /// Source file by the object's BTF; empty: it has none.
+        /// Source file from the object's BTF. Empty if the object has no line numbers.
         file: String,
-        /// Line of the file.
+        /// Line in the source file.
         line: Option<u32>,
-        /// Property that could not be proved at this place.
+        /// The property that could not be proved at this instruction.
         message: String,
     },
 }
@@ -31,18 +31,19 @@ fn options() -> EbpfVerifierOptions {
     EbpfVerifierOptions {
         runtime: EbpfRuntimeConfig {
             check_for_termination: true,
-            // As the engine's (docs/vm.md): 8 frames of 512 bytes; a division by zero is 0 there (RFC 9669 s.4.1).
+            // The same rules as in the engine (docs/vm.md): 8 stack frames of 512 bytes, and a
+            // division by zero has the result 0 (RFC 9669 s.4.1).
             allow_division_by_zero: true,
             ..EbpfRuntimeConfig::default()
         },
         mock_map_fds: true,
-        // Without it line numbers are not read.
+        // Without this option, PREVAIL does not read line numbers.
         verbosity_opts: VerbosityOptions { print_line_info: true, ..VerbosityOptions::default() },
         ..EbpfVerifierOptions::default()
     }
 }
 
-/// Looks for a proof of a function that is called with the address of `words` bytes.
+/// Tries to prove a function that is called with the address of `words` bytes.
 ///
 /// # Errors
 /// The object cannot be read, or does not have the function.
@@ -77,11 +78,12 @@ pub(crate) fn prove(
         return Ok(ProofResult::Proved);
     }
     let Some(error) = result.find_first_error() else {
-        return Err("PREVAIL rejects it and does not say why".to_owned());
+        return Err("PREVAIL rejects the function without a reason".to_owned());
     };
     let from = error.label.as_ref().map_or(0, |label| label.from);
     let instruction = usize::try_from(from).unwrap_or(0);
-    // Line numbers are of the first instruction of each line.
+    // Only the first instruction of each line has a line number, so take the last one before this
+    // instruction.
     let known = raw.info.line_info.range(..=instruction).next_back().map(|(_, line)| line);
     Ok(ProofResult::Finding {
         instruction,

@@ -1,14 +1,15 @@
-//! Programs in C before PREVAIL: those of the tree pass, and those that leave their memory or do not end are found, by line.
+//! Tests PREVAIL with C programs. Plugins of the tree must be proved. Functions that leave their
+//! memory or do not end must be found, with their line numbers.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// The helpers of `plugins/sdk/equic_plugin.h`, as `equic plugin check` hands them over.
+/// The helpers of `plugins/sdk/equic_plugin.h`, in the form that `equic plugin check` passes.
 const HELPERS: &str = "helper\t1\tn\nhelper\t2\tnn\nhelper\t3\t\nhelper\t4\trsn\nhelper\t5\tnn\nhelper\t6\trs\nhelper\t7\tn\nhelper\t8\tnn\n";
 
-/// Compiles a plugin, with line numbers.
+/// Compiles a plugin. If `debug` is true, the object has line numbers.
 fn compile(folder: &Path, source: &Path, debug: bool) -> PathBuf {
     let object = folder.join("object.o");
     let names = ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
@@ -21,7 +22,7 @@ fn compile(folder: &Path, source: &Path, debug: bool) -> PathBuf {
     object
 }
 
-/// What is said of these functions, which are called with so many bytes of words.
+/// Returns the output for these functions, each with the size of its words in bytes.
 fn prove(object: &Path, functions: &[(&str, usize)]) -> Vec<Vec<String>> {
     let lines = functions.iter().map(|(name, bytes)| format!("function\t{name}\t{bytes}\n"));
     let request = HELPERS.to_owned() + &lines.collect::<String>();
@@ -38,7 +39,7 @@ fn prove(object: &Path, functions: &[(&str, usize)]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// A folder of this test's own.
+/// Creates a separate folder for a test.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&path).unwrap();
@@ -121,14 +122,14 @@ fn what_leaves_its_memory_or_does_not_end_is_found_by_line() {
         assert!(said[3].ends_with("wrong.c") && said[5].contains(why), "{said:?}");
         assert_eq!(said[4], line.to_string(), "{said:?}");
     }
-    // Without line numbers it is an instruction.
+    // Without line numbers, the result must have an instruction only.
     let object = compile(&folder, &source, false);
     let said = prove(&object, &[("beyond", 32), ("nothing", 32)]);
     assert_eq!(said[0][..5], ["finding", "beyond", "0", "", ""], "{said:?}");
     assert_eq!(said[1][..2], ["failed", "nothing"], "{said:?}");
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// If `make test` compiles this suite, it must have assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

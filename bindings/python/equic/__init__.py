@@ -1,7 +1,8 @@
-"""Feeds an eQUIC gateway: an XDP program that keeps what would take a QUIC client over its quota of
-connections away from the server.
+"""Reports the connections of a QUIC server to an eQUIC gateway. The gateway is an XDP program that
+drops packets of a client that would exceed the client's quota of connections.
 
-A thin layer over the C library libequic, found by the system's loader or named by EQUIC_LIBRARY::
+This is a thin layer over the C library libequic. The system's loader finds the library, or the
+environment variable EQUIC_LIBRARY names it::
 
     gateway = equic.join("eth0", "my server")
     service = gateway.service()
@@ -9,11 +10,11 @@ A thin layer over the C library libequic, found by the system's loader or named 
     with service.opened(peer) as guard:     # from the completed handshake until it is closed
         ...
 
-What counts is memory shared with the kernel: no call but those of Gateway makes a system call.
-Everything may be called from any thread; after a fork, join again.
+Connections are counted in memory that is shared with the kernel, so only functions of Gateway make
+system calls. All functions may be called from any thread. A forked process must join again.
 
-* _gateway.py: gateways; _service.py: services and guards; _retry.py: key rings, Retry tokens; _ids.py: connection IDs;
-  _library.py: the C functions, errors.
+* _gateway.py: gateways; _service.py: services and guards; _retry.py: key rings and Retry tokens;
+  _ids.py: connection IDs; _library.py: the C functions and errors.
 """
 
 from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenKeys, connect, join, load, load_config

@@ -26,14 +26,15 @@ class Policy(enum.IntEnum):
 
 
 class JoinEvent(enum.IntEnum):
-    """What becomes of a gateway that was joined."""
+    """An event of a joined gateway."""
 
     LOST = 1
-    """It has ended: no quota holds in the kernel until the next one is joined, by itself."""
+    """The gateway has ended. The kernel enforces no quota until the library has joined the next one,
+    which it tries automatically."""
     UNREACHABLE = 2
-    """It has ended, and the next one cannot be joined; that is tried on."""
+    """The gateway has ended, and the next one cannot be joined. The library keeps trying."""
     JOINED = 3
-    """The next one is joined, with every connection that is open."""
+    """The library has joined the next gateway, and has reported all open connections to it."""
 
 
 class Mode(enum.IntEnum):
@@ -46,20 +47,21 @@ class Mode(enum.IntEnum):
 
 
 class TokenKeys(enum.IntEnum):
-    """What a server does about the tokens of a gateway's Retry packets, and its connection IDs."""
+    """How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
+    IDs."""
 
     NONE = 0
-    """It does not check tokens."""
+    """The server does not check tokens."""
     TAKE = 1
-    """It takes the gateway's key ring (Gateway.ring) and checks tokens."""
+    """The server gets the gateway's key ring (Gateway.ring) and checks tokens."""
     OWN = 2
-    """It checks tokens, and has the ring already: from a file."""
+    """The server checks tokens with a ring from another source, for example a file."""
     TAKE_FOR_IDS = 3
-    """It takes the ring, checks tokens, and makes all its connection IDs with it (Gateway.connection_ids): the
-    gateway may check them (check_ids)."""
+    """The server gets the ring, checks tokens, and creates all its connection IDs with the ring
+    (Gateway.connection_ids). The gateway may check the IDs (check_ids)."""
     IDS_ONLY = 4
-    """It takes the ring and makes all its connection IDs with it, and does not check tokens: for QUIC stacks whose
-    tokens are their own."""
+    """The server gets the ring and creates all its connection IDs with it, but does not check tokens.
+    This is for QUIC stacks with their own tokens."""
 
 
 def load(
@@ -75,9 +77,9 @@ def load(
     packets_per_source: str | None = None,
     bytes_per_source: str | None = None,
 ) -> Gateway:
-    """Loads a gateway of this process's own, with one service. It protects nothing until it is
-    attached, and goes with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Rates are
-    written as in the configuration ("20/s burst 40"); None means no limit.
+    """Loads a gateway that belongs to this process, with one service. It protects nothing until it
+    is attached, and it ends with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Rates are
+    written as in the configuration ("20/s burst 40"). None means no limit.
     """
     options = Options()
     library.equic_options_init(byref(options), sizeof(options))
@@ -95,7 +97,7 @@ def load(
 
 
 def load_config(text: str) -> Gateway:
-    """Loads a gateway as a configuration (TOML, docs/equic.example.toml) says."""
+    """Loads a gateway from the text of a configuration (TOML, docs/equic.example.toml)."""
     return _made(library.equic_gateway_open_config, text.encode())
 
 
@@ -105,16 +107,19 @@ def join(
     on_event: Callable[[JoinEvent, str], None] | None = None,
     keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
-    """Joins a gateway that another process runs, chosen by interface, name or program id; None: the
-    only one there is. `name` is what `equic gateway status` calls this process. Needs CAP_SYS_ADMIN.
+    """Joins a gateway of another process. `selector` is an interface, the gateway's name or the ID of
+    its program. With None, there must be exactly one gateway. `name` identifies this process in
+    `equic gateway status`. Needs CAP_SYS_ADMIN.
 
-    When that gateway ends, the next one is joined by itself, with every connection that is open.
-    `on_event` is told of both with a line for a log, in a thread of the library's, where it must not
-    close the gateway; without it, they are warnings of the logger "equic".
+    When that gateway ends, the library joins the next one automatically, and reports all open
+    connections to it. It calls `on_event` with each event and a line for a log, in a thread of the
+    library. `on_event` must not close the gateway. Without it, events are warnings of the logger
+    "equic".
 
-    `keys` says whether this server checks the tokens of the gateway's Retry packets, and whether its
-    connection IDs are made with the gateway's keys: the gateway refuses to be set to Retry, or to check_ids,
-    while a server has not said so, as its clients would get no further.
+    `keys` declares whether this server checks the tokens of the gateway's Retry packets, and whether
+    it creates its connection IDs with the gateway's keys. The gateway refuses to enable Retry or
+    check_ids while a server has joined that does not support it, because clients of that server
+    could not connect.
     """
     made = _made(library.equic_gateway_join_checking, optional(selector), optional(name), keys)
     return _followed(made, on_event)
@@ -126,9 +131,9 @@ def connect(
     on_event: Callable[[JoinEvent, str], None] | None = None,
     keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
-    """Joins the gateway behind a Unix socket (`equic gateway run --socket PATH`), which takes no
-    privileges. Otherwise as `join`; settings, lists and counters are out of reach. The gateway gives
-    its key ring to users who may serve all its services; others join without it."""
+    """Joins the gateway at a Unix socket (`equic gateway run --socket PATH`). It needs no privileges.
+    Settings, lists and counters are not available. Otherwise it is like `join`. The gateway gives its
+    key ring only to users who may serve all its services. Other users join without it."""
     made = _made(library.equic_gateway_connect_checking, path.encode(), optional(name), keys)
     return _followed(made, on_event)
 
@@ -144,7 +149,8 @@ def _followed(gateway: Gateway, on_event: Callable[[JoinEvent, str], None] | Non
 
     callback = JoinCallback(heard)
     gateway._call(library.equic_gateway_notify, callback, None)
-    # The library calls it for as long as anything of the gateway is held: it stays for good.
+    # The library may call it as long as the process has anything of the gateway, so it is kept
+    # forever.
     _callbacks.append(callback)
     return gateway
 
@@ -161,12 +167,12 @@ def _made(function: Callable[..., None], *arguments: object) -> Gateway:
 class Gateway:
     """An XDP program with its services and lists, loaded or joined by this process.
 
-    It stays until `close`, the end of a `with`, or the end of the process.
+    It exists until `close`, the end of a `with`, or the end of the process.
     """
 
     def __init__(self, handle: c_void_p) -> None:
         self._handle: c_void_p | None = handle
-        # Nobody may close it under a call of another thread.
+        # Prevents another thread from closing the gateway during a call.
         self._lock = threading.Lock()
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -176,46 +182,50 @@ class Gateway:
             function(self._handle, *arguments)
 
     def attach(self, interface: str, mode: Mode = Mode.AUTO) -> None:
-        """Puts the program on a network interface."""
+        """Attaches the program to a network interface."""
         self._call(library.equic_gateway_attach, interface.encode(), mode)
 
     def detach(self, interface: str | None = None) -> None:
-        """Takes the program off an interface; None: off all. Counts, lists and limits stay."""
+        """Detaches the program from a network interface, or from all with None. Counts, lists and
+        limits are kept."""
         self._call(library.equic_gateway_detach, optional(interface))
 
     def service(self, name: str | None = None) -> Service:
-        """The service of that name; None: the only one there is."""
+        """Returns the service of this name. With None, there must be exactly one service."""
         handle = c_void_p()
         self._call(library.equic_gateway_service, optional(name), byref(handle))
         return Service(handle)
 
     def ring(self) -> Ring:
-        """The key ring of a gateway that was joined with TokenKeys.TAKE or TAKE_FOR_IDS, or loaded by this process.
-        Every call goes by the keys that the gateway has at that moment, until the gateway is closed.
+        """Returns the key ring of a gateway that this process has loaded, or has joined with
+        TokenKeys.TAKE or TAKE_FOR_IDS. Each call uses the current keys of the gateway, until the
+        gateway is closed.
 
-        Raises Error with Code.NOT_FOUND if the gateway was not asked for it, or has not given it.
+        Raises Error with Code.NOT_FOUND if this process joined without asking for the ring, or if the
+        gateway did not give it.
         """
         handle = c_void_p()
         self._call(library.equic_gateway_ring, byref(handle))
         return Ring._of(handle)
 
     def connection_ids(self, instance: int = 0) -> ConnectionIds:
-        """What makes connection IDs that the gateway can check (check_ids), for a server that has joined with
-        TokenKeys.TAKE_FOR_IDS or IDS_ONLY, all of whose IDs have to be such. Each is made with the key that the gateway
-        uses at that moment, or the next gateway once that one is joined. It says the process's place (`slot`) and
-        `instance`, 0 to 255, which tells the process's sockets apart.
+        """Returns a generator of connection IDs that the gateway can check (check_ids). The server must
+        have joined with TokenKeys.TAKE_FOR_IDS or IDS_ONLY, and must create all its IDs with it. Each
+        ID is created with the current key of the gateway, or of the next gateway after that one is
+        joined. It contains the slot of the process (`slot`) and `instance`, from 0 to 255, with which
+        the caller distinguishes its sockets.
 
         Raises Error with Code.NOT_FOUND as `ring` does.
         """
         if not 0 <= instance <= 255:
-            raise ValueError(f"an instance is a number from 0 to 255, not {instance}")
+            raise ValueError(f"`instance` must be from 0 to 255, not {instance}")
         handle = c_void_p()
         self._call(library.equic_gateway_ids, instance, byref(handle))
         return ConnectionIds._of(handle)
 
     def slot(self) -> int:
-        """The place of this process among those that feed the gateway, which the first byte of the server ID in
-        its connection IDs says. The next gateway that is joined may give another."""
+        """Returns the slot of this process at the gateway. It is the first byte of the server ID in its
+        connection IDs. The next gateway may assign another slot."""
         slot = c_uint32()
         self._call(library.equic_gateway_slot, byref(slot))
         return slot.value
@@ -225,20 +235,23 @@ class Gateway:
         self._call(library.equic_set, key.encode(), value.encode())
 
     def deny(self, prefix: str, seconds: float = 0) -> None:
-        """Drops every packet of an address or prefix, for a time; 0: until `forget`."""
+        """Drops every packet from an address or prefix. The entry lasts for this time, or until `forget`
+        if that is 0."""
         self._call(library.equic_deny, prefix.encode(), math.ceil(seconds * 1000))
 
     def allow(self, prefix: str, seconds: float = 0) -> None:
-        """Exempts an address or prefix from quotas and rates, for a time; 0: until `forget`."""
+        """Exempts an address or prefix from quotas and rates. The entry lasts for this time, or until
+        `forget` if that is 0."""
         self._call(library.equic_allow, prefix.encode(), math.ceil(seconds * 1000))
 
     def forget(self, prefix: str) -> None:
-        """Takes an address or prefix off both lists."""
+        """Removes an address or prefix from both lists."""
         self._call(library.equic_forget, prefix.encode())
 
     def close(self) -> None:
-        """Ends the gateway: the program leaves its interfaces; one that was joined stays, without
-        this process's counts. Services and guards stay valid and count for nobody."""
+        """Closes the gateway. A gateway of this process is detached from its interfaces. A joined
+        gateway continues, without the counts of this process. Services and guards stay valid, but no
+        longer count."""
         with self._lock:
             library.equic_gateway_close(self._handle)
             self._handle = None

@@ -1,5 +1,5 @@
-"""Connection IDs that prove themselves (docs/retry.md s.4): those that a gateway can check, Gateway.connection_ids, or
-of a ring that was copied."""
+"""Verifiable connection IDs (docs/retry.md s.4), which a gateway can check. They are created with the
+ring of a gateway (Gateway.connection_ids), or with a copy of a ring."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ._library import library
 from ._retry import Ring
 
 ID_LENGTH = 12
-"""Bytes of the connection IDs that a gateway checks."""
+"""Length in bytes of the connection IDs that a gateway checks."""
 
 
 class ConnectionIds:
-    """Makes the connection IDs of one server process: two processes need server IDs of their own."""
+    """Creates the connection IDs of one server process. Two processes need different server IDs."""
 
     def __init__(self, ring: Ring, length: int, server_id: bytes = b"") -> None:
-        """IDs of length bytes, 8 to 20, that say server_id, at most 8 bytes, with a copy of the ring. Those that a
-        gateway can check: Gateway.connection_ids."""
+        """Creates a generator of IDs that are length bytes long, 8 to 20, with server_id, at most 8
+        bytes. The generator has a copy of the ring. For IDs that a gateway can check, use
+        Gateway.connection_ids."""
         handle = c_void_p()
         library.equic_ids_new(ring._handle, length, server_id, len(server_id), byref(handle))
         self._take(handle, length)
@@ -36,15 +37,16 @@ class ConnectionIds:
         return ids
 
     def generate(self) -> bytes:
-        """An ID that was not given out before."""
+        """Returns an ID that was not issued before."""
         content = ctypes.create_string_buffer(self.length)
         library.equic_ids_generate(self._handle, content, self.length)
         return content.raw
 
     def check(self, connection_id: bytes) -> None:
-        """Raises Error unless a server of this service made the ID."""
+        """Raises Error unless a server of this service issued the ID."""
         library.equic_ids_check(self._handle, connection_id, len(connection_id))
 
     def set_ring(self, ring: Ring) -> None:
-        """Takes a ring whose keys were rotated. IDs of a gateway follow it without."""
+        """Replaces the ring after a key rotation. It is not for generators of a gateway, which always use
+        the gateway's current keys."""
         library.equic_ids_set_ring(self._handle, ring._handle)

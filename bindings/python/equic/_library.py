@@ -10,7 +10,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint8, c_uint16,
 
 
 class Code(enum.IntEnum):
-    """A kind of failure: enum equic_error of equic.h."""
+    """A kind of error, as enum equic_error in equic.h."""
 
     INVALID_ARGUMENT = 1
     NOT_PERMITTED = 2
@@ -45,18 +45,18 @@ class Code(enum.IntEnum):
 
 
 class Error(Exception):
-    """What the library says: a code, and a message with what failed, why, and the mend."""
+    """An error of the library: a code, and a message that says what failed, why, and how to fix it."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         try:
             self.code: Code | int = Code(code)
-        except ValueError:  # of a newer library
+        except ValueError:  # the code of a newer library
             self.code = code
 
 
 class Options(ctypes.Structure):
-    """struct equic_options."""
+    """The struct equic_options."""
 
     _fields_ = [
         ("size", c_size_t),
@@ -76,13 +76,13 @@ class Options(ctypes.Structure):
 
 
 class NativeCounts(ctypes.Structure):
-    """struct equic_counts."""
+    """The struct equic_counts."""
 
     _fields_ = [("packets", c_uint64), ("bytes", c_uint64), ("dropped", c_uint64)]
 
 
 class NativeRetryProof(ctypes.Structure):
-    """struct equic_retry_proof."""
+    """The struct equic_retry_proof."""
 
     _fields_ = [
         ("original_dcid", c_uint8 * 20),
@@ -92,10 +92,11 @@ class NativeRetryProof(ctypes.Structure):
     ]
 
 
-# equic_join_callback.
+# The type of equic_join_callback.
 JoinCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
-# Every function used here: its result (None: nothing; "error": enum equic_error) and arguments.
+# Every function used here, with its result and its arguments. The result is a ctypes type, None for
+# void, or "error" for enum equic_error.
 _handle = c_void_p
 _peer = (c_char_p, c_uint32)
 _bytes = (c_char_p, c_size_t)
@@ -155,8 +156,8 @@ def _load() -> ctypes.CDLL:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
-            f"libequic cannot be loaded: {error}. Install it where the system's loader looks, "
-            "or name the file in EQUIC_LIBRARY"
+            f"libequic cannot be loaded: {error}. Install it where the system's loader "
+            "searches, or set EQUIC_LIBRARY to its path"
         ) from error
 
     def check(code: int, *_: object) -> None:
@@ -174,12 +175,12 @@ library = _load()
 
 
 def version() -> str:
-    """The version of the library that runs."""
+    """Returns the version of the loaded library."""
     return library.equic_version().decode()
 
 
 def optional(text: str | None) -> bytes | None:
-    """Text as the library takes it; None is its default."""
+    """Returns text in the form of the library, or None, which selects the library's default."""
     return None if text is None else text.encode()
 
 

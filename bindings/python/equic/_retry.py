@@ -1,5 +1,5 @@
-"""Key rings, and the Retry tokens that a gateway made with one (docs/retry.md): Gateway.ring, or a copy, which
-needs no gateway in this process and no privileges."""
+"""Key rings, and the Retry tokens that a gateway creates with a ring (docs/retry.md). A ring is that of
+a gateway (Gateway.ring), or a copy, which needs no gateway in this process and no privileges."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ class Clock(enum.IntEnum):
 
 
 class RetryProof(NamedTuple):
-    """What a server has to tell a client that brought a Retry token (RFC 9000 s.7.3)."""
+    """Values that a server must send to a client that presented a Retry token (RFC 9000 s.7.3)."""
 
     original_dcid: bytes
     retry_scid: bytes
 
 
 class Ring:
-    """Keys that a gateway and the servers behind it share. Whoever has them can make tokens and IDs."""
+    """Keys that a gateway and its servers share. Everyone who has them can create tokens and connection
+    IDs."""
 
     def __init__(self, content: bytes) -> None:
-        """A ring of 128 bytes that a gateway handed out."""
+        """Reads a ring of 128 bytes that a gateway has issued."""
         handle = c_void_p()
         library.equic_ring_read(content, len(content), byref(handle))
         self._take(handle)
@@ -48,23 +49,23 @@ class Ring:
 
     @classmethod
     def generate(cls, clock: Clock = Clock.MONOTONIC) -> Ring:
-        """A ring with one key, for whoever makes Retry packets."""
+        """Returns a ring with one key, for servers that send Retry packets themselves."""
         handle = c_void_p()
         library.equic_ring_generate(clock, byref(handle))
         return cls._of(handle)
 
     def __bytes__(self) -> bytes:
-        """The ring for others to read: a secret."""
+        """Returns the serialized ring for other processes. The bytes are secret."""
         content = ctypes.create_string_buffer(128)
         library.equic_ring_write(self._handle, content, 128)
         return content.raw
 
     def verify(self, client: Address, dcid: bytes, token: bytes) -> RetryProof:
-        """Checks the token of an Initial packet from client with that Destination Connection ID.
+        """Checks the token of an Initial packet from client with Destination Connection ID dcid.
 
-        Raises Error, whose code says why the client's address is not validated; Code.NEW_TOKEN: the
-        token is of a NEW_TOKEN frame, and the server's to judge; Code.NOT_FOUND: the gateway that was joined last
-        keeps its ring to itself.
+        Raises Error if the client's address is not validated. Its code is the reason.
+        Code.NEW_TOKEN: the token is from a NEW_TOKEN frame, so the server must validate it.
+        Code.NOT_FOUND: the gateway that was joined last does not give its ring.
         """
         proof = NativeRetryProof()
         library.equic_retry_verify(
@@ -76,7 +77,7 @@ class Ring:
         )
 
     def seal(self, client: Address, original_dcid: bytes, retry_scid: bytes) -> bytes:
-        """The token of a Retry packet, for a server that sends Retry packets itself."""
+        """Creates the token of a Retry packet, for servers that send Retry packets themselves."""
         token = ctypes.create_string_buffer(80)
         library.equic_retry_seal(
             self._handle,

@@ -1,4 +1,4 @@
-"""Services and guards: what a server tells the gateway."""
+"""Services and guards, with which a server reports its connections to the gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ._library import Code, Error, NativeCounts, library
 
-# As asyncio gives it: (host, port) for IPv4, (host, port, flow, scope) for IPv6.
+# An address as asyncio returns it: (host, port) for IPv4, (host, port, flow, scope) for IPv6.
 Address = tuple[str, int] | tuple[str, int, int, int]
 
 _OVER_LIMIT = 1
@@ -21,7 +21,8 @@ _UNTRACKED = 2
 
 
 class Counts(NamedTuple):
-    """Packets with one reason, their UDP payload, and how many were really dropped."""
+    """Number of packets with one reason, their UDP payload in bytes, and the number that was really
+    dropped."""
 
     packets: int
     bytes: int
@@ -29,7 +30,7 @@ class Counts(NamedTuple):
 
 
 def _native(peer: Address) -> tuple[bytes, int]:
-    """A struct sockaddr_in or sockaddr_in6."""
+    """Returns an address as a struct sockaddr_in or sockaddr_in6, and its length."""
     try:
         host = ipaddress.ip_address(peer[0].partition("%")[0])
         port = struct.pack("!H", peer[1])
@@ -43,7 +44,7 @@ def _native(peer: Address) -> tuple[bytes, int]:
 
 
 class Service:
-    """A service of a gateway, to count connections to it. It needs no closing."""
+    """A service of a gateway, for counting its connections. It need not be closed."""
 
     def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
@@ -51,26 +52,26 @@ class Service:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the service."""
         return library.equic_service_name(self._handle).decode()
 
     @property
     def limit(self) -> int:
-        """Connections a source may hold, as set this moment; 0: any number."""
+        """Current limit of connections per source. 0 means no limit."""
         return library.equic_service_limit(self._handle)
 
     def count(self, peer: Address) -> int:
-        """Connections the peer's source holds in this process."""
+        """Returns the number of connections of the peer's source in this process."""
         count = c_uint32()
         library.equic_service_count(self._handle, *_native(peer), byref(count))
         return count.value
 
     def full(self, peer: Address) -> bool:
-        """Whether the peer's source holds as many connections in this process as it may."""
+        """Returns whether the peer's source holds as many connections in this process as its limit."""
         return bool(library.equic_service_full(self._handle, *_native(peer)))
 
     def opened(self, peer: Address) -> Guard:
-        """Counts a connection, to be called when its handshake is complete, until it is closed."""
+        """Counts a connection until the guard is closed. Call it when the handshake is complete."""
         handle, count, flags = c_void_p(), c_uint32(), c_uint32()
         library.equic_opened(
             self._handle, *_native(peer), byref(handle), byref(count), byref(flags)
@@ -78,17 +79,18 @@ class Service:
         return Guard(self, handle, peer, count.value, flags.value)
 
     def counter(self, reason: str) -> Counts:
-        """How many packets to the service had a reason, by its name ("quota", "new", ...)."""
+        """Returns the number of packets to the service with this reason, by its name ("quota", "new",
+        ...)."""
         counts = NativeCounts()
         number = library.equic_reason_find(reason.encode())
         if number < 0:
-            raise Error(Code.NOT_FOUND, f"no reason is called `{reason}`")
+            raise Error(Code.NOT_FOUND, f"there is no reason `{reason}`")
         library.equic_counter(self._handle, number, byref(counts))
         return Counts(counts.packets, counts.bytes, counts.dropped)
 
 
 class Guard:
-    """One open connection, which counts for its source until it is closed, or the `with` ends."""
+    """An open connection. It counts for its source until `close` or the end of a `with`."""
 
     def __init__(
         self, service: Service, handle: c_void_p, peer: Address, count: int, flags: int
@@ -96,17 +98,17 @@ class Guard:
         self._service, self._handle, self._peer = service, handle, peer
         self._count, self._flags = count, flags
         self._lock = threading.Lock()
-        # Should somebody forget it, it ends with the object.
+        # The count also ends if the object is collected without close().
         self._end = weakref.finalize(self, library.equic_connection_closed, handle)
 
     @property
     def count(self) -> int:
-        """Connections of the source when this one was opened or moved, with this one."""
+        """Number of connections of the source, including this one, when this one was opened or moved."""
         return self._count
 
     @property
     def over_limit(self) -> bool:
-        """Whether the source holds more than it may: the server should close this connection."""
+        """Whether the source holds more connections than its limit. The server should close this one."""
         return bool(self._flags & _OVER_LIMIT)
 
     @property
@@ -115,14 +117,14 @@ class Guard:
         return bool(self._flags & _UNTRACKED)
 
     def moved(self, peer: Address) -> None:
-        """Counts the connection at another address of its peer, and no longer at the old one.
+        """Moves the count of the connection to another address of its peer. If `over_limit` is then
+        true, the new source is at its limit, and the server should close the connection. A call with
+        the same address is cheap.
 
-        `over_limit` then tells whether the new source is at its limit: close the connection. The same address again
-        costs a comparison.
-
-        Call it only with an address at which the peer has proved that it receives (path validation, RFC 9000
-        s.8.2). Anybody can write any source address into a packet: a server that calls it with the address of the
-        last packet counts an attacker's connections at the address of somebody else, who is shut out then.
+        Call it only after the peer has proved that it receives packets at the address (path validation,
+        RFC 9000 s.8.2). An attacker can forge any source address: if a server called it for every
+        packet, it would count an attacker's connections at the address of a victim, who could then not
+        connect.
         """
         if peer == self._peer:
             return
@@ -135,7 +137,7 @@ class Guard:
             self._peer, self._count, self._flags = peer, count.value, flags.value
 
     def close(self) -> None:
-        """Ends the count. A second time it does nothing."""
+        """Stops counting the connection. It does nothing when called again."""
         with self._lock:
             self._end()
 

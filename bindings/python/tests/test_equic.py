@@ -1,4 +1,4 @@
-"""The binding against a gateway on the loopback interface of a network namespace of its own."""
+"""Tests the binding with a gateway on the loopback interface of a separate network namespace."""
 
 import contextlib
 import multiprocessing
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import equic
 
-# The same in processes that this one starts.
+# The environment passes the same name to child processes.
 NAME = os.environ.setdefault("EQUIC_TEST_NAME", f"python-{os.getpid()}")
 
 
@@ -71,7 +71,7 @@ class Program(Case):
         before = self.service.counter("denied")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"anybody there?", ("127.0.0.1", 4433))
-        # The loopback interface delivers before the call returns.
+        # The loopback interface delivers packets before the call returns.
         after = self.service.counter("denied")
         self.assertEqual(after.dropped, before.dropped + 1)
         self.assertEqual(after.bytes, before.bytes + 14)
@@ -121,13 +121,13 @@ class Program(Case):
 
 
 def packet(kind: bytes) -> bytes:
-    """An Initial that a gateway takes for one, of a connection of its own."""
+    """Returns an Initial packet of a new connection, with only the fields that a gateway checks."""
     ids = b"\x08" + kind * 8 + b"\x08" + kind * 8
     return (b"\xc0\x00\x00\x00\x01" + ids + b"\x00\x44\x96").ljust(1200, b"\x00")
 
 
 def owner(channel: multiprocessing.connection.Connection) -> None:
-    """A process with a gateway on the loopback interface, which counts what it is told to."""
+    """Runs a gateway on the loopback interface in another process, and sends counters on request."""
     with equic.load(name=NAME + "-other", service="web", listen="4434", max_connections=2) as own:
         own.attach("lo", equic.Mode.GENERIC)
         service = own.service()
@@ -138,7 +138,7 @@ def owner(channel: multiprocessing.connection.Connection) -> None:
 
 class Restarts(unittest.TestCase):
     def start(self) -> tuple[multiprocessing.Process, multiprocessing.connection.Connection]:
-        # Not by fork: this process has threads of the library.
+        # Use spawn instead of fork, because this process has threads of the library.
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=owner, args=(there,))
@@ -169,7 +169,8 @@ class Restarts(unittest.TestCase):
             event, message = events.get(timeout=60)
             self.assertEqual(event, equic.JoinEvent.JOINED, message)
             self.assertIn("1 open connection is counted there", message)
-            # In force again, with the right count: one more is let in, and the next is not.
+            # The quota is enforced again with the right count: one more connection is admitted, and
+            # the next one is not.
             self.assertEqual(self.refused(channel, b"b"), 0)
             guards.append(service.opened(("127.0.0.1", 3)))
             self.assertEqual(self.refused(channel, b"c"), 1)

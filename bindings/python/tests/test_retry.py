@@ -1,4 +1,4 @@
-"""Retry tokens and connection IDs by the binding: without a gateway."""
+"""Tests Retry tokens and connection IDs of the binding without a gateway."""
 
 import unittest
 

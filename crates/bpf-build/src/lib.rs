@@ -1,4 +1,5 @@
-//! Compiles BPF programs in C, for build scripts: finds a clang that can, and says what is missing if there is none.
+//! Compiles BPF programs in C, for build scripts. Finds a suitable clang, or reports what is
+//! missing.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -22,17 +23,18 @@ const CLANG_MINIMUM: u32 = 16;
 /// Flags that every program is compiled with.
 const FLAGS: [&str; 7] = ["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"];
 
-/// A clang that compiles BPF programs. Errors are sentences for whoever builds.
+/// A clang that compiles BPF programs. Errors are messages for the user who builds.
 #[derive(Clone, Debug)]
 pub struct Clang {
     program: String,
 }
 
 impl Clang {
-    /// `$CLANG`, or the first of the usual names that is new enough. Tells cargo that the build depends on `$CLANG`.
+    /// Returns the clang in `$CLANG`, or the first of the usual names that is new enough. Tells
+    /// cargo that the build depends on `$CLANG`.
     ///
     /// # Errors
-    /// If there is none, with the command that installs it.
+    /// No suitable clang was found. The message has the command that installs it.
     pub fn find() -> Result<Clang, String> {
         println!("cargo::rerun-if-env-changed=CLANG");
         if let Ok(program) = env::var("CLANG") {
@@ -41,7 +43,7 @@ impl Clang {
                 Some(version) => Err(format!(
                     "CLANG={program} is clang {version}; the XDP program needs clang {CLANG_MINIMUM} or newer"
                 )),
-                None => Err(format!("CLANG={program} does not run, or is not clang")),
+                None => Err(format!("CLANG={program} cannot be run, or is not clang")),
             };
         }
         let names =
@@ -67,7 +69,7 @@ impl Clang {
     /// Compiles `source` to the BPF object `object`, with headers from `include` and the system's.
     ///
     /// # Errors
-    /// The text of clang's errors, and the package that is missing where that can be told.
+    /// Clang's messages, and the missing package if it is known.
     pub fn compile(&self, source: &Path, include: &[&Path], object: &Path) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         command.args(FLAGS).args(multiarch_include());
@@ -90,10 +92,10 @@ impl Clang {
         Err(format!("compiling {} with {} failed:\n{log}{mend}", source.display(), self.program))
     }
 
-    /// Text that the preprocessor makes of `source`, without line markers.
+    /// Returns the preprocessed text of `source`, without line markers.
     ///
     /// # Errors
-    /// Message of clang.
+    /// Clang's messages.
     pub fn expand(&self, source: &Path, include: &[&Path]) -> Result<String, String> {
         let mut command = Command::new(&self.program);
         command.args(["-E", "-P"]).args(multiarch_include());
@@ -110,14 +112,16 @@ impl Clang {
     }
 }
 
-/// The major version: `__clang_major__` is what Debian's, Apple's and plain clang agree on.
+/// Returns the major version, from `__clang_major__`. Debian's, Apple's and plain clang all define
+/// it in the same way.
 fn version(clang: &str) -> Option<u32> {
     let out = Command::new(clang).args(["-dM", "-E", "-x", "c", "/dev/null"]).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout);
     text.lines().find_map(|line| line.strip_prefix("#define __clang_major__ "))?.trim().parse().ok()
 }
 
-/// `<asm/types.h>` is in a folder named after the architecture, which `-target bpf` does not look in.
+/// Returns the include option for the folder of the architecture, which has `<asm/types.h>`. With
+/// `-target bpf`, clang does not search this folder.
 fn multiarch_include() -> Option<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
     let triple = match arch.as_str() {

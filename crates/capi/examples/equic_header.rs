@@ -172,7 +172,7 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
         sys_includes: ["signal.h", "stddef.h", "stdint.h", "sys/socket.h"]
             .map(str::to_owned)
             .to_vec(),
-        // After all types that the other header needs.
+        // The other header needs all types, so it is included at the end.
         trailer: Some("#include \"equic_proof.h\"".to_owned()),
         ..config(TOP, "EQUIC_H")
     };
@@ -188,7 +188,7 @@ fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
     let mut config =
         Config { includes: vec!["equic.h".to_owned()], ..config(TOP_OF_PROOF, "EQUIC_PROOF_H") };
     config.export.include = vec!["equic_clock".to_owned()];
-    // As in the other header: otherwise cgo would treat the two as different types.
+    // Use the same name as the other header. Otherwise cgo would treat the two as different types.
     config.export.rename.insert("equic_error".to_owned(), "enum equic_error".to_owned());
     PROOF
         .iter()

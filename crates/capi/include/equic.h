@@ -254,7 +254,7 @@ typedef enum equic_policy {
  */
 typedef enum equic_mode {
         /**
-         * As in the configuration. Without a configuration, as EQUIC_MODE_AUTO.
+         * The mode in the configuration. Without a configuration, the same as EQUIC_MODE_AUTO.
          */
         EQUIC_MODE_CONFIGURED = 0,
         /**
@@ -291,8 +291,8 @@ typedef enum equic_join_event {
 } equic_join_event;
 
 /**
- * What a server does with the tokens of a gateway's Retry packets, and how it creates its
- * connection IDs.
+ * How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
+ * IDs.
  */
 typedef enum equic_token_keys {
         /**
@@ -379,7 +379,7 @@ typedef struct equic_options {
         const char *service;
         /**
          * Ports and addresses of the server, separated by commas or blanks: `443`, or
-         * `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on every address.
+         * `192.0.2.1:443, [2001:db8::1]:443`. NULL: the port in `port`, on every address.
          */
         const char *listen;
         /**
@@ -628,14 +628,14 @@ enum equic_error equic_gateway_open_file(const char *path, struct equic_gateway 
  * Joins a gateway of another process, to report the connections of this process. The quota applies
  * to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
  * program. With NULL, there must be exactly one gateway. `name` identifies this process in
- * `equic gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
- * Reporting needs no capabilities.
+ * `equic gateway status`. With NULL, the process ID is used. Needs CAP_SYS_ADMIN to find the
+ * gateway. Reporting needs no capabilities.
  *
  * When the gateway ends, the library joins the next one automatically, and reports all open
- * connections to it. Services and connections stay valid. If `selector` is an interface or a name,
- * it selects the next gateway, too. Otherwise, name and interface of the first gateway do. Finding
- * the next gateway needs CAP_SYS_ADMIN again, so a program that drops this capability should join
- * through a socket. `equic_gateway_notify` reports these events.
+ * connections to it. Services and connections stay valid. The library finds the next gateway by
+ * `selector` if that is an interface or a name, otherwise by the name and interface of the first
+ * gateway. Finding it needs CAP_SYS_ADMIN again, so a program that drops this capability should
+ * join through a socket. `equic_gateway_notify` reports these events.
  */
 enum equic_error equic_gateway_join(const char *selector,
                                     const char *name,

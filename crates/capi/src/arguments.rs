@@ -14,7 +14,7 @@ use crate::error::{Failure, Result};
 /// # Safety
 /// `handle` must be NULL or valid for `'a`.
 pub(crate) unsafe fn handle<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the caller upholds the contract.
+    // SAFETY: the caller follows the rules of this function's safety section.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
@@ -26,7 +26,7 @@ pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Resul
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL; the caller upholds the contract.
+    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_str() {
         Ok(text) => Ok(Some(text)),
@@ -42,7 +42,7 @@ pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Resul
 /// # Safety
 /// As for [`optional_text`].
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    // SAFETY: the caller upholds the contract.
+    // SAFETY: the caller follows the rules of this function's safety section.
     unsafe { optional_text(text, name) }?
         .ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
@@ -53,7 +53,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
 /// `place` must be NULL or valid for a write.
 pub(crate) unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: not NULL; the caller upholds the contract.
+        // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
         unsafe { place.write(value) }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
         }
         AF_INET6 if length < size_of::<sockaddr_in6>() => Err(short(size_of::<sockaddr_in6>())),
         AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: `length` bytes are readable, as for IPv4.
             let v6 = unsafe { peer.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr).to_canonical();
             Ok(SocketAddr::new(ip, u16::from_be(v6.sin6_port)))
@@ -116,7 +116,7 @@ pub(crate) unsafe fn peer_of_any_length(address: *const sockaddr) -> Result<Sock
         AF_INET6 => size_of::<sockaddr_in6>(),
         _ => offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>(),
     };
-    // SAFETY: the contract covers the length of this family.
+    // SAFETY: the safety section requires the bytes of this address family.
     unsafe { peer(address, length as socklen_t) }
 }
 

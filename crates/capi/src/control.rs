@@ -19,7 +19,7 @@ pub unsafe extern "C" fn equic_set(
     value: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, key, value) =
             unsafe { (handle(gateway, "gateway")?, text(key, "key")?, text(value, "value")?) };
         gateway.inner.control()?.set(key, value)?;
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn equic_deny(
     milliseconds: u64,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         Ok(gateway.inner.control()?.deny(prefix, expiry(milliseconds))?)
     })
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn equic_allow(
     milliseconds: u64,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         Ok(gateway.inner.control()?.allow(prefix, expiry(milliseconds))?)
     })
@@ -65,13 +65,13 @@ pub unsafe extern "C" fn equic_forget(
     prefix: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         if gateway.inner.control()?.forget(prefix)? {
             return Ok(());
         }
         let message = format!(
-            "{prefix} is neither denied nor allowed: it must be written with the length it was listed with"
+            "{prefix} is neither denied nor allowed: pass the prefix length with which it was listed"
         );
         Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message))
     })
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn equic_forget(
 /// # Safety
 /// `prefix` must be NULL or NUL-terminated.
 unsafe fn prefix(prefix: *const c_char) -> Result<IpNet> {
-    // SAFETY: the caller upholds the contract.
+    // SAFETY: the caller follows the rules of this function's safety section.
     let text = unsafe { text(prefix, "prefix") }?;
     parse_prefix(text).map_err(|error| Failure::argument(error.to_string()))
 }

@@ -61,13 +61,10 @@ pub extern "C" fn equic_reason_drops(reason: u32) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_reason_find(name: *const c_char) -> c_int {
     boundary_or(-1, || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let name = unsafe { text(name, "name") }?;
         let unknown = |()| {
-            Failure::new(
-                equic_error::EQUIC_ERROR_NOT_FOUND,
-                format!("no reason is called `{name}`"),
-            )
+            Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason `{name}`"))
         };
         Ok(name.parse::<Reason>().map_err(unknown)?.number() as c_int)
     })
@@ -82,7 +79,7 @@ pub unsafe extern "C" fn equic_counter(
     counts: *mut equic_counts,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let service = unsafe { handle(service, "service") }?;
         let unknown = || {
             Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason {reason}"))
@@ -95,7 +92,7 @@ pub unsafe extern "C" fn equic_counter(
             bytes: row.bytes,
             dropped: row.dropped,
         });
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(counts, found) };
         Ok(())
     })

@@ -63,8 +63,8 @@ impl Inner {
             }
             Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
-                "this process feeds the gateway through its socket, which takes no privileges and \
-                 gives none: settings, lists and counters are for `equic gateway` and \
+                "this process joined the gateway through its socket, where it can only report \
+                 connections: for settings, lists and counters, use `equic gateway` or \
                  equic_gateway_join",
             )),
         }
@@ -104,7 +104,7 @@ impl Inner {
             Kind::Owned(gateway) => Ok(gateway),
             Kind::Joined(..) | Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
-                "this process joined the gateway of another one: only that one attaches and detaches it",
+                "this process joined the gateway of another process: only that process can attach and detach it",
             )),
         }
     }
@@ -134,7 +134,7 @@ unsafe fn open(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL; the caller upholds the contract.
+        // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
         let loaded = Gateway::load(&config, object)?;
@@ -144,7 +144,7 @@ unsafe fn open(
         let kind = Kind::Owned(Box::new(loaded));
         let (interfaces, mode) = (config.gateway.interfaces, config.gateway.mode);
         let inner = Inner { _host, kind, interfaces, mode, ids: Mutex::default() };
-        // SAFETY: as above.
+        // SAFETY: the caller follows the rules for this pointer.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
     })
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn equic_gateway_open(
     options: *const equic_options,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     unsafe { open(gateway, || to_config(options)) }
 }
 
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn equic_gateway_open_config(
     toml: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     unsafe { open(gateway, || Ok((Config::parse(text(toml, "toml")?)?, ObjectSource::Embedded))) }
 }
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn equic_gateway_open_file(
     path: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     unsafe {
         open(gateway, || {
             Ok((Config::read(Path::new(text(path, "path")?))?, ObjectSource::Embedded))
@@ -190,14 +190,14 @@ pub unsafe extern "C" fn equic_gateway_open_file(
 /// Joins a gateway of another process, to report the connections of this process. The quota applies
 /// to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
 /// program. With NULL, there must be exactly one gateway. `name` identifies this process in
-/// `equic gateway status`. With NULL, its process ID does. Needs CAP_SYS_ADMIN to find the gateway.
-/// Reporting needs no capabilities.
+/// `equic gateway status`. With NULL, the process ID is used. Needs CAP_SYS_ADMIN to find the
+/// gateway. Reporting needs no capabilities.
 ///
 /// When the gateway ends, the library joins the next one automatically, and reports all open
-/// connections to it. Services and connections stay valid. If `selector` is an interface or a name,
-/// it selects the next gateway, too. Otherwise, name and interface of the first gateway do. Finding
-/// the next gateway needs CAP_SYS_ADMIN again, so a program that drops this capability should join
-/// through a socket. `equic_gateway_notify` reports these events.
+/// connections to it. Services and connections stay valid. The library finds the next gateway by
+/// `selector` if that is an interface or a name, otherwise by the name and interface of the first
+/// gateway. Finding it needs CAP_SYS_ADMIN again, so a program that drops this capability should
+/// join through a socket. `equic_gateway_notify` reports these events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_join(
     selector: *const c_char,
@@ -205,12 +205,12 @@ pub unsafe extern "C" fn equic_gateway_join(
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
     let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
 }
 
-/// What a server does with the tokens of a gateway's Retry packets, and how it creates its
-/// connection IDs.
+/// How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
+/// IDs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_token_keys {
@@ -255,10 +255,10 @@ pub unsafe extern "C" fn equic_gateway_join_checking(
     keys: c_int,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the contract of the API, here and below.
+    // SAFETY: the caller follows the pointer rules of the header, here and below.
     unsafe {
         joined(gateway, name, keys, |name, keys| {
-            // SAFETY: as above.
+            // SAFETY: the caller follows the rules for this pointer.
             let control = Control::open(optional_text(selector, "selector")?)?;
             let ledger = control.join_checking(name, keys)?;
             Ok(Kind::Joined(Mutex::new(control), ledger))
@@ -280,13 +280,14 @@ unsafe fn joined(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL; the caller upholds the contract, here and below.
+        // SAFETY: not NULL, and the caller follows the rules of this function's safety section, here
+        // and below.
         unsafe { gateway.write(std::ptr::null_mut()) };
-        // SAFETY: as above.
+        // SAFETY: the caller follows the rules for this pointer.
         let name = unsafe { optional_text(name, "name") }?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
         let inner = Inner::feeding(join(&name, token_keys(keys)?)?);
-        // SAFETY: as above.
+        // SAFETY: the caller follows the rules for this pointer.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
     })
@@ -308,7 +309,7 @@ pub unsafe extern "C" fn equic_gateway_connect(
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
     let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     unsafe { equic_gateway_connect_checking(path, name, none, gateway) }
 }
 
@@ -323,10 +324,10 @@ pub unsafe extern "C" fn equic_gateway_connect_checking(
     keys: c_int,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the contract of the API, here and below.
+    // SAFETY: the caller follows the pointer rules of the header, here and below.
     unsafe {
         joined(gateway, name, keys, |name, keys| {
-            // SAFETY: as above.
+            // SAFETY: the caller follows the rules for this pointer.
             Ok(Kind::Connected(Ledger::connect_checking(text(path, "path")?, name, keys)?))
         })
     }
@@ -354,9 +355,9 @@ pub type equic_join_callback =
 /// The context of a callback. The caller guarantees that any thread may use it.
 struct Context(*mut c_void);
 
-// SAFETY: the contract of `equic_gateway_notify`.
+// SAFETY: the caller of `equic_gateway_notify` permits use from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: the caller of `equic_gateway_notify` permits use from any thread.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -376,7 +377,7 @@ pub unsafe extern "C" fn equic_gateway_notify(
     context: *mut c_void,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let gateway = unsafe { handle(gateway, "gateway") }?;
         let callback = callback.ok_or_else(|| Failure::argument("`callback` is NULL"))?;
         let context = Context(context);
@@ -388,7 +389,7 @@ pub unsafe extern "C" fn equic_gateway_notify(
                     _ => equic_join_event::EQUIC_JOIN_UNREACHABLE,
                 };
                 let message = c_text(&event.to_string());
-                // SAFETY: the caller's function, with the arguments that its contract describes.
+                // SAFETY: the caller's function, with the arguments that its type documents.
                 unsafe { callback(number as c_int, message.as_ptr(), context.pointer()) };
             });
         }
@@ -425,7 +426,7 @@ pub unsafe extern "C" fn equic_gateway_attach(
     mode: c_int,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, interface) =
             unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
         let owned = gateway.inner.owned()?;
@@ -440,7 +441,8 @@ pub unsafe extern "C" fn equic_gateway_attach(
         for (index, interface) in wanted.iter().enumerate() {
             if let Err(error) = owned.attach(interface, mode) {
                 for before in &wanted[..index] {
-                    // It was attached just now. If it is already gone, that is fine.
+                    // The interface was attached just now. If it was detached meanwhile, that is
+                    // not an error.
                     let _ = owned.detach(before);
                 }
                 return Err(error.into());
@@ -458,7 +460,7 @@ pub unsafe extern "C" fn equic_gateway_detach(
     interface: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, interface) =
             unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
         let owned = gateway.inner.owned()?;
@@ -492,7 +494,7 @@ pub struct equic_attachment {
 /// Returns the number of interfaces that the program is attached to. 0 for a joined gateway.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_attachments(gateway: *const equic_gateway) -> usize {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     boundary_or(0, || Ok(unsafe { handle(gateway, "gateway") }?.inner.attached().len()))
 }
 
@@ -505,7 +507,7 @@ pub unsafe extern "C" fn equic_gateway_attachment(
     attachment: *mut equic_attachment,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let attached = unsafe { handle(gateway, "gateway") }?.inner.attached();
         let Some(attached) = attached.get(number) else {
             let message = format!(
@@ -520,7 +522,7 @@ pub unsafe extern "C" fn equic_gateway_attachment(
             interface: fixed(&attached.interface),
             notice: fixed(attached.notice.as_deref().unwrap_or_default()),
         };
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(attachment, found) };
         Ok(())
     })
@@ -549,9 +551,9 @@ pub unsafe extern "C" fn equic_gateway_service(
         if service.is_null() {
             return Err(Failure::argument("`service` is NULL"));
         }
-        // SAFETY: not NULL; the contract of the API, here and below.
+        // SAFETY: not NULL, and the caller follows the pointer rules of the header, here and below.
         unsafe { service.write(std::ptr::null_mut()) };
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (gateway, name) =
             unsafe { (handle(gateway, "gateway")?, optional_text(name, "name")?) };
         let ledger = gateway.inner.ledger()?;
@@ -563,7 +565,7 @@ pub unsafe extern "C" fn equic_gateway_service(
             None => ledger.service_at(0)?,
         };
         let found = equic_service::new(found, Arc::downgrade(&gateway.inner));
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(service, Box::into_raw(Box::new(found))) };
         Ok(())
     })

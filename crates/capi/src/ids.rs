@@ -16,15 +16,15 @@ use equic_error::*;
 /// creates.
 pub const EQUIC_ID_LENGTH: usize = 12;
 
-const _: () = assert!(EQUIC_ID_LENGTH == ConnectionIds::LEN, "a macro of C says it in figures");
+const _: () = assert!(EQUIC_ID_LENGTH == ConnectionIds::LEN, "the C macro needs a literal number");
 
 /// Generator of the connection IDs of one server process. Two processes need different server IDs.
 pub struct equic_ids(Maker);
 
 enum Maker {
-    /// With a copy of a ring.
+    /// A generator with a copy of a ring, which the caller replaces.
     Copy(IdGenerator),
-    /// With the current ring of a gateway, for this instance of the process.
+    /// A generator for this instance number with the current ring of a gateway.
     Of(Weak<Inner>, u8),
 }
 
@@ -39,7 +39,8 @@ impl equic_ids {
 
 /// Returns the generator of a gateway, which must be open.
 fn of(gateway: &Weak<Inner>, instance: u8) -> Result<ConnectionIds> {
-    let closed = || Failure::new(EQUIC_ERROR_CLOSED, "the gateway whose IDs these are was closed");
+    let closed =
+        || Failure::new(EQUIC_ERROR_CLOSED, "the gateway of these connection IDs was closed");
     gateway.upgrade().ok_or_else(closed)?.connection_ids(instance)
 }
 
@@ -65,10 +66,11 @@ pub unsafe extern "C" fn equic_gateway_slot(
     slot: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API, here and below.
+        // SAFETY: the caller follows the pointer rules of the header, here and below.
         let found = unsafe { handle(gateway, "gateway") }?.inner.ledger()?.slot();
-        let none = || Failure::new(EQUIC_ERROR_NOT_FOUND, "this process has no place there");
-        // SAFETY: as above.
+        let none =
+            || Failure::new(EQUIC_ERROR_NOT_FOUND, "this process has no slot at the gateway");
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(slot, found.ok_or_else(none)?) };
         Ok(())
     })
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn equic_gateway_ids(
     ids: *mut *mut equic_ids,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe {
             give_handle(ids, || {
                 let gateway = &handle(gateway, "gateway")?.inner;
@@ -118,7 +120,7 @@ pub unsafe extern "C" fn equic_ids_new(
     ids: *mut *mut equic_ids,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe {
             give_handle(ids, || {
                 let server_id = bytes_at(server_id, server_id_len, "server_id")?;
@@ -139,17 +141,19 @@ pub unsafe extern "C" fn equic_ids_generate(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let ids = unsafe { handle(ids, "ids") }?;
         let expected = ids.length();
         if id.is_null() || length != expected {
-            return Err(Failure::argument(format!("the connection IDs have {expected} bytes")));
+            return Err(Failure::argument(format!(
+                "the connection IDs have {expected} bytes: pass this length"
+            )));
         }
         let made = match &ids.0 {
             Maker::Copy(generator) => generator.generate(),
             Maker::Of(gateway, instance) => of(gateway, *instance)?.generate(),
         };
-        // SAFETY: there is room for `expected` bytes, by the contract of the API.
+        // SAFETY: the header requires room for `expected` bytes.
         unsafe { std::ptr::copy_nonoverlapping(made.as_bytes().as_ptr(), id, expected) };
         Ok(())
     })
@@ -165,7 +169,7 @@ pub unsafe extern "C" fn equic_ids_check(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (ids, id) = unsafe { (handle(ids, "ids")?, bytes_at(id, length, "id")?) };
         match &ids.0 {
             Maker::Copy(generator) => generator.open(id),
@@ -183,10 +187,11 @@ pub unsafe extern "C" fn equic_ids_set_ring(
     ring: *const equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
         let Maker::Copy(generator) = &ids.0 else {
-            let message = "these IDs are a gateway's, and follow its keys by themselves";
+            let message =
+                "these connection IDs use the keys of a gateway, which change automatically";
             return Err(Failure::argument(message));
         };
         generator.set_ring(ring.keys()?.into_owned());
@@ -198,7 +203,7 @@ pub unsafe extern "C" fn equic_ids_set_ring(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_free(ids: *mut equic_ids) {
     if !ids.is_null() {
-        // SAFETY: the contract of the API: created by this library, and freed once.
+        // SAFETY: this library created the handle, and the header permits to free it once.
         drop(unsafe { Box::from_raw(ids) });
     }
 }

@@ -14,7 +14,7 @@
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "what callers must keep is said once, for all functions, at the top of the header: examples/equic_header.rs"
+    reason = "the top of the header has the rules for all functions: examples/equic_header.rs"
 )]
 
 mod arguments;

@@ -31,7 +31,7 @@ pub enum equic_policy {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_mode {
-    /// As in the configuration. Without a configuration, as EQUIC_MODE_AUTO.
+    /// The mode in the configuration. Without a configuration, the same as EQUIC_MODE_AUTO.
     EQUIC_MODE_CONFIGURED = 0,
     /// Native if the driver supports it, otherwise generic.
     EQUIC_MODE_AUTO = 1,
@@ -57,7 +57,7 @@ pub struct equic_options {
     /// Name of the service in settings and reports. NULL: "quic".
     pub service: *const c_char,
     /// Ports and addresses of the server, separated by commas or blanks: `443`, or
-    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: `port`, on every address.
+    /// `192.0.2.1:443, [2001:db8::1]:443`. NULL: the port in `port`, on every address.
     pub listen: *const c_char,
     /// UDP port, used if `listen` is NULL. The default is 443.
     pub port: u16,
@@ -160,7 +160,7 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
         // SAFETY: `index` is below `size`.
         if unsafe { options.cast::<u8>().add(index).read() } != 0 {
             return Err(Failure::argument(
-                "the options ask for something newer than this library: install the libequic the program was built with",
+                "the options have a field that this library does not know: install the libequic that the program was built with",
             ));
         }
     }
@@ -172,10 +172,10 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
 /// # Safety
 /// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated.
 pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
-    // SAFETY: the caller upholds the contract, here and below.
+    // SAFETY: the caller follows the rules of this function's safety section, here and below.
     let options = unsafe { read(options) }?;
     let mut config = Config::for_port(options.port);
-    // SAFETY: as above.
+    // SAFETY: the caller follows the rules of this function's safety section.
     let text = |value: *const c_char, name: &str| unsafe { optional_text(value, name) };
     if let Some(name) = text(options.name, "name")? {
         config.gateway.name = name.to_owned();
@@ -241,7 +241,7 @@ pub(crate) fn policy(number: c_int) -> Result<Policy> {
         STRICT => Ok(Policy::Strict),
         UNDERWAY => Ok(Policy::Underway),
         other => Err(Failure::argument(format!(
-            "{other} is no policy: EQUIC_POLICY_NEW, EQUIC_POLICY_UNDERWAY or EQUIC_POLICY_STRICT"
+            "{other} is not a policy: use EQUIC_POLICY_NEW, EQUIC_POLICY_UNDERWAY or EQUIC_POLICY_STRICT"
         ))),
     }
 }
@@ -258,7 +258,7 @@ pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
         NATIVE => Ok(Mode::Native),
         GENERIC => Ok(Mode::Generic),
         other => Err(Failure::argument(format!(
-            "{other} is no mode: EQUIC_MODE_CONFIGURED, EQUIC_MODE_AUTO, EQUIC_MODE_NATIVE or EQUIC_MODE_GENERIC"
+            "{other} is not a mode: use EQUIC_MODE_CONFIGURED, EQUIC_MODE_AUTO, EQUIC_MODE_NATIVE or EQUIC_MODE_GENERIC"
         ))),
     }
 }
@@ -377,10 +377,10 @@ mod tests {
             (newer.known.size, newer.known.port, newer.more),
             (size_of::<Newer>(), 443, [0; 24])
         );
-        // SAFETY: as above.
+        // SAFETY: the structure has `size` bytes.
         assert!(unsafe { to_config((&raw const newer).cast()) }.is_ok());
         newer.more[3] = 1;
-        // SAFETY: as above.
+        // SAFETY: the structure has `size` bytes.
         let failure = unsafe { to_config((&raw const newer).cast()) }.map(|_| ()).unwrap_err();
         assert!(failure.message.contains("newer"), "{}", failure.message);
     }

@@ -1,8 +1,10 @@
 //! Key rings, and the Retry tokens that a gateway creates with a ring. The functions need only a
-//! ring: that of a joined gateway, or a copy, which needs no gateway, kernel support or privileges.
+//! ring: that of a joined gateway, or a copy. A copy needs no gateway, kernel support or
+//! privileges.
 //!
-//! A ring of a joined gateway refers to the gateway, weakly, and reads its keys at each call, so that no
-//! program follows a rotation. It costs a system call for each token of a server at the socket.
+//! A ring of a joined gateway has a weak reference to the gateway and reads its keys at each call,
+//! so callers need not handle key rotation. If the server joined through a socket, each token costs
+//! a system call.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -34,9 +36,9 @@ pub enum equic_clock {
 pub struct equic_ring(Keys);
 
 enum Keys {
-    /// A ring that was generated or read here. It does not change.
+    /// A ring that this process generated or read. It does not change.
     Copy(KeyRing),
-    /// The ring of a gateway, as it is at the time of each call.
+    /// The current ring of a gateway, read at each call.
     Of(Weak<Inner>),
 }
 
@@ -47,7 +49,7 @@ impl equic_ring {
             Keys::Copy(ring) => Ok(Cow::Borrowed(ring)),
             Keys::Of(gateway) => {
                 let gateway = gateway.upgrade().ok_or_else(|| {
-                    Failure::new(EQUIC_ERROR_CLOSED, "the gateway whose ring this is was closed")
+                    Failure::new(EQUIC_ERROR_CLOSED, "the gateway of this ring was closed")
                 })?;
                 gateway.key_ring().map(Cow::Owned)
             }
@@ -109,16 +111,16 @@ pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -
         return Ok(&[]);
     }
     if bytes.is_null() || length > isize::MAX as usize {
-        return Err(Failure::argument(format!("`{name}` is NULL or endless")));
+        return Err(Failure::argument(format!("`{name}` is NULL or too long")));
     }
-    // SAFETY: not NULL and not too long; the caller upholds the contract.
+    // SAFETY: not NULL and not too long; the caller follows this function's safety section.
     Ok(unsafe { slice::from_raw_parts(bytes, length) })
 }
 
 /// # Safety
 /// As for [`bytes_at`].
 unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<ConnectionId> {
-    // SAFETY: the caller upholds the contract.
+    // SAFETY: the caller follows the rules of this function's safety section.
     let bytes = unsafe { bytes_at(bytes, length, name) }?;
     ConnectionId::new(bytes).map_err(|_| Failure::argument(format!("`{name}` has over 20 bytes")))
 }
@@ -134,10 +136,10 @@ pub(crate) unsafe fn give_handle<T>(
     if place.is_null() {
         return Err(Failure::argument("the place for the handle is NULL"));
     }
-    // SAFETY: not NULL; the caller upholds the contract.
+    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
     unsafe { place.write(std::ptr::null_mut()) };
     let made = Box::into_raw(Box::new(make()?));
-    // SAFETY: as above.
+    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
     unsafe { place.write(made) };
     Ok(())
 }
@@ -159,7 +161,7 @@ pub unsafe extern "C" fn equic_ring_generate(
         };
         Ok(equic_ring(Keys::Copy(KeyRing::generate(clock)?)))
     };
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     boundary(|| unsafe { give_handle(ring, make) })
 }
 
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn equic_ring_read(
     ring: *mut *mut equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe {
             give_handle(ring, || {
                 let ring = KeyRing::from_bytes(bytes_at(bytes, length, "bytes")?)?;
@@ -197,7 +199,7 @@ pub unsafe extern "C" fn equic_gateway_ring(
     ring: *mut *mut equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe {
             give_handle(ring, || {
                 let gateway = &handle(gateway, "gateway")?.inner;
@@ -216,13 +218,13 @@ pub unsafe extern "C" fn equic_ring_write(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let ring = unsafe { handle(ring, "ring") }?;
         if bytes.is_null() || length < KeyRing::LEN {
             return Err(Failure::argument("a ring needs room for 128 bytes"));
         }
         let content = ring.keys()?.to_bytes();
-        // SAFETY: there is room for these bytes, by the contract of the API.
+        // SAFETY: the header requires room for these bytes.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), bytes, KeyRing::LEN) };
         Ok(())
     })
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn equic_ring_write(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
     if !ring.is_null() {
-        // SAFETY: the contract of the API: created by this library, and freed once.
+        // SAFETY: this library created the handle, and the header permits to free it once.
         drop(unsafe { Box::from_raw(ring) });
     }
 }
@@ -262,7 +264,7 @@ pub unsafe extern "C" fn equic_retry_verify(
     proof: *mut equic_retry_proof,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (ring, client, dcid, token) = unsafe {
             (
                 handle(ring, "ring")?.keys()?,
@@ -272,7 +274,7 @@ pub unsafe extern "C" fn equic_retry_verify(
             )
         };
         let token = RetryToken::open(&ring, ring.now(), client, dcid, token)?;
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(proof, told(&token)) };
         Ok(())
     })
@@ -304,7 +306,7 @@ pub unsafe extern "C" fn equic_retry_seal(
     token_room: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (ring, client, original, retry): (_, SocketAddr, _, _) = unsafe {
             (
                 handle(ring, "ring")?.keys()?,
@@ -317,7 +319,7 @@ pub unsafe extern "C" fn equic_retry_seal(
             return Err(Failure::argument("a Retry token needs room for 80 bytes"));
         }
         let sealed = RetryToken::new(client, original, retry, ring.now()).seal(&ring)?;
-        // SAFETY: there is room for these bytes, by the contract of the API.
+        // SAFETY: the header requires room for these bytes.
         unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
         Ok(())
     })

@@ -63,14 +63,14 @@ pub unsafe extern "C" fn equic_service_release(service: *mut equic_service) {
 /// Returns the service's name, which is valid until the service is released. Returns NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_name(service: *const equic_service) -> *const c_char {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     boundary_or(std::ptr::null(), || Ok(unsafe { handle(service, "service") }?.name.as_ptr()))
 }
 
 /// Returns the current limit of connections per source. 0: no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_limit(service: *const equic_service) -> u32 {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     boundary_or(0, || Ok(unsafe { handle(service, "service") }?.service.limit()))
 }
 
@@ -84,9 +84,9 @@ pub unsafe extern "C" fn equic_service_count(
     count: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { give(count, service.service.count(peer)) };
         Ok(())
     })
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn equic_service_full(
     peer_len: socklen_t,
 ) -> c_int {
     boundary_or(0, || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
         Ok(c_int::from(service.service.full(peer)))
     })
@@ -129,12 +129,12 @@ pub unsafe extern "C" fn equic_opened(
         if connection.is_null() {
             return Err(Failure::argument("`connection` is NULL"));
         }
-        // SAFETY: not NULL; the contract of the API, here and below.
+        // SAFETY: not NULL, and the caller follows the pointer rules of the header, here and below.
         unsafe { connection.write(std::ptr::null_mut()) };
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
         let guard = service.service.opened(peer);
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe {
             tell(&guard, count, flags);
             connection
@@ -162,12 +162,12 @@ pub unsafe extern "C" fn equic_connection_moved(
     flags: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (connection, peer) =
             unsafe { (handle(connection, "connection")?, self::peer(peer, peer_len)?) };
         let mut guard = connection.guard.lock().unwrap_or_else(PoisonError::into_inner);
         guard.moved(peer);
-        // SAFETY: as above.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { tell(&guard, count, flags) };
         Ok(())
     })
@@ -195,7 +195,7 @@ unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
     if guard.untracked() {
         said |= EQUIC_UNTRACKED;
     }
-    // SAFETY: the caller upholds the contract.
+    // SAFETY: the caller follows the rules of this function's safety section.
     unsafe {
         give(count, guard.count());
         give(flags, said);

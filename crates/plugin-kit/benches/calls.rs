@@ -1,9 +1,11 @@
-//! Cost of a call of a plugin through a real operation: `make bench-operations` runs it, too.
+//! Measures the cost of calling a plugin through a real operation. `make bench-operations` also
+//! runs it.
 //!
-//! `Connection::update_keys` by itself is two tests before the handshake is confirmed, and asks whoever is attached
-//! to the operation `UpdateKeys`; `Connection::poll_timeout` asks whoever is attached to `SetTimer`. A call of each is
-//! timed with nobody attached, with an empty native hook, and with functions in bytecode that do nothing; kinds take
-//! turns, and what is said of a hook is the difference to none in the same round.
+//! Before the handshake is confirmed, `Connection::update_keys` makes only two checks and then
+//! calls the hooks at `UpdateKeys`. `Connection::poll_timeout` calls the hooks at `SetTimer`. The
+//! benchmark times both calls without a hook, with an empty native hook, and with bytecode
+//! functions that do nothing. The kinds alternate. A hook's result is its difference from no hook
+//! in the same round.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,10 +19,10 @@ use equic_transport::operation::{
 };
 use equic_transport::{Connection, TransportConfig};
 
-/// Calls that are timed together: so few that an interruption seldom falls among them.
+/// Number of calls that are timed together. It is small enough that interruptions are rare.
 const CALLS: u32 = 1000;
 
-/// Bursts of calls of each kind in a round.
+/// Number of bursts of calls of each kind in a round.
 const BURSTS: usize = 51;
 
 const SOURCE: &str = "#include <equic_plugin.h>
@@ -45,7 +47,7 @@ impl Hook for Nothing {
     }
 }
 
-/// A plugin with one function at an operation.
+/// Returns a plugin with one function at an operation.
 fn plugin(object: &[u8], function: &str, operation: Operation, anchor: &str) -> Plugin {
     let name = operation.describe().name;
     let manifest = format!(
@@ -65,7 +67,7 @@ enum Kind {
     Bytecode(Plugin),
 }
 
-/// A network whose client has a hook of this kind attached.
+/// Returns a network whose client has a hook of this kind.
 fn network(kind: &Kind) -> Network {
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
     let mut network = Network::new(&link, TransportConfig::default(), 1).expect("a link can be");
@@ -82,7 +84,7 @@ fn network(kind: &Kind) -> Network {
     network
 }
 
-/// Measures and prints the time of a call with each of these kinds attached.
+/// Measures and prints the time of a call with each kind of hook.
 fn measure(what: &str, rounds: usize, kinds: &[(&str, Kind)], call: fn(&mut Connection)) {
     let mut networks: Vec<Network> = kinds.iter().map(|(_, kind)| network(kind)).collect();
     let mut samples = vec![Vec::new(); kinds.len()];

@@ -1,4 +1,4 @@
-//! Compilation of plugins in C to objects, by clang.
+//! Compiles plugins in C to objects with clang.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,26 +6,28 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
-/// Names of clang, the newest first. Before 16 there is no `-mcpu=v4`.
+/// Names of clang, the newest first. Clang 15 and older do not support `-mcpu=v4`.
 const NAMES: [&str; 7] =
     ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
 
-/// Reason for which a plugin was not compiled.
+/// Reason that a plugin was not compiled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There is no clang.
-    #[error("no clang is installed: install clang 16 or newer, or name one by the variable CLANG")]
+    /// No clang was found.
+    #[error(
+        "no clang is installed: install clang 16 or newer, or set the environment variable CLANG"
+    )]
     NoClang,
-    /// The compiler does not start.
-    #[error("{clang} does not start: {error}")]
+    /// The compiler cannot be started.
+    #[error("{clang} cannot be started: {error}")]
     Start {
         /// Name of the compiler.
         clang: String,
-        /// Reason that the system gives.
+        /// Error that the system reports.
         error: std::io::Error,
     },
-    /// The compiler does not take the source.
+    /// The compiler rejects the source.
     #[error("{clang} does not compile {file}:\n{messages}")]
     Source {
         /// Name of the compiler.
@@ -37,7 +39,7 @@ pub enum BuildError {
     },
 }
 
-/// Arguments of clang for plugins, but for source, object and folders of headers.
+/// Returns clang's arguments for plugins, without source, object and include folders.
 pub fn flags() -> &'static [&'static str] {
     &["-target", "bpf", "-O2", "-mcpu=v3", "-Wall", "-Wextra", "-ffreestanding", "-c"]
 }
@@ -50,7 +52,8 @@ fn clang() -> Result<String, BuildError> {
     NAMES.into_iter().find(runs).map(str::to_owned).ok_or(BuildError::NoClang)
 }
 
-/// Compiles a plugin. `include` is the folder of the headers ([`equic_plugin::headers`]). Returns the compiler's warnings.
+/// Compiles a plugin. `include` is the folder of the headers ([`equic_plugin::headers`]). Returns
+/// the compiler's warnings.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -58,8 +61,8 @@ pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, B
     compile_with(source, object, include, &[])
 }
 
-/// As [`compile`], with more options of clang, such as `-mcpu=v4` or `-DNAME=VALUE`. With `-g` the object has line numbers of
-/// the source, but not the name of the folder that it is in.
+/// Compiles like [`compile`], with additional clang options such as `-mcpu=v4` or `-DNAME=VALUE`.
+/// With `-g`, the object has the source's line numbers, but not the name of its folder.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -90,15 +93,17 @@ pub fn compile_with(
     Err(BuildError::Source { clang, file: source.display().to_string(), messages })
 }
 
-/// Compiles a plugin from its text, without a file; `name` is for the compiler's messages. Returns the object.
+/// Compiles a plugin from its text, without a file. The compiler's messages contain `name`. Returns
+/// the object.
 ///
 /// # Errors
-/// [`BuildError`]; a warning counts as an error.
+/// [`BuildError`]. A warning counts as an error.
 pub fn compile_text(name: &str, text: &str) -> Result<Vec<u8>, BuildError> {
     compile_text_with(name, text, &[])
 }
 
-/// As [`compile_text`], with macros and their values: those that the text takes for settings.
+/// Compiles like [`compile_text`], with macros and their values, which are the settings of the
+/// text.
 ///
 /// # Errors
 /// Those of [`compile_text`].
@@ -116,7 +121,8 @@ pub fn compile_text_with(
     let mut child = command.spawn().map_err(failed)?;
     let text = text.replace("#include <equic_plugin.h>", "");
     let source = format!("{}\n# 1 \"{name}.c\"\n{text}", equic_plugin::included_headers());
-    // Clang reads all of it before it writes anything. If it does not, its messages say why.
+    // Clang reads its whole input before it writes anything. If it stops early, its messages
+    // contain the reason.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
     let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {

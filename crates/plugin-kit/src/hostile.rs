@@ -1,5 +1,5 @@
-//! Plugins that mean harm, pushed by a server to a client: each is refused, contained or taken off, and the data that
-//! comes after it is whole.
+//! Malicious plugins that a server pushes to a client. Each is refused, contained or detached, and
+//! the data that is sent afterwards arrives intact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::clang::compile_text;
 use crate::network::{End, sent_hash};
 use crate::pair::{Pair, TrialError, key, policy};
 
-/// Outcome of a plugin at the end that was given it.
+/// Outcome of a plugin at the end that received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It never ran.
+    /// The plugin never ran.
     Refused,
-    /// It ran until it did what it must not.
+    /// The plugin was detached when it broke a rule.
     TakenOff,
-    /// It runs, and what it does is held within bounds.
+    /// The plugin runs, but its effects are limited.
     Contained,
 }
 
 impl Fate {
-    /// The fate in words.
+    /// Returns the outcome as text.
     pub const fn words(self) -> &'static str {
         match self {
             Fate::Refused => "refused",
@@ -35,16 +35,16 @@ impl Fate {
     }
 }
 
-/// A plugin that means harm.
+/// A malicious plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
     /// Description of the attack, for people.
     pub tries: &'static str,
-    /// Fate that it must have.
+    /// Outcome that the plugin must have.
     pub expected: Fate,
-    /// Lines of its manifest behind the usual ones.
+    /// Lines of the manifest that follow the common ones.
     manifest: &'static str,
     code: &'static str,
     signed: Signed,
@@ -56,7 +56,7 @@ enum Signed {
     No,
     /// A bit of the author's signature was changed.
     Wrong,
-    /// Signed by an author that the policy does not name.
+    /// The bundle is signed by an author that the policy does not name.
     Stranger,
 }
 
@@ -65,18 +65,18 @@ enum Signed {
 pub struct Outcome {
     /// The attack.
     pub attack: Attack,
-    /// Fate of the plugin.
+    /// Outcome of the plugin.
     pub fate: Fate,
-    /// Reason that the client gives; empty: the plugin runs.
+    /// Reason that the client gives, or an empty string if the plugin runs.
     pub why: String,
     /// Time that the transfer took, in virtual time.
     pub took: Duration,
-    /// True if the SHA-256 of what the client read is that of what the server sent.
+    /// True if the data that the client read has the same SHA-256 as the data that the server sent.
     pub intact: bool,
 }
 
 impl Outcome {
-    /// True if all is as it must be.
+    /// Returns `true` if the plugin has the expected outcome and the data is intact.
     pub fn is_good(&self) -> bool {
         self.intact && self.fate == self.attack.expected
     }
@@ -165,7 +165,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "wild helper",
-        tries: "has the host read from an address that is not its own",
+        tries: "makes the host read from an address outside the plugin's memory",
         expected: Fate::TakenOff,
         manifest: TUNE,
         code: "equic_u64 run(void) { return equic_tell((void *)0xffffffffffff, 100); }",
@@ -187,7 +187,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "lying outputs",
-        tries: "acknowledges never, sends nothing, sets its timer to the past",
+        tries: "never acknowledges, sends nothing, sets its timer to the past",
         expected: Fate::Contained,
         manifest: LIAR,
         code: "equic_u64 zero(equic_u64 *words) { words[1] = 0; return EQUIC_DONE; }
@@ -197,7 +197,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "impossible output",
-        tries: "answers 2 where there is yes and no",
+        tries: "answers 2 where only 0 and 1 are valid",
         expected: Fate::TakenOff,
         manifest: TRUTH,
         code: "equic_u64 run(struct equic_ack_is_due *call) { call->out.due = 2; return EQUIC_DONE; }",
@@ -206,7 +206,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 impl Attack {
-    /// The bundle as the server pushes it.
+    /// Returns the bundle as the server pushes it.
     fn push(&self) -> Result<Push, TrialError> {
         let name = self.name.replace(' ', "-");
         let code = format!("#include <equic_plugin.h>\n{}", self.code);
@@ -228,17 +228,17 @@ impl Attack {
             return Ok(push);
         }
         let mut forged = bundle;
-        // Behind the header of 16 bytes and the key of 32.
+        // The signature follows the header of 16 bytes and the key of 32 bytes.
         if let Some(byte) = forged.get_mut(16 + 32) {
             *byte ^= 1;
         }
         Ok(push.with_bytes(&forged))
     }
 
-    /// Pushes the plugin to a client, and then sends this many bytes to it.
+    /// Pushes the plugin to a client, and then sends this many bytes to the client.
     ///
     /// # Errors
-    /// The plugin is not built, or the transfer is not complete.
+    /// The plugin cannot be built, or the transfer is not complete.
     pub fn run(&self, seed: u64, bytes: u64) -> Result<Outcome, TrialError> {
         let link = Link {
             rate: Some(20_000_000),

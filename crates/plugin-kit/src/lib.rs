@@ -1,12 +1,12 @@
-//! For authors of protocol plugins, and for tests of plugins:
+//! Tools for authors of protocol plugins, and for tests of plugins:
 //!
-//! * [`compile`], [`compile_text`]: C to an object, by clang;
-//! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`; the same seed
-//!   gives the same run;
-//! * [`Pair`]: the same with the exchange of plugins, so that a server pushes and a client takes;
-//! * [`paper`]: experiments of the paper that plugins come from;
-//! * [`tree`]: the plugins of this source tree, by name; [`trial`]: what each of them is good for, in figures;
-//!   [`hostile`]: plugins that mean harm, and what must become of them;
+//! * [`compile`], [`compile_text`]: compile C to an object with clang.
+//! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`.
+//!   The same seed gives the same run.
+//! * [`Pair`]: a network in which a server pushes plugins and a client accepts them.
+//! * [`paper`]: experiments of the paper that introduced protocol plugins.
+//! * [`tree`]: the plugins of this source tree, by name. [`trial`]: what each of them improves, in
+//!   figures. [`hostile`]: malicious plugins, and the outcome that each must have.
 //! * [`limits`]: the plugins that cost their host the most time and memory.
 //!
 //! The command `equic plugin` is built on this crate.

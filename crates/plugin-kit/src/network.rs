@@ -1,4 +1,5 @@
-//! Two connections in one thread and virtual time, over a link, or over several between which paths choose (RFC 10069).
+//! Two connections in one thread and virtual time, over one link, or over several links with a path
+//! on each (RFC 10069).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,17 +18,19 @@ use equic_transport::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
-/// The largest datagram that an end may send.
+/// Maximum size of a datagram that an end may send, in bytes.
 const LARGEST: usize = 1500;
 
-/// Most datagrams that an end sends at once, as in one message to the system.
+/// Maximum number of datagrams that an end sends at once, as in one message to the operating
+/// system.
 const TOGETHER: usize = 44;
 
-/// Steps in a row in which time may stand still, or in which a timer runs out less than [`TINY`] after the step before.
+/// Maximum number of consecutive steps in which time does not advance, or in which a timer expires
+/// less than [`TINY`] after the previous step.
 const STILL: u32 = 10_000;
 const TINY: Duration = Duration::from_micros(1);
 
-/// Reason for which there is no network: in the configuration of TLS or of the link.
+/// Reason that a network cannot be created: the configuration of TLS or of the link is invalid.
 #[derive(Debug, Error)]
 #[error("no connection in memory: {0}")]
 pub struct StartError(String);
@@ -38,11 +41,11 @@ impl StartError {
     }
 }
 
-/// A wait that ended without the condition that was waited for.
+/// Error of a wait whose condition was not met.
 #[derive(Debug, Error)]
 #[error("{after:?} after the start: {why}")]
 pub struct Stuck {
-    /// Time since the start.
+    /// Virtual time since the start.
     pub after: Duration,
     why: String,
 }
@@ -70,37 +73,37 @@ struct Side {
     address: SocketAddr,
     endpoint: Endpoint,
     connection: Option<(Handle, Connection)>,
-    /// Preparation of the server's connection, which is not there yet.
+    /// Preparation of the server's connection, which does not exist yet.
     prepare: Option<Prepare>,
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
-    /// Datagrams that it has sent.
+    /// Number of datagrams that the end has sent.
     sent: u64,
-    /// Numbers of datagrams of its that are lost, whatever the link does.
+    /// Numbers of the end's datagrams that are lost in addition to the link's losses.
     lost: BTreeSet<u64>,
     told: Vec<(HookId, Vec<u8>)>,
     overruled: Vec<(Operation, Overruled)>,
 }
 
-/// A link between client and server. The client has an address of its own on each.
+/// A link between client and server. The client has a different address on each link.
 struct Line {
     client: SocketAddr,
-    /// To the client, and to the server.
+    /// Port towards the client, and port towards the server.
     ports: [Port; 2],
-    /// Delay without the queue.
+    /// Delay in one direction, without the queue.
     delay: Duration,
-    /// Bytes of UDP payload that went to the client, and to the server.
+    /// Bytes of UDP payload sent to the client, and to the server.
     carried: [u64; 2],
 }
 
 /// Condition under which routers of the links mark packets with CE.
 struct Marks {
-    /// Time in the queue from which on they are marked.
+    /// Time in the queue above which packets are marked.
     above: Duration,
     /// Weight of a packet's waiting time in the average, from 0 to 1. With 1, only the packet's own time counts.
     weight: f64,
-    /// The average so far, in seconds, by the way: to the client, and to the server.
+    /// Current average in seconds, towards the client and towards the server.
     average: [f64; 2],
 }
 
@@ -108,7 +111,7 @@ impl Marks {
     /// Returns true if a packet in this direction with this waiting time is marked.
     fn next(&mut self, way: usize, waited: Duration) -> bool {
         let (average, waited) = (&mut self.average[way], waited.as_secs_f64());
-        // By the second formula it might be a rounding away from the first.
+        // With a weight of 1, the second formula could differ from the first by a rounding error.
         *average =
             if self.weight >= 1.0 { waited } else { *average + self.weight * (waited - *average) };
         *average > self.above.as_secs_f64()
@@ -125,16 +128,18 @@ struct InFlight {
 /// Preparation of a connection, called before its first packet.
 pub type Prepare = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// An end that is about to begin: its transport, and what is done to its connection before the first packet.
+/// An end before it begins: its transport configuration, and the preparation of its connection
+/// before the first packet.
 pub struct Beginning {
     /// The transport.
     pub config: TransportConfig,
-    /// Preparation of the connection, for example to attach hooks. `None` if there is nothing to prepare.
+    /// Preparation of the connection, for example to attach hooks. `None` if no preparation is
+    /// needed.
     pub prepare: Option<Prepare>,
 }
 
 impl Beginning {
-    /// An end with this transport, whose connection is not prepared.
+    /// Returns an end with this transport configuration, without a preparation.
     pub fn new(config: TransportConfig) -> Beginning {
         Beginning { config, prepare: None }
     }
@@ -151,20 +156,20 @@ pub struct Network {
     now: Timestamp,
     client: Side,
     server: Side,
-    /// There is one at least; the connection begins on the first.
+    /// The links. There is at least one, and the connection begins on the first.
     lines: Vec<Line>,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Marks that routers set. `None` if they set no marks.
+    /// Condition under which routers mark packets. `None` if they do not mark packets.
     mark: Option<Marks>,
-    /// Time that datagrams have waited in the queues so far, all together, and how many they were: to the client, and to
-    /// the server.
+    /// Total time that datagrams have waited in the queues, and their number, towards the client
+    /// and towards the server.
     waited: [(Duration, u64); 2],
-    /// Datagrams sent so far.
+    /// Number of datagrams sent so far.
     sent: u64,
-    /// Memory for datagrams that are made together.
+    /// Buffer for datagrams that are built together.
     buffer: Vec<u8>,
     still: u32,
-    /// Timers of the client, and of the server, that have run out.
+    /// Number of expired timers of the client and of the server.
     timeouts: [u64; 2],
 }
 
@@ -174,14 +179,15 @@ impl fmt::Debug for Network {
     }
 }
 
-/// A server with a certificate that it made itself, and a client that trusts it.
+/// Returns the TLS configurations of a server with a self-signed certificate and of a client that
+/// trusts it.
 fn configs(
     client_transport: TransportConfig,
     server_transport: TransportConfig,
 ) -> Result<(ClientConfig, ServerConfig, rustls::crypto::CryptoProvider), Box<dyn std::error::Error>>
 {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    // Ed25519: signatures of ECDSA are of one length or another, and with them datagrams.
+    // Use Ed25519, because ECDSA signatures vary in length, and so would the datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()])?;
     parameters.serial_number = Some(1.into());
@@ -210,16 +216,16 @@ fn configs(
 }
 
 impl Network {
-    /// A client that is about to connect, over a link that is the same in both directions.
+    /// Returns a client that is about to connect, over a link that is the same in both directions.
     ///
     /// # Errors
-    /// [`StartError`]. If the link is one that can be, it is a fault of this crate.
+    /// [`StartError`]. If the link is valid, the cause is a fault of this crate.
     pub fn new(link: &Link, config: TransportConfig, seed: u64) -> Result<Network, StartError> {
         let [client, server] = [config.clone(), config].map(Beginning::new);
         Network::between(link, client, server, seed)
     }
 
-    /// As [`Network::new`], of two ends that differ.
+    /// Returns a network like [`Network::new`], with two ends that differ.
     ///
     /// # Errors
     /// Those of [`Network::new`].
@@ -232,11 +238,12 @@ impl Network {
         Network::over(&[link], client_end, server_end, seed)
     }
 
-    /// As [`Network::between`], with several links, each the same in both directions. The client has an address on each of
-    /// them, and connects over the first; [`Network::open_path`] opens paths over the others.
+    /// Returns a network like [`Network::between`], with several links, each the same in both
+    /// directions. The client has an address on each link, and connects over the first.
+    /// [`Network::open_path`] opens paths over the others.
     ///
     /// # Errors
-    /// Those of [`Network::new`], or there is no link.
+    /// Those of [`Network::new`], or the list of links is empty.
     pub fn over(
         links: &[&Link],
         client_end: Beginning,
@@ -305,35 +312,38 @@ impl Network {
         })
     }
 
-    /// Has routers of the link mark packets that wait for longer than this in its queue, in both directions: those of
-    /// senders that can do with marks instead of losses, ECT(0) or ECT(1), become CE (RFC 3168 s.5). The link's jitter
+    /// Makes the routers mark packets that wait in the link's queue for longer than `wait`, in both
+    /// directions. Packets with ECT(0) or ECT(1) are marked CE (RFC 3168 s.5). The link's jitter
     /// counts as time in the queue.
     pub fn mark_above(&mut self, wait: Duration) {
         self.mark_above_average(wait, 1.0);
     }
 
-    /// As [`Network::mark_above`], by an average of the time that packets wait, in which each counts with `weight` (from 0 to
-    /// 1), as in RED (Floyd and Jacobson, 1993) with two thresholds that are one. The average stays while nothing is sent.
+    /// Marks packets like [`Network::mark_above`], but by the average waiting time, in which each
+    /// packet has the weight `weight` (from 0 to 1). This is RED (Floyd and Jacobson, 1993) with
+    /// two equal thresholds. The average does not change while nothing is sent.
     pub fn mark_above_average(&mut self, wait: Duration, weight: f64) {
         self.mark = Some(Marks { above: wait, weight, average: [0.0; 2] });
     }
 
-    /// Loses datagrams that an end sends, whatever the link does: 0 is the next one.
+    /// Loses datagrams that an end will send, in addition to the link's losses. Number 0 is the
+    /// next datagram.
     pub fn lose(&mut self, from: End, datagrams: &[u64]) {
         let side = self.side(from);
         let next = side.sent;
         side.lost.extend(datagrams.iter().map(|number| next + number));
     }
 
-    /// Mean time that datagrams from one end have waited in the queues of all links, since the start: of those that arrived,
-    /// with the time that each takes to leave. The link's jitter counts as time in the queue.
+    /// Returns the mean time that datagrams from one end have waited in the queues of all links
+    /// since the start. Only datagrams that arrived count. The result includes their transmission
+    /// time and the link's jitter.
     pub fn mean_wait(&self, from: End) -> Duration {
         let (time, count) = self.waited[usize::from(from == End::Client)];
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         time.checked_div(count).unwrap_or_default()
     }
 
-    /// The time since the start.
+    /// Returns the virtual time since the start.
     pub fn elapsed(&self) -> Duration {
         self.now.since(Timestamp::START)
     }
@@ -345,40 +355,42 @@ impl Network {
         }
     }
 
-    /// The connection of an end; the server has none before the client's first datagram is there.
+    /// Returns the connection of an end. The server has none before the client's first datagram
+    /// arrives.
     pub fn connection(&mut self, end: End) -> Option<&mut Connection> {
         self.side(end).connection.as_mut().map(|(_, connection)| connection)
     }
 
-    /// Takes the hooks of an end that have failed since the last call, with the reasons.
+    /// Returns the hooks of an end that have failed since the last call, with the reasons.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
     }
 
-    /// Returns how many times a timer of this end's connection has run out.
+    /// Returns how often a timer of this end's connection has expired.
     pub fn timeouts(&self, end: End) -> u64 {
         self.timeouts[usize::from(end == End::Server)]
     }
 
-    /// Takes the messages from the hooks of an end to the application since the last call.
+    /// Returns the messages from an end's hooks to the application since the last call.
     pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
         std::mem::take(&mut self.side(end).told)
     }
 
-    /// Takes the overruled path choices of an end's hooks since the last call.
+    /// Returns the path choices of an end's hooks that were overruled since the last call.
     pub fn overruled(&mut self, end: End) -> Vec<(Operation, Overruled)> {
         std::mem::take(&mut self.side(end).overruled)
     }
 
-    /// Bytes of UDP payload that an end has sent over a link; 0 is the first one.
+    /// Returns the bytes of UDP payload that an end has sent over a link. Link 0 is the first.
     pub fn carried(&self, from: End, link: usize) -> u64 {
         self.lines.get(link).map_or(0, |line| line.carried[usize::from(from == End::Client)])
     }
 
-    /// Gives a link another rate and queue in one direction, before anything was sent there; its delay stays.
+    /// Changes the rate and queue of a link in one direction, before anything was sent there. The
+    /// delay stays the same.
     ///
     /// # Errors
-    /// There is no such link, or there cannot be one with this rate and queue.
+    /// There is no such link, or the rate or queue is invalid.
     pub fn set_rate(
         &mut self,
         from: End,
@@ -396,10 +408,11 @@ impl Network {
         Ok(())
     }
 
-    /// The client opens a path over a link, and both ends find that it works.
+    /// Opens a path over a link from the client. Returns when both ends have validated the path.
     ///
     /// # Errors
-    /// [`Stuck`]: there is no such link, the ends do not support that many paths, or the peer does not answer.
+    /// [`Stuck`] if there is no such link, the ends do not support that many paths, or the peer
+    /// does not answer.
     pub fn open_path(&mut self, link: usize) -> Result<PathId, Stuck> {
         let limit = Duration::from_secs(60);
         let local = self.lines.get(link).map(|line| line.client.ip());
@@ -427,7 +440,7 @@ impl Network {
         Ok(id)
     }
 
-    /// Shakes hands: until both ends have it confirmed.
+    /// Runs the handshake until both ends have confirmed it.
     ///
     /// # Errors
     /// [`Stuck`].
@@ -437,16 +450,17 @@ impl Network {
         })
     }
 
-    /// Sends this many bytes on a new stream from one end to the other, and reads them there. Returns the time of the
-    /// transfer. The bytes read must be the bytes sent.
+    /// Sends this many bytes on a new stream from one end to the other, and reads them there.
+    /// Returns the time of the transfer. The bytes that are read must be those that were sent.
     ///
     /// # Errors
-    /// [`Stuck`], after `limit`, or when other bytes arrive.
+    /// [`Stuck`] if the transfer takes longer than `limit`, or if other bytes arrive.
     pub fn transfer(&mut self, from: End, bytes: u64, limit: Duration) -> Result<Duration, Stuck> {
         self.transfer_hashed(from, bytes, limit).map(|carried| carried.took)
     }
 
-    /// As [`Network::transfer`], and the hash of what was read.
+    /// Sends bytes like [`Network::transfer`], and also returns the hash of the bytes that were
+    /// read.
     ///
     /// # Errors
     /// Those of [`Network::transfer`].
@@ -482,10 +496,10 @@ impl Network {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time by `time`.
     ///
     /// # Errors
-    /// [`Stuck`], if both ends are over.
+    /// [`Stuck`] if both connections have ended.
     pub fn pass(&mut self, time: Duration) -> Result<(), Stuck> {
         let end = self.now + time;
         while self.now < end {
@@ -494,10 +508,10 @@ impl Network {
         Ok(())
     }
 
-    /// Runs until `done` returns true. It is called after every step.
+    /// Runs until `done`, which is called after each step, returns `true`.
     ///
     /// # Errors
-    /// [`Stuck`], with `otherwise`, after `limit`, or when a connection is closed.
+    /// [`Stuck`] with the text `otherwise` after `limit`, or if a connection is closed.
     pub fn run_until(
         &mut self,
         limit: Duration,
@@ -536,7 +550,9 @@ impl Network {
         let timer = arrival.is_none_or(|at| at > next) && next < self.now + TINY;
         self.still = if next == self.now || timer { self.still + 1 } else { 0 };
         if self.still > STILL {
-            return Err(self.stuck("time stands still: a timer is due without end".to_owned()));
+            return Err(
+                self.stuck("virtual time does not advance: a timer is always due".to_owned())
+            );
         }
         self.now = next;
         while let Some(entry) = self.in_flight.first_entry() {
@@ -559,7 +575,7 @@ impl Network {
         Ok(())
     }
 
-    /// Sends the pending datagrams of an end, grouped like messages to the system.
+    /// Sends the pending datagrams of an end, grouped like messages to the operating system.
     fn transmit(&mut self, from: End) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(TOGETHER * LARGEST, 0);
@@ -572,7 +588,7 @@ impl Network {
                 let rest = &mut buffer[sent.size..];
                 (sent, connection.poll_transmit_more(now, &sent, rest, TOGETHER - 1))
             });
-            // The endpoint knows a connection ID before the peer does.
+            // The endpoint must know a connection ID before the peer does.
             while let Some(change) = connection.poll_endpoint_event() {
                 side.endpoint.handle_endpoint_event(*handle, change);
             }
@@ -631,13 +647,13 @@ impl Network {
         let InFlight { to, line, ecn, mut bytes } = datagram;
         let (now, client) = (self.now, self.lines[line].client);
         let (remote, local) = match to {
-            // With a single address, the local address is not needed.
+            // With a single client address, the local address need not be set.
             End::Client => (self.server.address, (self.lines.len() > 1).then_some(client.ip())),
             End::Server => (client, None),
         };
         let arrival = DatagramMeta { remote, local, ecn };
         let side = self.side(to);
-        // Answers of an endpoint without a connection; there is no occasion for one here.
+        // The buffer is for responses of an endpoint without a connection, which do not occur here.
         let mut response = Vec::new();
         let failed = match side.endpoint.handle_datagram(now, arrival, &bytes, &mut response) {
             Received::Incoming(incoming) => {
@@ -692,7 +708,7 @@ pub struct Carried {
     pub sha256: [u8; 32],
 }
 
-/// SHA-256 of so many bytes as [`Network::transfer`] sends them.
+/// Returns the SHA-256 of the first `bytes` bytes that [`Network::transfer`] sends.
 pub fn sent_hash(bytes: u64) -> [u8; 32] {
     let mut hash = Context::new(&SHA256);
     for from in (0..bytes).step_by(4096) {
@@ -704,7 +720,7 @@ pub fn sent_hash(bytes: u64) -> [u8; 32] {
     sha256
 }
 
-/// A stream from one end to the other.
+/// A stream that sends data from one end to the other.
 struct Transfer {
     stream: Option<StreamId>,
     incoming: Option<StreamId>,
@@ -715,7 +731,7 @@ struct Transfer {
     hash: Context,
 }
 
-/// The byte at a place in the data that is sent.
+/// Returns the byte at an offset of the data that is sent.
 pub(crate) fn byte(at: u64) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16) ^ (at >> 24)) as u8
 }
@@ -745,7 +761,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// True if all of it has come.
+    /// Reads data that has arrived. Returns `true` when all of it has.
     fn read(&mut self, end: &mut Connection) -> Result<bool, String> {
         self.incoming = self.incoming.or_else(|| end.accept(Direction::Unidirectional));
         let Some(stream) = self.incoming else { return Ok(false) };

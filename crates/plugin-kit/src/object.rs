@@ -1,4 +1,5 @@
-//! Objects that no compiler writes: one section of code with chosen instructions and symbols.
+//! Builds objects that no compiler produces: one section of code with chosen instructions and
+//! symbols.
 
 /// A function of the object.
 pub(crate) struct Symbol {
@@ -8,7 +9,7 @@ pub(crate) struct Symbol {
     pub(crate) global: bool,
 }
 
-/// An instruction (RFC 9669 s.3.1).
+/// Encodes an instruction (RFC 9669 s.3.1).
 pub(crate) fn instruction(opcode: u8, registers: u8, imm: i32) -> [u8; 8] {
     let [a, b, c, d] = imm.to_le_bytes();
     [opcode, registers, 0, 0, a, b, c, d]
@@ -19,18 +20,18 @@ pub(crate) fn exit() -> [u8; 8] {
     instruction(0x95, 0, 0)
 }
 
-/// A call of a helper by number.
+/// Encodes a call of the helper with this number.
 pub(crate) fn helper(number: i32) -> [u8; 8] {
     instruction(0x85, 0, number)
 }
 
-/// A call, at instruction `from`, of the function at instruction `to`.
+/// Encodes a call from instruction `from` to the function at instruction `to`.
 pub(crate) fn call(from: usize, to: usize) -> [u8; 8] {
     let distance = to as i64 - from as i64 - 1;
     instruction(0x85, 0x10, i32::try_from(distance).unwrap_or(0))
 }
 
-/// A relocatable object of this code. Local symbols have to come before global ones.
+/// Returns a relocatable object with this code. Local symbols must precede global ones.
 pub(crate) fn object(code: &[[u8; 8]], symbols: &[Symbol]) -> Vec<u8> {
     let (mut strings, mut table) = (vec![0], vec![0; 24]);
     for Symbol { name, at, global } in symbols {
@@ -40,7 +41,7 @@ pub(crate) fn object(code: &[[u8; 8]], symbols: &[Symbol]) -> Vec<u8> {
             strings.push(0);
         }
         table.extend((named as u32).to_le_bytes());
-        // A function, in the first section.
+        // The symbol is a function in the first section.
         table.extend([u8::from(*global) << 4 | 2, 0, 1, 0]);
         table.extend((8 * *at as u64).to_le_bytes());
         table.extend([0; 8]);
@@ -63,7 +64,7 @@ pub(crate) fn object(code: &[[u8; 8]], symbols: &[Symbol]) -> Vec<u8> {
         };
     let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
     elf.resize(16, 0);
-    // A relocatable file, for BPF.
+    // The file is relocatable, and its machine is BPF.
     elf.extend([1u16, 247].map(u16::to_le_bytes).as_flattened());
     elf.extend(1u32.to_le_bytes());
     elf.extend([0, 0, headers_at as u64].map(u64::to_le_bytes).as_flattened());

@@ -1,4 +1,5 @@
-//! A server that pushes plugins to a client, on a connection in memory, by the exchange that is used over sockets.
+//! A connection in memory on which a server pushes plugins to a client. It uses the same exchange
+//! as connections over sockets.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use thiserror::Error;
 
 use crate::network::{Beginning, End, Network};
 
-/// Time for plugins to come, in virtual time.
+/// Maximum virtual time until all plugins have arrived.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reason for which a trial has no result.
+/// Reason that a trial has no result.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct TrialError(String);
@@ -36,7 +37,7 @@ pub struct Standing {
     pub id: Option<PluginId>,
     /// SHA-256 of its bundle.
     pub hash: [u8; 32],
-    /// True once it was active ([`Progress::Active`]), even if it no longer is.
+    /// True if the plugin was active at some time ([`Progress::Active`]), even if it no longer is.
     pub ran: bool,
     /// The latest progress.
     pub progress: Progress,
@@ -44,12 +45,12 @@ pub struct Standing {
 
 type Standings = Arc<Mutex<Vec<Standing>>>;
 
-/// The exchange of an end, once its connection is there.
+/// The hook and handle of an end's exchange. `None` until the end has a connection.
 type Handle = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
 
-/// A server that pushes plugins, and a client that takes them.
+/// A server that pushes plugins, and a client that accepts them.
 pub struct Pair {
-    /// The connection; its handshake is confirmed.
+    /// The network of the connection, whose handshake is confirmed.
     pub network: Network,
     client: Standings,
     server: Standings,
@@ -68,8 +69,8 @@ pub(crate) fn key() -> Result<SigningKey, TrialError> {
     SigningKey::from_seed(&[7; 32]).map_err(TrialError::of)
 }
 
-/// Returns a policy that permits all plugins to tune and to have frames of their own, and the plugins of one author
-/// everything that a peer's plugin can get.
+/// Returns a policy that permits all plugins to tune and to define frames. It grants the plugins of
+/// one author every class that a peer's plugin can get.
 pub(crate) fn policy() -> Result<Policy, TrialError> {
     let text = format!(
         "anyone = [\"observe\", \"tune\", \"frames\"]\n[[author]]\nname = \"known\"\nkey = \"{}\"\n\
@@ -95,7 +96,7 @@ fn note(standings: &Standings, update: &Update) {
     }
 }
 
-/// An end with the exchange.
+/// Returns an end with the exchange.
 fn end(
     mut transport: TransportConfig,
     mut config: ExchangeConfig,
@@ -103,7 +104,7 @@ fn end(
     let standings = Standings::default();
     let heard = standings.clone();
     config.listener = Some(Arc::new(move |update: &Update| note(&heard, update)));
-    // These trials have no plugins that expire, because the same seed must give the same run.
+    // A fixed clock makes runs with the same seed equal. The plugins of these trials do not expire.
     config.clock = Arc::new(|| 0);
     transport.extra_parameters.push(config.parameter());
     let mut beginning = Beginning::new(transport);
@@ -113,7 +114,8 @@ fn end(
     beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
-        // Nothing else is attached that it could be in the way of; if it fails, no plugin ever runs, and that is seen.
+        // No other hook can conflict with the exchange. If attaching failed, no plugin would run,
+        // which the tests notice.
         let attached = ExchangeHook::attach(config, attach).ok();
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = attached;
     }));
@@ -121,11 +123,12 @@ fn end(
 }
 
 impl Pair {
-    /// Connects a client and a server, each with its transport, over a link; the server offers `push` once the handshake
-    /// is confirmed, and the client takes what `policy` lets.
+    /// Connects a client and a server over a link, each with its transport configuration. The
+    /// server offers `push` when the handshake is confirmed. The client accepts what `policy`
+    /// permits.
     ///
     /// # Errors
-    /// The link cannot be, or the handshake does not end.
+    /// The link is invalid, or the handshake fails.
     pub fn connect(
         link: &Link,
         [client, server]: [TransportConfig; 2],
@@ -142,8 +145,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// As [`Pair::connect`] with [`policy`], where the client's configuration of the exchange is
-    /// changed by `adjust`.
+    /// Connects like [`Pair::connect`] with [`policy`]. `adjust` changes the client's configuration
+    /// of the exchange.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].
@@ -163,7 +166,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Connects a client that takes plugins and a server that says so, too, and has no exchange.
+    /// Connects a client that accepts plugins and a server that declares the exchange but does not
+    /// run it.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].
@@ -179,11 +183,12 @@ impl Pair {
         Ok(pair)
     }
 
-    /// A client and a server with the same transport that are about to connect over the first of these links; each takes from
-    /// the other what `policy` lets ([`Pair::offer`]).
+    /// Returns a client and a server with the same transport configuration that are about to
+    /// connect over the first of these links. Each accepts from the other what `policy` permits
+    /// ([`Pair::offer`]).
     ///
     /// # Errors
-    /// One of the links cannot be.
+    /// A link is invalid.
     pub(crate) fn over(
         links: &[&Link],
         transport: &TransportConfig,
@@ -209,7 +214,8 @@ impl Pair {
         Ok(Pair { network, client, server, handles: [ours, theirs] })
     }
 
-    /// Has an end offer a plugin to the other, perhaps instead of one that it offered before.
+    /// Offers a plugin from one end to the other. The plugin replaces an earlier offer if
+    /// `replaces` is given.
     ///
     /// # Errors
     /// The end has no connection.
@@ -228,7 +234,7 @@ impl Pair {
         connection.tell_hook(hook, &[]).map_err(TrialError::of)
     }
 
-    /// State of each plugin, as one end of the connection sees it.
+    /// Returns the state of each plugin as one end of the connection sees it.
     pub fn standings(&self, end: End) -> Vec<Standing> {
         let standings = match end {
             End::Client => &self.client,
@@ -237,10 +243,10 @@ impl Pair {
         standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until both ends know what became of all of them.
+    /// Waits until both ends know the outcome of all plugins.
     ///
     /// # Errors
-    /// Nothing becomes of one within a minute of virtual time, or the connection ends.
+    /// The outcome of a plugin is unknown after a minute of virtual time, or the connection ends.
     pub fn settle(&mut self) -> Result<(), TrialError> {
         let (client, server) = (self.client.clone(), self.server.clone());
         let settled = move |standings: &Standings| {
@@ -252,7 +258,7 @@ impl Pair {
             !all.is_empty() && all.iter().all(over)
         };
         let both = |_: &mut Network| settled(&client) && settled(&server);
-        let why = "it is not known what becomes of a plugin";
+        let why = "the outcome of a plugin is unknown";
         self.network.run_until(PATIENCE, why, both).map_err(TrialError::of)
     }
 }

@@ -1,6 +1,7 @@
-//! Experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) on connections in memory, where one end
-//! pushes the plugin to the other: a request whose packet is lost (its figure 3), and a download over a router
-//! that marks packets or drops them (its figure 4). `paths`: downloads over two paths (figures 5 and 6).
+//! Experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) on connections
+//! in memory. One end pushes the plugin to the other. The first experiment is a request whose
+//! packet is lost (figure 3 of the paper). The second is a download over a router that marks or
+//! drops packets (figure 4). The module `paths` has downloads over two paths (figures 5 and 6).
 
 mod paths;
 
@@ -20,44 +21,44 @@ use crate::tree::Source;
 
 pub use paths::{AckPath, Asymmetric, Capped, asymmetric, cap, capped};
 
-/// Policy of the ends of these experiments, which lets all that is pushed in them run.
+/// Returns the policy of the ends in these experiments. It permits every plugin that they push.
 ///
 /// # Errors
-/// Never: it is a fault of this crate.
+/// None, unless this crate has a fault.
 pub fn policy() -> Result<Policy, TrialError> {
     crate::pair::policy()
 }
 
-/// Virtual time for one request or download.
+/// Maximum virtual time for one request or download.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes of a request, and of its answer: a packet each.
+/// Size of a request and of its answer, in bytes. Each fits into one packet.
 const REQUEST: [usize; 2] = [100, 1_000];
 
-/// Text in C of the timers of the paper's time, and its manifest.
+/// C code of the timers from the time of the paper, and its manifest.
 const TIMER: [&str; 2] = [
     include_str!("../../../experiments/plugins/timer.c"),
     include_str!("../../../experiments/plugins/timer.toml"),
 ];
 
-/// Timer after which a client sends a lost request again.
+/// Timer after which a client retransmits a lost request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// The retransmission timer of picoquic in 2018: RTT + 4 variations + the peer's delay of acknowledgements, and
-    /// 50 ms at least.
+    /// The retransmission timer of picoquic in 2018: RTT + 4 variations + the peer's
+    /// acknowledgement delay, at least 50 ms.
     Picoquic,
-    /// That timer with the tail loss probe before it, as in the paper's plugin.
+    /// The same timer, preceded by the tail loss probe of the paper's plugin.
     PicoquicProbe,
-    /// The retransmission timer as the paper's text has it: the same formula, without a least time.
+    /// The retransmission timer in the paper's text: the same formula, without a minimum.
     Formula,
-    /// Today's probe timeout (RFC 9002 s.6.2), without any plugin.
+    /// Today's probe timeout (RFC 9002 s.6.2), without a plugin.
     ProbeTimeout,
-    /// The plugin `tail-loss-probe` of the tree, over today's probe timeout.
+    /// The plugin `tail-loss-probe` of the tree, in addition to today's probe timeout.
     TailLossProbe,
 }
 
 impl Timer {
-    /// All of them.
+    /// All timers.
     pub const ALL: [Timer; 5] = [
         Timer::Picoquic,
         Timer::PicoquicProbe,
@@ -69,7 +70,7 @@ impl Timer {
     /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
-    /// The plugin is not built.
+    /// The plugin cannot be built.
     pub fn push(self) -> Result<Option<Arc<Push>>, TrialError> {
         let timer = |least: &str, probe: u8| -> Result<Vec<u8>, TrialError> {
             let text = format!("#define LEAST ({least})\n#define PROBE {probe}\n{}", TIMER[0]);
@@ -87,7 +88,7 @@ impl Timer {
     }
 }
 
-/// The signed bundle of a plugin of the tree.
+/// Returns the signed bundle of a plugin of the tree.
 fn of_the_tree(name: &str) -> Result<Vec<u8>, TrialError> {
     let source = Source::find(name);
     source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?.bundle(Some(&key()?))
@@ -98,17 +99,18 @@ fn of_the_tree(name: &str) -> Result<Vec<u8>, TrialError> {
 pub struct RequestPath {
     /// Mean round-trip time.
     pub rtt: Duration,
-    /// Time by which packets are later or earlier than the mean at most, in each direction; at most half of `rtt`.
+    /// Maximum time by which a packet is earlier or later than the mean, in each direction. At most
+    /// half of `rtt`.
     pub jitter: Duration,
-    /// Longest time for which an end delays acknowledgements (`max_ack_delay`).
+    /// Maximum time for which an end delays acknowledgements (`max_ack_delay`).
     pub ack_delay: Duration,
 }
 
-/// Connects a client and a server over `path`, has the server push `push`, and sends one request whose packet is lost, once.
-/// Returns the time until the client has read the answer.
+/// Connects a client and a server over `path`, pushes `push` from the server, and sends one request
+/// whose packet is lost once. Returns the time until the client has read the answer.
 ///
 /// # Errors
-/// The plugin does not run, or no answer comes.
+/// The plugin does not run, or no answer arrives.
 pub fn lost_request(
     push: Option<&Arc<Push>>,
     path: &RequestPath,
@@ -116,7 +118,7 @@ pub fn lost_request(
 ) -> Result<Duration, TrialError> {
     let delay = (path.rtt / 2).saturating_sub(path.jitter);
     let link = Link { delay, jitter: 2 * path.jitter, ..Link::default() };
-    // A probe for a larger packet would be lost in the place of the request.
+    // Disable probes for larger packets, because a probe could be lost instead of the request.
     let transport = TransportConfig {
         max_ack_delay: path.ack_delay,
         mtu_discovery: false,
@@ -153,7 +155,7 @@ fn connect(
     Ok(pair)
 }
 
-/// Fails unless the client still runs what was pushed to it.
+/// Returns an error unless the client still runs the plugin that was pushed to it.
 fn runs(pair: &Pair, push: Option<&Arc<Push>>) -> Result<(), TrialError> {
     let standing = pair.standings(End::Client).pop();
     let active = standing.as_ref().is_some_and(|one| one.progress == Progress::Active);
@@ -166,9 +168,9 @@ fn runs(pair: &Pair, push: Option<&Arc<Push>>) -> Result<(), TrialError> {
 /// A request on a stream of its own, and its answer.
 struct Request {
     stream: StreamId,
-    /// The stream as the server has it, once it has come.
+    /// The stream at the server. `None` until its first packet arrives.
     accepted: Option<StreamId>,
-    /// Bytes that the server and the client have read.
+    /// Number of bytes that the server and the client have read.
     read: [usize; 2],
     wrong: Option<String>,
 }
@@ -178,12 +180,12 @@ impl Request {
         let client = network.connection(End::Client);
         let client = client.ok_or_else(|| TrialError::of("there is no connection"))?;
         let stream = client.open(Direction::Bidirectional);
-        let stream = stream.ok_or_else(|| TrialError::of("no stream may be opened"))?;
+        let stream = stream.ok_or_else(|| TrialError::of("no stream can be opened"))?;
         say(client, stream, REQUEST[0]).map_err(TrialError::of)?;
         Ok(Request { stream, accepted: None, read: [0, 0], wrong: None })
     }
 
-    /// True if it is over: the answer has come, or something is wrong.
+    /// Continues the request. Returns `true` when the answer has arrived or an error has occurred.
     fn go_on(&mut self, network: &mut Network) -> bool {
         self.step(network).unwrap_or_else(|error| {
             self.wrong = Some(error);
@@ -210,7 +212,7 @@ impl Request {
 fn say(end: &mut Connection, stream: StreamId, bytes: usize) -> Result<(), String> {
     let wrote = end.write(stream, &vec![0; bytes]).map_err(|error| error.to_string())?;
     if wrote != bytes {
-        return Err(format!("{wrote} of {bytes} bytes were taken"));
+        return Err(format!("only {wrote} of {bytes} bytes were accepted"));
     }
     end.streams().finish(stream).map_err(|error| error.to_string())
 }
@@ -225,32 +227,34 @@ fn hear(end: &mut Connection, stream: StreamId, read: &mut usize) -> Result<(), 
     Ok(())
 }
 
-/// Marking by the router before the bottleneck, and the reaction of the ends.
+/// The router's marking at the bottleneck, and how the ends react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// It drops what finds the queue full; the ends are without ECN.
+    /// The router only drops packets when the queue is full. The ends do not use ECN.
     TailDrop,
-    /// It marks what waits long, too; the plugin `ecn` at both ends heeds marks, which the ends themselves do not.
+    /// The router also marks packets that wait long. The plugin `ecn` at both ends reacts to marks.
+    /// The ends themselves do not.
     Plugin,
-    /// It marks what waits long, too; the ends have ECN as RFC 9000 s.13.4 has it, and no plugin.
+    /// The router also marks packets that wait long. The ends use ECN as in RFC 9000 s.13.4,
+    /// without a plugin.
     Native,
-    /// As [`Marking::Plugin`], by the average of a router with RED (Floyd and Jacobson, 1993) rather than by what each packet
-    /// waits.
+    /// Like [`Marking::Plugin`], but the router marks by RED's average (Floyd and Jacobson, 1993)
+    /// instead of each packet's waiting time.
     Averaged,
 }
 
-/// Weight of a packet in RED's average: that of its paper.
+/// Weight of a packet in RED's average, from the RED paper.
 const RED_WEIGHT: f64 = 0.002;
 
 impl Marking {
-    /// All of them.
+    /// All kinds of marking.
     pub const ALL: [Marking; 4] =
         [Marking::TailDrop, Marking::Plugin, Marking::Native, Marking::Averaged];
 
     /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
-    /// The plugin is not built.
+    /// The plugin cannot be built.
     pub fn push(self) -> Result<Option<Arc<Push>>, TrialError> {
         if matches!(self, Marking::TailDrop | Marking::Native) {
             return Ok(None);
@@ -263,7 +267,7 @@ impl Marking {
 /// The path of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DownloadPath {
-    /// Rate of the bottleneck, in bits a second.
+    /// Rate of the bottleneck, in bits per second.
     pub rate: u64,
     /// Round-trip time without the queue.
     pub rtt: Duration,
@@ -276,15 +280,16 @@ pub struct DownloadPath {
 pub struct Download {
     /// Time until the client has read the last byte.
     pub took: Duration,
-    /// Packets that the server gave up as lost.
+    /// Number of packets that the server declared lost.
     pub lost: u64,
-    /// Mean time that the server's packets waited for the bottleneck.
+    /// Mean time that the server's packets waited in the bottleneck's queue.
     pub waited: Duration,
 }
 
-/// Downloads this many bytes through a queue of five bandwidth-delay products, after the plugin was pushed. The queue marks
-/// packets above two products, unless `marking` is [`Marking::TailDrop`], like RED with two equal thresholds, which uses
-/// the present or the average length of the queue ([`Marking::Averaged`]).
+/// Downloads this many bytes through a queue of five bandwidth-delay products, after pushing the
+/// plugin. Unless `marking` is [`Marking::TailDrop`], the router marks packets above two products,
+/// like RED with two equal thresholds. It uses the current waiting time, or the average with
+/// [`Marking::Averaged`].
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.

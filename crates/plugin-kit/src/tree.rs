@@ -1,4 +1,5 @@
-//! The plugins of this source tree: C and manifest, as they are in `plugins/`, compiled into this crate.
+//! The plugins of this source tree. Their C code and manifests, from `plugins/`, are compiled into
+//! this crate.
 
 use equic_plugin::{Bundle, Origin, Plugin, Policy, SigningKey, decide, pack};
 use equic_transport::congestion::Algorithm;
@@ -7,18 +8,18 @@ use crate::clang::compile_text_with;
 use crate::network::End;
 use crate::pair::TrialError;
 
-/// A plugin of the tree.
+/// A plugin of this source tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Its name, which is that of its folder in `plugins/`.
+    /// Name of the plugin and of its folder in `plugins/`.
     pub name: &'static str,
-    /// Its text in C.
+    /// The plugin's C code.
     pub code: &'static str,
     /// Its manifest.
     pub manifest: &'static str,
 }
 
-/// Ends that a plugin is for, where a server sends to a client.
+/// Returns the ends that a plugin is for, if a server sends data to a client.
 fn ends(name: &str) -> &'static [End] {
     match name {
         "ack-delay" | "ack-path" => &[End::Client],
@@ -29,7 +30,7 @@ fn ends(name: &str) -> &'static [End] {
 
 macro_rules! tree {
     ($($name:literal),+ $(,)?) => {
-        /// All of them, by name.
+        /// All plugins of the tree, sorted by name.
         pub const TREE: &[Source] = &[$(Source {
             name: $name,
             code: include_str!(concat!("../../../plugins/", $name, "/", $name, ".c")),
@@ -67,13 +68,14 @@ impl Source {
         TREE.iter().copied().find(|one| one.name == name)
     }
 
-    /// Ends that it is for, where a server sends to a client.
+    /// Returns the ends that the plugin is for, if a server sends data to a client.
     pub fn ends(&self) -> &'static [End] {
         ends(self.name)
     }
 
-    /// The connection's own congestion controller that the plugin is compared with: for controllers one of the same kind.
-    /// `attached`: the one that it is attached over, whose window can be set.
+    /// Returns the native congestion controller to compare the plugin with. For a controller
+    /// plugin, it is one of the same kind. If `attached` is true, returns the controller that the
+    /// plugin is attached to, which must have a settable window.
     pub(crate) fn counterpart(&self, attached: bool) -> Algorithm {
         match self.name {
             "reno" => Algorithm::NewReno,
@@ -82,27 +84,28 @@ impl Source {
         }
     }
 
-    /// Paths of the connection that it is for.
+    /// Returns the number of paths of the connection that the plugin is for.
     pub fn paths(&self) -> usize {
         let several =
             ["ack-path", "cap-path", "deadline", "lowest-latency", "redundant", "weighted"];
         if several.contains(&self.name) { 2 } else { 1 }
     }
 
-    /// Lines of its C, comments and empty ones among them.
+    /// Returns the number of lines of the C code, including comments and empty lines.
     pub fn lines(&self) -> usize {
         self.code.lines().count()
     }
 
-    /// Compiles it, and loads it as the owner's own plugin, which gets what it declares.
+    /// Compiles the plugin and loads it as the owner's own plugin, which gets what it declares.
     ///
     /// # Errors
-    /// Those of [`Source::bundle`]; or it does not load.
+    /// Those of [`Source::bundle`], or the plugin cannot be loaded.
     pub fn load(&self) -> Result<Plugin, TrialError> {
         self.load_with(&[])
     }
 
-    /// As [`Source::load`], with the settings that its text names, by their macros: `[("RATE", "3000000")]`.
+    /// Loads the plugin like [`Source::load`], with values for the macros that its code uses as
+    /// settings, for example `[("RATE", "3000000")]`.
     ///
     /// # Errors
     /// Those of [`Source::load`].
@@ -113,15 +116,15 @@ impl Source {
         Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
     }
 
-    /// Compiles it, and packs it with its manifest; signed, if there is a key.
+    /// Compiles the plugin and packs it with its manifest. Signs the bundle if there is a key.
     ///
     /// # Errors
-    /// Clang is not installed, or refuses it; the manifest is refused.
+    /// Clang is not installed, the code does not compile, or the manifest is refused.
     pub fn bundle(&self, key: Option<&SigningKey>) -> Result<Vec<u8>, TrialError> {
         self.bundle_with(&[], key)
     }
 
-    /// As [`Source::bundle`], with settings as [`Source::load_with`] takes them.
+    /// Returns a bundle like [`Source::bundle`], with settings like [`Source::load_with`].
     ///
     /// # Errors
     /// Those of [`Source::bundle`].
@@ -139,7 +142,8 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// Each folder of `plugins/` but the headers is here, and no file of C has 200 lines.
+    /// Every folder of `plugins/`, except the headers' folder, must be in the list. Every plugin
+    /// must have fewer than 200 lines of C.
     #[test]
     fn all_of_the_tree_is_here() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins");

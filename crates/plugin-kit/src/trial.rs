@@ -1,5 +1,6 @@
-//! Trials of the tree's plugins: a connection in virtual time on which a plugin is meant to help, once without it and once
-//! with it, pushed by the server to a client that has never seen it.
+//! Trials of the tree's plugins. Each trial runs a connection in virtual time that its plugin
+//! should improve, once without the plugin and once with it. For most trials, the server pushes the
+//! plugin to a client that has never seen it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +26,22 @@ pub use cost::{Way, bulk};
 pub use pquic::{Extension, Loading, extended, loading, signed};
 pub use scheduler::{SchedulerArm, schedule};
 
-/// Virtual time for one transfer.
+/// Maximum virtual time for one transfer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A trial of a plugin. Less is better, of each of them.
+/// A trial of a plugin. A smaller result is better in all trials.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// Name of the plugin.
     pub plugin: &'static str,
-    /// The path and what is sent over it, in words.
+    /// Description of the path and of the data.
     pub scenario: &'static str,
     /// Quantity that is measured.
     pub measure: &'static str,
-    /// Its unit; empty: it is a count.
+    /// Unit of the quantity. An empty string means that it is a count.
     pub unit: &'static str,
-    /// True if the server pushes the plugin to the client; else it is the application's own, which speaks with it.
+    /// True if the server pushes the plugin to the client. Otherwise the plugin belongs to the
+    /// application, which exchanges messages with it.
     pub pushed: bool,
     run: fn(&Setup) -> Result<Run, TrialError>,
 }
@@ -47,10 +49,10 @@ pub struct Trial {
 /// Input of one run.
 struct Setup {
     push: Option<(Arc<Push>, &'static str)>,
-    /// The plugin, where it is the application's own.
+    /// The plugin if it belongs to the application, otherwise `None`.
     own: Option<Plugin>,
     seed: u64,
-    /// Divisor of the amount of work.
+    /// Number by which the amount of work is divided.
     part: u64,
 }
 
@@ -61,22 +63,23 @@ pub struct Run {
     pub value: f64,
     /// Time of each transfer, in milliseconds of virtual time.
     pub times: Vec<f64>,
-    /// Packets that the sender gave up as lost.
+    /// Number of packets that the sender declared lost.
     pub lost: u64,
-    /// True if the SHA-256 of what was read was that of what was sent, each time.
+    /// True if, in every transfer, the data that was read has the SHA-256 of the data that was
+    /// sent.
     pub intact: bool,
 }
 
-/// A trial's results.
+/// Results of a trial.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The trial.
     pub trial: Trial,
-    /// Bytes of the plugin's bundle.
+    /// Size of the plugin's bundle, in bytes.
     pub bundle: usize,
     /// Result without the plugin.
     pub without: Run,
-    /// Result with it.
+    /// Result with the plugin.
     pub with: Run,
 }
 
@@ -133,7 +136,7 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial {
         plugin: "priorities",
-        scenario: "100 kB that are urgent beside 3 MB that are not, from a server at 10 Mbit/s; round trip 40 ms",
+        scenario: "100 kB on an urgent stream during a transfer of 3 MB, from a server at 10 Mbit/s; round trip 40 ms",
         measure: "time of the urgent stream",
         unit: "ms",
         pushed: false,
@@ -151,7 +154,7 @@ pub const TRIALS: &[Trial] = &[
         plugin: "messages",
         scenario: "800 messages of 200 bytes from a server, one each 5 ms, which is more than the path's 0.3 Mbit/s; round \
                    trip 40 ms, 1 % of packets lost; without the plugin on one stream",
-        measure: "later than 200 ms, or never",
+        measure: "messages later than 200 ms, or lost",
         unit: "",
         pushed: false,
         run: messages,
@@ -177,11 +180,11 @@ pub const TRIALS: &[Trial] = &[
 ];
 
 impl Trial {
-    /// Runs it without the plugin and with it. `part`: 1, or a larger number by which the work is divided. The same
-    /// arguments give the same results.
+    /// Runs the trial without the plugin and with it. `part` is 1, or a larger number by which the
+    /// work is divided. The same arguments give the same results.
     ///
     /// # Errors
-    /// The plugin is not built, or does not run to the end; or a transfer is not complete.
+    /// The plugin cannot be built or does not run to the end, or a transfer is not complete.
     pub fn run(&self, seed: u64, part: u64) -> Result<Compared, TrialError> {
         let source = Source::find(self.plugin);
         let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
@@ -235,7 +238,7 @@ fn milliseconds(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A path with a bottleneck.
+/// Returns a path with a bottleneck.
 fn bottleneck(megabits: u64, delay: u64, queue: u64) -> Link {
     Link {
         rate: Some(megabits * 1_000_000),
@@ -250,7 +253,7 @@ fn tail_loss_probe(setup: &Setup) -> Result<Run, TrialError> {
     let (delay, jitter) = (milliseconds(5), milliseconds(20));
     let link = Link { delay, jitter, drop: Chance::percent(10.0), ..Link::default() };
     let mut pair = setup.connect(&link, &TransportConfig::default())?;
-    // Also in a small trial: with fewer it is chance that decides.
+    // A smaller trial also sends this many requests, because the result of fewer would be random.
     let mut run = setup.carry(&mut pair, End::Client, 2_500, 1_200)?;
     let mut sorted = run.times.clone();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -275,7 +278,8 @@ fn cubic(setup: &Setup) -> Result<Run, TrialError> {
     let congestion = Arc::new(Algorithm::NewReno);
     let transport = TransportConfig { congestion, ..TransportConfig::default() };
     let mut pair = setup.connect(&link, &transport)?;
-    // Also in a small trial: of a quarter of it hardly a packet is lost.
+    // A smaller trial also sends this many bytes, because hardly any packet of a quarter of them is
+    // lost.
     let run = setup.carry(&mut pair, End::Client, 20_000_000, 1)?;
     Ok(Run { value: run.times.iter().sum::<f64>() / 1e3, ..run })
 }
@@ -294,7 +298,8 @@ fn ack_frequency(setup: &Setup) -> Result<Run, TrialError> {
         client.map_or(0, |client| client.stats().acks_received)
     };
     let before = acks(&mut pair);
-    // A short transfer would be mostly slow start.
+    // A smaller trial also sends this many bytes, because a short transfer consists mostly of slow
+    // start.
     let run = setup.carry(&mut pair, End::Client, 5_000_000, 1)?;
     Ok(Run { value: (acks(&mut pair) - before) as f64, ..run })
 }

@@ -1,6 +1,7 @@
-//! Plugins of a peer's that answer anything, by chance, at several operations at once: all that an unsigned plugin may
-//! replace, and all that a signed one may. Whatever they answer the transfer is complete, no connection is closed, and
-//! what is sent is bounded.
+//! Runs plugins of a peer that give random answers at several operations at once. One plugin
+//! replaces all operations that an unsigned plugin may replace, the other those for a signed
+//! plugin. Whatever they answer, the transfer must be complete, no connection may be closed, and
+//! the number of datagrams must stay bounded.
 
 mod common;
 
@@ -19,11 +20,12 @@ use equic_transport::operation::{Operation, PayloadKind};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Operations by which a signed plugin can keep what was sent from being taken in, or what is wanted from being done, as a
-/// network or an application could: what it swallows ends by the idle timeout.
+/// Operations that are left out. With them, a signed plugin can suppress acknowledgements or new
+/// streams, as a network or an application could. Such a transfer ends with the idle timeout.
 const SWALLOWING: [Operation; 2] = [Operation::ProcessAck, Operation::OpenStream];
 
-/// Operations without frame types and bytes that a plugin of these classes may replace, of which a manifest has 32 at most.
+/// Returns the operations without frame types and bytes that a plugin of these classes may replace.
+/// A manifest can have at most 32.
 fn operations(classes: &[Class]) -> Vec<Operation> {
     let may = |one: &&Operation| {
         one.describe().carries == PayloadKind::Words
@@ -33,8 +35,9 @@ fn operations(classes: &[Class]) -> Vec<Operation> {
     Operation::ALL.iter().filter(may).copied().collect()
 }
 
-/// What every function does: with the bit of its operation set, an answer by chance, of the kind that the run has for the
-/// operation; besides, helpers with arguments by chance. The message to it is the run: bits, kinds and the generator's state.
+/// C code of every function. If the bit of its operation is set, the function gives a random answer
+/// of the kind that the run uses for this operation. It also calls helpers with random arguments.
+/// The test's message starts a run: it has the bits, the kinds and the state of the generator.
 const TEXT: &str = "
     static equic_u64 bits, kinds, state;
 
@@ -90,7 +93,8 @@ const TEXT: &str = "
     }
 ";
 
-/// A plugin at these operations, as a peer brings it: without the bit of an operation it answers nothing there.
+/// Returns a peer's plugin at these operations. It returns EQUIC_DEFAULT at an operation whose bit
+/// is not set.
 fn plugin(name: &str, classes: &[Class], operations: &[Operation]) -> Plugin {
     let names: Vec<String> = classes.iter().map(|class| format!("\"{class}\"")).collect();
     let mut manifest = format!(
@@ -132,10 +136,11 @@ fn plugin(name: &str, classes: &[Class], operations: &[Operation]) -> Plugin {
     Plugin::load(&bundle, &granted).unwrap()
 }
 
-/// Bytes of each transfer.
+/// Size of each transfer, in bytes.
 const BYTES: u64 = 60_000;
 
-/// Runs, each with a few of the operations, on one end or both. Returns how many plugins ran to the end.
+/// Makes runs with a few of the operations each, on one or both ends. Returns in how many runs no
+/// plugin failed.
 fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
     let seed = seed();
     let mut whole = 0;
@@ -170,7 +175,8 @@ fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
             let took = network.transfer(from, BYTES, Duration::from_secs(600));
             took.unwrap_or_else(|stuck| panic!("{told}, from {from:?}: {stuck}"));
         }
-        // Fifty packets of data each way: the rest is acknowledgements, probes, and data that was sent again.
+        // Each direction has fifty packets of data. The rest is acknowledgements, probes and
+        // retransmissions.
         for (end, (after, before)) in sent(&mut network).into_iter().zip(before).enumerate() {
             assert!(after - before < 3_000, "{told}: end {end} sent {} datagrams", after - before);
         }

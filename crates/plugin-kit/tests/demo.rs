@@ -1,9 +1,10 @@
-//! The trials and attacks that `equic-lab plugin-demo` shows, small.
+//! Runs the trials and attacks of `equic-lab plugin-demo` with less work.
 
 use equic_plugin_kit::hostile::ATTACKS;
 use equic_plugin_kit::trial::TRIALS;
 
-/// Each plugin helps where it is meant to, pushed to a client that has never seen it, and all that is sent arrives.
+/// Each plugin must improve its trial, although the client has never seen it, and all data must
+/// arrive.
 #[test]
 fn every_trial_gains() {
     for trial in TRIALS {
@@ -15,7 +16,7 @@ fn every_trial_gains() {
     }
 }
 
-/// What means harm is refused, contained or taken off, and the transfer is whole.
+/// Each malicious plugin must be refused, contained or detached, and the transfer must be complete.
 #[test]
 fn attacks_come_to_nothing() {
     for attack in ATTACKS {

@@ -1,4 +1,4 @@
-//! The plugins of the tree, as bytecode on connections in memory: what each of them changes.
+//! Tests the effect of each plugin of the tree on connections in memory.
 
 mod common;
 
@@ -24,7 +24,8 @@ fn a_cap_holds_window_and_pace() {
     attach(&mut capped, End::Server, &of_the_tree("cap"));
     let took = download(&mut capped, bytes);
     assert_none_failed(&mut capped);
-    // 30,000 bytes a round trip of 40 ms are 750,000 a second, and the pace is below that.
+    // 30,000 bytes per round trip of 40 ms are 750,000 bytes per second. The pacing rate is lower
+    // than that.
     let (least, most) = (Duration::from_millis(3_900), Duration::from_millis(5_000));
     assert!((least..most).contains(&took), "{took:?}");
     assert!(2 * usual < took, "{usual:?} without, {took:?} with it");
@@ -73,8 +74,8 @@ fn a_cap_is_set_anew_and_taken_off() {
     assert!(rates[3] > 2_500_000.0, "without it: {rates:?}");
 }
 
-/// On a path with varying round trips a probe goes sooner than by RFC 9002 alone: of short answers with losses, the
-/// slow ones are faster.
+/// On a path with varying round trips, the plugin must send probes sooner than RFC 9002, so that
+/// the slowest short answers become faster.
 #[test]
 fn lost_tails_are_probed_for_sooner() {
     let seed = seed();
@@ -89,7 +90,7 @@ fn lost_tails_are_probed_for_sooner() {
         let mut times: Vec<Duration> = (0..600).map(|_| download(&mut network, 2_500)).collect();
         assert_none_failed(&mut network);
         times.sort_unstable();
-        // The slowest quarter: those that lost something, most of them.
+        // The slowest quarter of the answers. Most of them lost a packet.
         times[450..].iter().sum::<Duration>() / 150
     };
     let (usual, probed) = (run(false), run(true));
@@ -97,7 +98,8 @@ fn lost_tails_are_probed_for_sooner() {
     assert!(probed < usual.mul_f64(0.95), "{usual:?} without, {probed:?} with it");
 }
 
-/// The same algorithm as bytecode and in the transport does the same; and what runs is not the transport's CUBIC.
+/// NewReno as bytecode must behave like the transport's NewReno, and unlike the CUBIC that it is
+/// attached to.
 #[test]
 fn reno_as_bytecode_is_reno() {
     let (seed, link) = (seed(), bottleneck(10_000_000, 40));
@@ -125,7 +127,7 @@ fn reno_as_bytecode_is_reno() {
     assert_ne!(cubic, bytecode);
 }
 
-/// Seconds of a transfer from the server, and packets that it lost.
+/// Returns the seconds of a transfer from the server, and the number of lost packets.
 fn carried(
     link: &Link,
     algorithm: Algorithm,
@@ -145,14 +147,15 @@ fn carried(
     (took, lost)
 }
 
-/// CUBIC in whole numbers, over a native NewReno, takes as long as the native CUBIC: where nothing is lost, where a
-/// queue overflows, and where packets are lost by chance.
+/// CUBIC as bytecode, with integers and over a native NewReno, must take as long as the native
+/// CUBIC: without losses, with an overflowing queue, and with random losses.
 #[test]
 fn cubic_as_bytecode_is_cubic() {
     let seed = seed();
     let wide = bottleneck(50_000_000, 1_000);
     let full = bottleneck(20_000_000, 40);
-    // Which packets are lost depends on when they leave: with one seed it is chance who gains.
+    // Which packets are lost depends on when they are sent. With one seed, the result would be
+    // random.
     let lossy = Link { drop: Chance::percent(0.1), ..bottleneck(20_000_000, 100) };
     for (link, bytes, seeds, within) in
         [(wide, 4_000_000, 1, 0.01), (full, 10_000_000, 1, 0.03), (lossy, 5_000_000, 5, 0.03)]
@@ -170,8 +173,8 @@ fn cubic_as_bytecode_is_cubic() {
     }
 }
 
-/// A queue that marks from its middle on, and two ends that do no ECN by themselves: with the plugin less is lost, and
-/// the transfer is no slower.
+/// The queue marks packets from its middle on, and the two ends do not use ECN themselves. With the
+/// plugin, fewer packets must be lost, and the transfer must not be slower.
 #[test]
 fn marks_instead_of_losses() {
     let seed = seed();
@@ -220,10 +223,11 @@ fn a_monitor_tells_figures() {
     assert!(told.last().unwrap()[6] > 3_000_000, "bytes sent");
 }
 
-/// A client that moves has two paths, and figures of each: those of the new one begin with the move.
+/// A client that migrates has two paths. The monitor must report both, and the new path from the
+/// migration on.
 #[test]
 fn a_monitor_tells_figures_of_each_path() {
-    // The old path goes when the new one is validated, after a round trip.
+    // The connection keeps the old path until the new one is validated, after a round trip.
     let mut network = network(&Link { delay: Duration::from_millis(150), ..link() }, seed());
     attach(&mut network, End::Client, &of_the_tree("monitor"));
     network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
@@ -244,12 +248,12 @@ fn a_monitor_tells_figures_of_each_path() {
     let new: Vec<&[u64; 9]> = after.iter().filter(|one| one[8] != old).collect();
     let samples = |all: &[&[u64; 9]]| all.iter().map(|one| one[3]).sum::<u64>();
     assert!(samples(&new) > 50, "{after:?}");
-    // Two paths at one moment: a message for each.
+    // While there are two paths, the monitor sends a message for each at the same time.
     let both = after.iter().any(|one| one[8] == old && new.iter().any(|new| new[0] == one[0]));
     assert!(both, "{after:?}");
 }
 
-/// Frames of a plugin's own, between two plugins: what one queued the other one gets.
+/// Two plugins exchange their own frames. Each frame that one end queued must arrive at the other.
 #[test]
 fn frames_of_its_own() {
     let manifest = r#"

@@ -1,4 +1,4 @@
-//! Payloads that bytecode puts together: forward error correction, and what is handed up that nobody sent.
+//! Tests payloads that bytecode reconstructs: forward error correction, and forged payloads.
 
 mod common;
 
@@ -9,16 +9,16 @@ use equic_net::{Chance, Link};
 use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 
-/// Sums of answers over a path that loses packets.
+/// Totals of many answers over a path that loses packets.
 struct Answers {
-    /// Answers that came a round trip or more after the quickest.
+    /// Number of answers that took at least one round trip longer than the fastest.
     late: u64,
     lost: u64,
     recovered: u64,
 }
 
-/// Answers over a path that loses packets, on each connection until one is lost: the window, which heeds losses either way,
-/// would tell in those after it.
+/// Sends answers over a path that loses packets. Each connection ends after its first loss, because
+/// the window then shrinks with and without the plugin, which would affect the later answers.
 fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
     let seed = seed();
     let link = Link { drop: Chance::percent(percent), ..link() };
@@ -50,8 +50,8 @@ fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
     Answers { late, lost, recovered }
 }
 
-/// What arrives is what was sent (the transfer compares), and of the losses half as many at most have an answer wait for a
-/// round trip more.
+/// With forward error correction, the data must arrive unchanged (the transfer compares it), and at
+/// most half as many losses may delay an answer by a round trip.
 #[test]
 fn losses_are_mended_before_anything_is_sent_again() {
     let without = answers(3.0, None);
@@ -65,8 +65,9 @@ fn losses_are_mended_before_anything_is_sent_again() {
     }
 }
 
-/// Of an answer of six or seven packets these are lost: time of the answer, packets put together, and packets that the sender gave up
-/// as lost.
+/// Sends an answer of six or seven packets and loses the packets with these numbers. Returns the
+/// time of the answer, the number of recovered packets, and the number of packets that the sender
+/// declared lost.
 fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     let plugin = of_the_tree(name);
     let mut network = network(&link(), seed());
@@ -75,7 +76,7 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     }
     network.pass(Duration::from_secs(1)).unwrap();
     network.lose(End::Server, packets);
-    // These packets, and two repair frames, fill no window.
+    // These packets and two repair frames do not fill the window.
     let took = download(&mut network, 7_000);
     assert_none_failed(&mut network);
     network.pass(Duration::from_secs(1)).unwrap();
@@ -83,8 +84,9 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     (took, recovered, network.connection(End::Server).unwrap().stats().packets_lost)
 }
 
-/// Two packets of a window are lost: XOR cannot tell them apart, two sums with factors of their own can. The answer is not
-/// late by that, and the sender's controller hears of both losses.
+/// Two packets of a window are lost. One XOR sum cannot recover them, but two sums with different
+/// factors can. The answer must not be late, and the sender's congestion controller must see both
+/// losses.
 #[test]
 fn two_losses_in_a_window_are_told_apart() {
     let (usual, none, _) = answer_without("fec-rlc", &[]);
@@ -98,12 +100,12 @@ fn two_losses_in_a_window_are_told_apart() {
         assert_eq!(recovered, 0, "{pair:?}");
         assert!(took > usual + link().delay, "{pair:?}: {took:?} of {usual:?}");
     }
-    // Three are too many for two sums.
+    // Two sums cannot recover three packets.
     let (_, recovered, _) = answer_without("fec-rlc", &[1, 2, 4]);
     assert_eq!(recovered, 0);
 }
 
-/// In a long transfer two losses are told apart by sums that come eight packets after each other.
+/// In a long transfer, sums that follow each other every eight packets must recover two losses.
 #[test]
 fn losses_in_neighbouring_groups_are_mended() {
     let plugin = of_the_tree("fec-rlc");
@@ -118,7 +120,8 @@ fn losses_in_neighbouring_groups_are_mended() {
     assert!(recovered >= 3, "{recovered}");
 }
 
-/// Without losses nothing is recovered, and what is sent more is the repair frames.
+/// Without losses, nothing may be recovered, and the only additional bytes are those of the repair
+/// frames.
 #[test]
 fn repair_frames_cost_an_eighth() {
     let run = |plugin: Option<&str>| {
@@ -142,7 +145,8 @@ fn repair_frames_cost_an_eighth() {
     }
 }
 
-/// What cannot have been sent ends the plugin, and not the connection; nothing in it closes the connection either.
+/// A payload that the peer cannot have sent must end the plugin, but not the connection. No frame
+/// in such a payload may close the connection.
 #[test]
 fn a_payload_that_nobody_sent_ends_the_plugin() {
     let text = r#"
@@ -160,16 +164,17 @@ fn a_payload_that_nobody_sent_ends_the_plugin() {
     let hook = plugin.attach(network.connection(End::Client).unwrap()).unwrap();
     let mut tell =
         |payload: &[u8]| network.connection(End::Client).unwrap().tell_hook(hook, payload).is_ok();
-    // PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE, a type that nobody knows: passed over.
+    // The frames are PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE and an unknown type. They must be
+    // ignored.
     assert!(tell(&[0, 0x1c, 0, 0, 0, 0x1e, 0x40, 0xff, 0x08]));
-    // A STREAM frame without a stream.
+    // A STREAM frame that ends before its stream ID must be refused.
     assert!(!tell(&[0x08]));
     download(&mut network, 100_000);
     let failed = network.failures(End::Client);
     assert_eq!(failed.len(), 1);
     assert!(failed[0].1.0.contains("truncated frame"), "{failed:?}");
     assert_eq!(network.connection(End::Client).unwrap().stats().packets_recovered, 1);
-    // Nor may one that looks on hand anything up.
+    // A function that only observes must not deliver payloads either.
     let lines = at(lines, "HookMessage", "after");
     let lines = lines.replace("[\"tune\"", "[\"observe\"");
     let why = of_text("payload-after", &lines, text).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! What the worst plugins that are known can cause, in numbers that do not depend on the machine:
-//! steps, bytes, and plugins that were taken off. `equic-lab plugin-bench --limits` measures times.
+//! Tests the effect of the most expensive known plugins, in figures that do not depend on the
+//! machine: steps, bytes, and detached plugins. `equic-lab plugin-bench --limits` measures times.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn worker(does: &str) -> &'static Worker {
     WORKERS.iter().find(|worker| worker.does.contains(does)).expect("there is such a worker")
 }
 
-/// The most steps that a rate gives in the time of a test: a quarter of a second's are there at
-/// first.
+/// Returns the maximum number of steps that a rate permits during a test. A quarter of a second's
+/// steps are available at the start.
 fn most(per_second: u64) -> u64 {
     per_second / 4 + per_second * TIME.as_millis() as u64 / 1_000
 }
 
-/// Runs workers. Returns how many still run, the steps that they were charged meanwhile, and how
-/// often the account of the address had too few, from the beginning.
+/// Runs workers. Returns how many still run, how many steps they were charged meanwhile, and how
+/// often the account of the address had too few steps since the start.
 fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
     let mut idle = Idle::new(connections, &worker.push(turns).unwrap()).unwrap();
     let before = idle.usage();
@@ -32,7 +32,8 @@ fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
     (idle.running(), after.steps - before.steps, after.refused)
 }
 
-/// A plugin that takes more than a connection has is taken off, and the charges end with it.
+/// A plugin that uses more steps than its connection has must be detached, and the charges must
+/// end.
 #[test]
 fn plugins_of_an_idle_connection_are_held_to_its_steps() {
     let of_connection = Limits::default().steps_per_second;
@@ -40,13 +41,13 @@ fn plugins_of_an_idle_connection_are_held_to_its_steps() {
         let worker = worker(name);
         let (running, steps, _) = work(1, worker, 6 * worker.turns);
         assert!(running < 15, "{name}: all 15 run on");
-        // A packet brings more steps, but an idle connection has few.
+        // Each packet adds steps, but an idle connection has few packets.
         let most = most(of_connection) + 100 * Limits::default().steps_per_packet;
         assert!(steps <= most, "{name}: {steps} of {most}");
     }
 }
 
-/// What is within the allowance of each connection is more than an address has.
+/// The plugins stay within the allowance of each connection, but exceed the steps of their address.
 #[test]
 fn plugins_of_an_address_are_held_to_its_steps() {
     let limits = Limits::default();
@@ -57,12 +58,12 @@ fn plugins_of_an_address_are_held_to_its_steps() {
     assert!(refused > 0, "no call found too few steps");
     let most = most(limits.address_steps_per_second);
     assert!(steps <= most, "{steps} of {most}");
-    // And one connection by itself is not held up.
+    // A single connection must not be limited.
     assert_eq!(work(1, worker, worker.turns).0, 15);
 }
 
-/// A plugin that has the connection wake up a nanosecond later, again and again, pays for each
-/// wake-up, so that it is taken off after as many as its steps allow.
+/// A plugin that repeatedly sets a timer to the next nanosecond must pay for each wake-up. It must
+/// be detached when its steps are used up.
 #[test]
 fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     let early = worker("a nanosecond away");
@@ -72,7 +73,8 @@ fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     idle.pass(TIME).unwrap();
     let (wake_ups, packets) = idle.wake_ups();
     let (wake_ups, packets) = (wake_ups - woken.0, packets - woken.1);
-    // 5,000 steps each, unless there was a packet. The other plugins have timers every 10 ms.
+    // A wake-up costs 5,000 steps, unless there was a packet. The timers of the other plugins
+    // expire every 10 ms.
     let paid = (idle.usage().steps - before) / 5_000;
     println!("{wake_ups} wake-ups, {paid} paid, {packets} packets, {} run on", idle.running());
     assert!(wake_ups > 200, "the timer is not early");
@@ -80,7 +82,7 @@ fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     assert!(idle.running() < 15, "all plugins run on");
 }
 
-/// Frames that plugins queue by their timers are charged for the packets that they take.
+/// Plugins that queue frames at each timer must be charged for the packets.
 #[test]
 fn frames_of_plugins_are_charged_for_their_packets() {
     let (running, steps, _) = work(1, worker("frame of 3 bytes"), 1);
@@ -90,7 +92,8 @@ fn frames_of_plugins_are_charged_for_their_packets() {
     assert!(steps > without + frames * 2_000, "{steps} steps, and {without} without frames");
 }
 
-/// A plugin with functions at many operations takes more than packets bring, and is taken off.
+/// A plugin with functions at many operations uses more steps than the packets add. It must be
+/// detached.
 #[test]
 fn packets_bring_their_plugins_no_more_than_their_steps() {
     let limits = Limits::default();
@@ -110,7 +113,7 @@ fn packets_bring_their_plugins_no_more_than_their_steps() {
     }
 }
 
-/// The plugins of a connection take no more than they may, those of an address neither.
+/// The memory of plugins must stay within the limits of a connection and of an address.
 #[test]
 fn memory_of_a_connection_and_of_an_address_is_bounded() {
     let limits = Limits::default();
@@ -129,7 +132,8 @@ fn memory_of_a_connection_and_of_an_address_is_bounded() {
     assert!(full > 0, "no plugins reach the limit of the address");
 }
 
-/// Replacing a plugin is charged as an offer and an instance, and leaves nothing behind.
+/// Replacing a plugin must cost as much as an offer and an instance, and must free all memory of
+/// the old plugin.
 #[test]
 fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
     let mut replacing = Replacing::new().unwrap();
@@ -141,7 +145,7 @@ fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
     assert!(after.steps - before.steps >= 10 * 350_000, "{before:?} {after:?}");
 }
 
-/// Frames of the exchange that mean nothing are taken up to a number.
+/// The client must accept a limited number of frames of the exchange that have no effect.
 #[test]
 fn frames_of_the_exchange_have_a_rate() {
     let sent = Flooded::new().unwrap().send().unwrap();

@@ -1,4 +1,5 @@
-//! Plugins of peers that a process may have, over all its connections. A program of its own, since it takes all of them.
+//! Tests the limit on peers' plugins in a process. This is a separate program because the test uses
+//! up the limit.
 
 mod common;
 
@@ -8,18 +9,19 @@ use common::{at, of_text};
 use equic_plugin::exchange::Loaded;
 use equic_plugin::{Allowance, Limits, MAX_OF_PEERS, PluginError};
 
-/// Peers that come in any number take no place of the owner's plugins, and none of what the rest of the process needs.
+/// However many plugins the peers have, the owner's plugins must still find a place, and so must
+/// the rest of the process.
 #[test]
 fn peers_of_a_process_have_so_many_plugins_together() {
     let text = "equic_u64 run(void) { return EQUIC_DEFAULT; }";
     let lines = at("memory = 16384\ncapabilities = [\"tune\"]", "AckPolicy", "replace");
     let plugin = of_text("many", &lines, text).unwrap();
-    // Each connection has an allowance of its own.
+    // Each plugin has its own allowance, as on separate connections.
     let of_a_peer =
         || plugin.instantiate_within(Arc::new(Allowance::new(&Limits::default(), None, None)));
     let mut all: Vec<Loaded> = (0..MAX_OF_PEERS).map(|_| of_a_peer().unwrap()).collect();
     let Err(PluginError::Memory(error)) = of_a_peer() else { panic!("one more than there may be") };
-    assert!(error.to_string().contains("8192 plugins already"), "{error}");
+    assert!(error.to_string().contains("already have 8192 plugins"), "{error}");
     let own = plugin.instantiate();
     assert!(own.is_ok(), "the owner's plugins have places of their own");
     all.pop();

@@ -1,5 +1,5 @@
-//! What plugins add that the transport does not have: transport parameters of their own, and operations that one provides and
-//! another calls.
+//! Tests what plugins can add to the transport: their own transport parameters, and operations that
+//! one plugin provides and another calls.
 
 mod common;
 
@@ -15,9 +15,10 @@ use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
 
-/// A plugin of this name, steps and manifest behind the usual lines.
+/// Returns a plugin with this name and these steps. `manifest` follows the common lines.
 fn plugin(name: &str, steps: u64, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
-    // Tests run beside one another, and have different plugins of the same name.
+    // Tests run in parallel and build different plugins with the same name, so each gets its own
+    // file.
     static BUILT: AtomicU32 = AtomicU32::new(0);
     let file = format!("own-{}-{name}", BUILT.fetch_add(1, Ordering::Relaxed));
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}.c"));
@@ -43,7 +44,8 @@ anchor = "after"
 function = "heard"
 "#;
 
-/// A parameter with number 0x1234, whose value is 40 and the side; the peer's is told to the application.
+/// C code that sends the transport parameter 0x1234 with the value 40 plus the side, and reports
+/// the peer's value to the application.
 const WRITES: &str = "
     equic_u64 write(struct equic_write_parameters *call, equic_u8 *bytes)
     {
@@ -61,7 +63,7 @@ const WRITES: &str = "
         return 0;
     }";
 
-/// A client and a server with a plugin from before the first packet on.
+/// Connects a client and a server that have a plugin before the first packet.
 fn between(client: &Plugin, server: Option<&Plugin>) -> Network {
     let end = |plugin: Option<&Plugin>| {
         let mut beginning = Beginning::new(TransportConfig::default());
@@ -89,12 +91,12 @@ fn transport_parameters_of_a_plugins_own() {
     assert_eq!(said(&mut both, End::Server), [[40]], "the client's");
     download(&mut both, 100_000);
     assert_none_failed(&mut both);
-    // A peer that knows nothing of it.
+    // The peer does not know the parameter.
     let mut one = between(&writes, None);
     download(&mut one, 100_000);
     assert!(said(&mut one, End::Client).is_empty());
     assert_none_failed(&mut one);
-    // What is no parameter ends the plugin, and no connection.
+    // If the plugin writes an invalid parameter, the plugin must fail, but not the connection.
     let text = WRITES.replace("NUMBER", "3");
     let cut = plugin("cut-parameters", 1000, PARAMETERS, &text).unwrap();
     let mut network = between(&cut, Some(&writes));
@@ -128,7 +130,8 @@ anchor = "replace"
 function = "run"
 "#;
 
-/// Asks for twice 21; tells the application whether there was an answer, and which.
+/// C code that calls an operation for twice 21, and reports to the application whether there was an
+/// answer, and its value.
 const ASKS: &str = "
     equic_u64 run(void)
     {
@@ -139,7 +142,7 @@ const ASKS: &str = "
         return EQUIC_DONE;
     }";
 
-/// The answer: 1 if there was one, and its value.
+/// Returns the report of the caller: 1 if there was an answer, and the value.
 fn ask(network: &mut Network, hook: HookId) -> [u64; 2] {
     network.connection(End::Client).unwrap().tell_hook(hook, b"").unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
@@ -161,12 +164,12 @@ fn a_plugin_calls_what_another_provides() {
     assert_eq!(ask(&mut network, hook), [1, 42], "and again");
     network.connection(End::Client).unwrap().detach(provider).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
-    // What it may take has to fit into what the caller has left.
+    // The budget of the called plugin must fit into the remaining budget of the caller.
     let large = plugin("meter", 2000, PROVIDES, twice).unwrap();
     let provider = large.attach(network.connection(End::Client).unwrap()).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
     network.connection(End::Client).unwrap().detach(provider).unwrap();
-    // Other words are another operation.
+    // With other numbers of words, it is another operation.
     let other = PROVIDES.replace("inputs = 1", "inputs = 2");
     let other = plugin("meter", 500, &other, twice).unwrap();
     other.attach(network.connection(End::Client).unwrap()).unwrap();
@@ -195,8 +198,8 @@ fn a_plugin_that_fails_in_a_call_is_taken_off_alone() {
     assert_eq!(ask(&mut network, hook), [0, 0], "the caller goes on");
 }
 
-/// A plugin that provides something sets no field there and sends no frame, whatever its classes are; and calls itself
-/// never.
+/// A function that a plugin provides must not set fields or queue frames, whatever the plugin's
+/// classes are. A plugin must not call itself.
 #[test]
 fn what_is_provided_computes_and_no_more() {
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n[[operations]]\noperation = \"ParseFrame\"\n\
@@ -214,20 +217,21 @@ fn what_is_provided_computes_and_no_more() {
     let why = plugin("meter", 500, &manifest, sets).unwrap_err().to_string();
     assert!(why.contains("`twice` calls equic_set"), "{why}");
     let mut network = network(&link(), seed());
-    // It provides what it calls itself.
+    // The plugin provides the operation that it calls.
     let both = format!(
         "{CALLS}\n[[provides]]\nname = \"double\"\nfunction = \"run\"\ninputs = 1\noutputs = 1\n"
     );
     let itself = plugin("meter", 1000, &both, ASKS).unwrap();
     let hook = itself.attach(network.connection(End::Client).unwrap()).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
-    // A place of `calls` that there is not.
+    // The index is beyond the manifest's `calls`.
     let far = plugin("far", 1000, CALLS, &ASKS.replace("equic_call(0", "equic_call(1")).unwrap();
     let hook = far.attach(network.connection(End::Client).unwrap()).unwrap();
     assert!(network.connection(End::Client).unwrap().tell_hook(hook, b"").is_err());
 }
 
-/// Words that are not the caller's memory end the caller, and nobody is called for them.
+/// If the words are outside the caller's memory, the caller must fail, and the other plugin must
+/// not be called.
 #[test]
 fn words_outside_of_the_memory() {
     let provides = PROVIDES.replace("inputs = 1", "inputs = 0");
@@ -251,7 +255,7 @@ fn words_outside_of_the_memory() {
     }
 }
 
-/// Steps of calls, as a trace has them.
+/// A trace that records the steps of calls.
 #[derive(Clone, Default)]
 struct Steps(Arc<Mutex<Vec<u64>>>);
 
@@ -263,7 +267,7 @@ impl Trace for Steps {
     fn on_log(&mut self, _line: &str, _value: u64) {}
 }
 
-/// An instruction of a plugin that another has called counts once among those that a peer's plugins have together.
+/// The steps of a called plugin must count once toward the steps that the peer's plugins share.
 #[test]
 fn what_is_called_counts_once_in_a_second() {
     let busy = "equic_u64 twice(equic_u64 *words)
@@ -282,8 +286,8 @@ fn what_is_called_counts_once_in_a_second() {
     client.detach(provider).unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
     network.messages(End::Client);
-    // Room for ten calls with what they cost the host, and for what the callee may take, if it were
-    // called once more. A quarter of a second's steps are there at first.
+    // The rate is enough for ten calls with their overhead, and for the budget of one more call. A
+    // quarter of a second's steps are available at the start.
     let steps_per_second = 4 * (10 * (of_call + 300) + 20_000);
     let limits = Limits { steps_per_second, steps_per_packet: 0, ..Limits::default() };
     let allowance = Arc::new(Allowance::new(&limits, None, None));
@@ -292,7 +296,7 @@ fn what_is_called_counts_once_in_a_second() {
         let Loaded { hook, points, frames } = plugin.instantiate_within(allowance.clone()).unwrap();
         client.attach_with_frames(hook, &points, &frames).unwrap()
     });
-    // No time passes meanwhile, and gives nothing back.
+    // Time does not advance here, so no steps are added.
     (0..10).for_each(|_| client.tell_hook(hook, b"").unwrap());
     network.pass(Duration::from_millis(1)).unwrap();
     let answered = network.messages(End::Client).iter().filter(|(_, said)| said[0] == 1).count();
@@ -300,7 +304,7 @@ fn what_is_called_counts_once_in_a_second() {
     assert_none_failed(&mut network);
 }
 
-/// A call asks one plugin after the other, and is charged for each.
+/// A call searches the plugins one after the other, and must be charged for each.
 #[test]
 fn calls_are_charged_for_each_plugin_that_is_asked() {
     let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";

@@ -1,4 +1,5 @@
-//! The plugin paper's experiments: what a lost request and a download take, from timers and queues that are known.
+//! Runs the experiments of the plugin paper, and compares lost requests and downloads with what
+//! follows from the timers and queues.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ fn took(timer: Timer, jitter: Duration, seed: u64) -> Duration {
     lost_request(push.as_ref(), &path, seed).unwrap()
 }
 
-/// A request is there a timeout and a round trip after it was sent first: the timeouts follow from their formulas.
+/// The answer to a lost request must arrive one timeout and one round trip after the request was
+/// first sent. The timeouts follow from their formulas.
 #[test]
 fn a_lost_request_is_sent_again_when_its_timer_says() {
     let near = |timer, most: u32| {
@@ -25,9 +27,10 @@ fn a_lost_request_is_sent_again_when_its_timer_says() {
         assert!(took <= most && took + 2 * MS > most, "{timer:?}: {took:?}");
     };
     near(Timer::Picoquic, 50 + 10 + 1);
-    // 1.5 round trips and the delay of acknowledgements.
+    // 1.5 round trips and the acknowledgement delay.
     near(Timer::PicoquicProbe, 15 + 10 + 10 + 1);
-    // The variation has fallen to little on a path without any, and each timeout has a millisecond for it at least.
+    // Without jitter, the RTT variation becomes small. Each timeout includes at least one
+    // millisecond for it.
     let usual = took(Timer::ProbeTimeout, Duration::ZERO, 3);
     assert!(usual > 30 * MS && usual < 60 * MS, "{usual:?}");
     let (formula, probe) =
@@ -56,10 +59,10 @@ fn marks_keep_the_queue_short_and_packets_there() {
             marked.lost < dropped.lost && marked.waited < dropped.waited,
             "{marked:?}, {dropped:?}"
         );
-        // 2 MB at 4 Mb/s are four seconds.
+        // 2 MB at 4 Mb/s take four seconds.
         assert!((4_000 * MS..8_000 * MS).contains(&marked.took), "{marked:?}");
     }
-    // An average comes later than the queue.
+    // The average reacts later than the queue.
     assert!(averaged.waited > plugin.waited, "{averaged:?}, {plugin:?}");
 }
 
@@ -77,7 +80,8 @@ fn acknowledgements_leave_the_narrow_way_back() {
     assert!(first < same, "{first:?} with the plugin, {same:?} without");
 }
 
-/// The client has the server keep to a cap, and to another one from half of the time on.
+/// The client makes the server cap the rate of a path, and pushes another cap after half of the
+/// time.
 #[test]
 fn a_client_caps_one_path_of_the_server() {
     let caps = vec![(Duration::ZERO, 300_000), (1_500 * MS, 100_000)];

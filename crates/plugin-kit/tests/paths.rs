@@ -1,5 +1,5 @@
-//! The plugins of the tree for several paths (RFC 10069), as bytecode on connections in memory with a link for each path: what
-//! each of them changes, in bytes on the wire by link.
+//! Tests the tree's plugins for multipath (RFC 10069) on connections in memory with a link for each
+//! path. The tests compare the bytes sent on each link.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A link of so many megabits a second, with this delay each way and a queue of 100 ms.
+/// Returns a link of this many megabits per second, with this delay in each direction and a queue
+/// of 100 ms.
 fn line(megabits: u64, delay: u64) -> Link {
     Link {
         rate: Some(megabits * MEGABYTE),
@@ -30,7 +31,7 @@ fn line(megabits: u64, delay: u64) -> Link {
     }
 }
 
-/// A connection with a path over each link; path ID and link have the same number.
+/// Returns a connection with a path over each link. The path ID is also the link's number.
 fn over(links: &[Link]) -> Network {
     of_config(links, &TransportConfig::default())
 }
@@ -46,7 +47,8 @@ fn of_config(links: &[Link], config: &TransportConfig) -> Network {
     network
 }
 
-/// Time of a transfer from the server, and bytes that an end sent meanwhile on each of two links.
+/// Returns the time of a transfer from the server, and the bytes that an end sent on each of two
+/// links meanwhile.
 fn sent_by(network: &mut Network, end: End, bytes: u64) -> (Duration, [u64; 2]) {
     let before = [0, 1].map(|link| network.carried(end, link));
     let took = download(network, bytes);
@@ -64,7 +66,7 @@ fn with(links: &[Link], end: End, plugin: Option<&Plugin>) -> Network {
 
 #[test]
 fn acknowledgements_go_on_the_other_path() {
-    // Data on the second path alone: the first one is a hundred times as slow.
+    // The data uses mostly the second path, because the first one is much slower.
     let links = [line(1, 5), line(20, 30)];
     let acks = |plugin: Option<&Plugin>| {
         let mut network = with(&links, End::Client, plugin);
@@ -102,7 +104,7 @@ fn a_cap_holds_one_path_alone() {
     }
 }
 
-/// The paper's cap is replaced twice while data flows.
+/// The paper's cap is replaced twice during the transfer.
 #[test]
 fn a_cap_on_a_path_is_set_anew() {
     let links = [line(20, 25), line(20, 25)];
@@ -120,7 +122,8 @@ fn a_cap_on_a_path_is_set_anew() {
     }
 }
 
-/// Bytecode that schedules on a path that there is not, or that cannot be used, changes nothing, and is named.
+/// If bytecode chooses a path that does not exist or cannot be used, the native scheduler must
+/// decide instead, and the connection must report it.
 #[test]
 fn a_choice_that_cannot_be_does_not_hold() {
     for (named, words) in [("99", "names a path that there is not"), ("7", "there is not")] {
@@ -141,7 +144,8 @@ fn a_choice_that_cannot_be_does_not_hold() {
     }
 }
 
-/// The same choices as the native scheduler's; and they are the plugin's, not those of another scheduler that is configured.
+/// The plugin must make the same choices as the native scheduler, although another scheduler is
+/// configured.
 #[test]
 fn the_lowest_latency_is_chosen() {
     let links = [line(20, 30), line(20, 5)];
@@ -153,7 +157,7 @@ fn the_lowest_latency_is_chosen() {
             attach(&mut network, End::Server, plugin);
         }
         let mut all = [0, 0];
-        // Each fits into the windows of both paths, so that it is the scheduler that decides.
+        // Each transfer fits into the windows of both paths, so only the scheduler decides.
         for _ in 0..40 {
             let (_, sent) = sent_by(&mut network, End::Server, 10_000);
             all = [all[0] + sent[0], all[1] + sent[1]];
@@ -181,9 +185,9 @@ fn everything_goes_twice() {
     let twice = run(Some(&of_the_tree("redundant")));
     println!("{usual:?} without, {twice:?} with it");
     assert!(usual.iter().sum::<u64>() < bytes * 12 / 10, "{usual:?}");
-    // What was acknowledged meanwhile does not go on the slower one.
+    // Data that was acknowledged meanwhile is not sent on the slower path.
     assert!(twice.iter().sum::<u64>() > bytes * 16 / 10, "{twice:?}");
-    // Bulk goes once.
+    // With this setting, bulk data must be sent only once.
     let source = Source::find("redundant").unwrap();
     let once = run(Some(&source.load_with(&[("MOST", "2000")]).unwrap()));
     assert!(once.iter().sum::<u64>() < bytes * 12 / 10, "{once:?}");
@@ -211,7 +215,7 @@ fn a_path_that_costs_more_carries_less() {
     }
 }
 
-/// The second path is a backup: it carries what would be late without it, and nothing else.
+/// The second path is a backup. It must carry data that would otherwise be late, and nothing else.
 #[test]
 fn what_would_be_late_goes_on_the_backup_too() {
     let links = [line(4, 20), line(20, 10)];
@@ -239,7 +243,8 @@ fn what_would_be_late_goes_on_the_backup_too() {
     assert!(large[1] > MEGABYTE / 3 && 2 * fast < slow, "{large:?} {fast:?}");
 }
 
-/// Bytecode that leaves out a path with room while data waits: that one gets a datagram a second.
+/// The bytecode never chooses the second path, although it has room and data waits. That path must
+/// still get a datagram every second.
 #[test]
 fn a_scheduler_starves_no_path() {
     let code =

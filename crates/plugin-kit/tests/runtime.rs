@@ -1,4 +1,5 @@
-//! What bytecode has of its connection: fields of its parts, the default's answer, other plugins in the same place.
+//! Tests what bytecode can use of its connection: fields of paths and streams, the default's
+//! answer, and the answers of other plugins at the same operation.
 
 mod common;
 
@@ -9,14 +10,15 @@ use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 use equic_transport::Direction;
 
-/// The messages of the server's plugins to the application, as words.
+/// Returns the messages from the server's plugins to the application, as words.
 fn told(network: &mut Network) -> Vec<Vec<u64>> {
     let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap());
     let messages = network.messages(End::Server);
     messages.iter().map(|(_, message)| message.chunks_exact(8).map(word).collect()).collect()
 }
 
-/// A plugin answers each message with fields: of the connection, of the streams 7, 11 and 15, of paths.
+/// The plugin answers each message with fields of the connection, of the streams 7, 11 and 15, and
+/// of paths.
 #[test]
 fn fields_of_streams_and_paths() {
     let fields = r#"
@@ -65,7 +67,7 @@ fn fields_of_streams_and_paths() {
     assert_eq!(told.len(), 2);
 }
 
-/// A plugin that tells the largest datagram that is sent.
+/// Returns a plugin that reports the size of the largest datagram that is sent.
 fn largest_datagram(name: &str) -> Plugin {
     let looks = at("capabilities = [\"observe\"]", "DatagramSize", "after");
     let text = r#"
@@ -82,7 +84,8 @@ fn largest_datagram(name: &str) -> Plugin {
     of_text(name, &looks, text).unwrap()
 }
 
-/// Two plugins each take 20 bytes off what the default answers, the second off the answer of the first.
+/// Two plugins each subtract 20 bytes from the default's answer. The second must get the answer of
+/// the first.
 #[test]
 fn the_defaults_answer_is_given_and_handed_on() {
     let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
@@ -104,7 +107,7 @@ fn the_defaults_answer_is_given_and_handed_on() {
     assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
 }
 
-/// What the default answers comes back, whatever the function has written over it.
+/// `equic_call_default` must restore the default's answer after the function has overwritten it.
 #[test]
 fn the_defaults_answer_can_be_asked_for_again() {
     let manifest = |anchor: &str, default: &str| {
@@ -116,7 +119,7 @@ fn the_defaults_answer_can_be_asked_for_again() {
         let capabilities = "capabilities = [\"observe\", \"tune\"]\n";
         [capabilities, &of("DatagramSize", "size"), &of("AckPolicy", "policy")].concat()
     };
-    // Anything but DONE and DEFAULT ends the plugin.
+    // Any result other than EQUIC_DONE and EQUIC_DEFAULT must end the plugin.
     let text = r#"
         equic_u64 size(struct equic_datagram_size *call)
         {
@@ -146,7 +149,7 @@ fn the_defaults_answer_can_be_asked_for_again() {
     assert_none_failed(&mut network);
     let mtu = network.connection(End::Server).unwrap().current_mtu();
     assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
-    // Where the manifest does not ask for it, the object is not loaded.
+    // If the manifest does not request the default's answer, the object must not load.
     for (anchor, default) in [("replace", ""), ("after", "")] {
         let why =
             of_text("again-without", &manifest(anchor, default), text).unwrap_err().to_string();
@@ -155,7 +158,8 @@ fn the_defaults_answer_can_be_asked_for_again() {
     }
 }
 
-/// Of two caps the lower one holds, whichever was attached last; without it the other.
+/// If two caps are attached, the lower one must apply, whichever was attached last. After it is
+/// detached, the other one must apply.
 #[test]
 fn of_two_caps_the_lower_one_holds() {
     let plugin = of_the_tree("cap");

@@ -1,4 +1,4 @@
-//! Writes the headers of plugins into a folder, as `make header` does into `plugins/sdk`.
+//! Writes the C headers for plugins into a folder. `make header` runs it for `plugins/sdk`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
-//! Bundles: a plugin as bytes. Not an archive: four lengths that are known before anything is kept, no names of files, and
-//! one way to write each bundle (`docs/plugins.md`).
+//! Bundles, which contain a plugin as bytes (`docs/plugins.md`).
+//!
+//! A bundle is simpler than an archive. It has four lengths, which are known before anything is
+//! stored, and no file names. The same parts always give the same bytes.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use thiserror::Error;
@@ -9,50 +11,50 @@ use crate::manifest::{Manifest, ManifestError};
 use crate::preamble::{HEADER, Header, MAGIC, MAX_PREAMBLE, Preamble};
 use crate::transparency::{HeadError, MAX_STAPLE, Staple};
 
-/// Bytes of a manifest at most.
+/// Maximum size of a manifest, in bytes.
 pub const MAX_MANIFEST: usize = 8 << 10;
-/// Bytes of an object at most. A policy may want less.
+/// Maximum size of an object, in bytes. A policy may set a lower limit.
 pub const MAX_CODE: usize = 1 << 20;
-/// Bytes of a bundle at most.
+/// Maximum size of a bundle, in bytes.
 pub const MAX_BUNDLE: usize = MAX_PREAMBLE + MAX_CODE + MAX_STAPLE;
 
-/// Reason for which bytes are refused as a bundle.
+/// Reason for refusing bytes as a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The bytes are not a bundle, or a bundle of another version of the format.
+    /// The bytes are not a bundle, or their format version is unknown.
     #[error("this is not a plugin bundle of version 1")]
     Magic,
     /// A length or a flag of the header is invalid.
     #[error("the bundle's header: {0}")]
     Header(&'static str),
     /// Bytes are missing, or there are too many.
-    #[error("the bundle has {found} bytes where its header says {expected}")]
+    #[error("the bundle has {found} bytes, but its header says {expected}")]
     Length {
-        /// Length by the header, in bytes.
+        /// Length that the header declares, in bytes.
         expected: usize,
         /// Actual length, in bytes.
         found: usize,
     },
     /// The preamble does not have the declared length.
-    #[error("{found} bytes stand before the object, and the bundle's header says {expected}")]
+    #[error("the object begins after {found} bytes, but the bundle's header says {expected}")]
     Preamble {
-        /// Length by the header, in bytes.
+        /// Length that the header declares, in bytes.
         expected: usize,
-        /// Length that was offered or found, in bytes.
+        /// Length that the offer declared, or that was found, in bytes.
         found: usize,
     },
     /// The signature does not match the manifest and the key.
-    #[error("the signature by {0} is not one of this manifest")]
+    #[error("the signature by {0} does not match this manifest")]
     Signature(PublicKey),
-    /// The staple does not prove that this bundle is in the log that it names.
-    #[error("the proof that it is in a log: {0}")]
+    /// The staple does not prove that the bundle is in the log that the staple names.
+    #[error("the proof that the bundle is in a log: {0}")]
     Staple(HeadError),
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The object is not the one of the manifest.
-    #[error("the object has the hash {found}, and the manifest says {expected}")]
+    /// The object's hash is not the one in the manifest.
+    #[error("the object has the hash {found}, but the manifest says {expected}")]
     Hash {
         /// Hash in the manifest.
         expected: String,
@@ -86,7 +88,8 @@ impl<'b> Bundle<'b> {
         Header::read(beginning).map(|header| Some(header.total()))
     }
 
-    /// Reads a bundle of at most [`MAX_BUNDLE`] bytes. It takes time and memory in proportion to `bytes`.
+    /// Reads a bundle of at most [`MAX_BUNDLE`] bytes. Time and memory are proportional to the
+    /// length of `bytes`.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
         let header = Header::read(bytes)?;
         // `Preamble::parse` refuses a bundle that is cut within its preamble.
@@ -107,48 +110,50 @@ impl<'b> Bundle<'b> {
         Ok(Bundle { bytes, preamble, code, staple })
     }
 
-    /// SHA-256 of the whole bundle. It changes when the bundle gets another signature or another
-    /// proof of a log.
+    /// Returns the SHA-256 of the whole bundle. A new signature or a new log proof changes it.
     pub fn hash(&self) -> [u8; 32] {
         sha256(self.bytes)
     }
 
-    /// SHA-256 of the manifest, which is what the author signed: it names the hash of the object.
+    /// Returns the SHA-256 of the manifest, which contains the object's hash. The author signs the
+    /// manifest.
     pub fn manifest_hash(&self) -> [u8; 32] {
         sha256(self.preamble.text)
     }
 
-    /// The manifest: what the bundle's plugin declares.
+    /// Returns the manifest, in which the plugin declares what it needs.
     pub fn manifest(&self) -> &Manifest {
         &self.preamble.manifest
     }
 
-    /// Header, signature and manifest: the bytes before the object.
+    /// Returns the bytes before the object: header, signature and manifest.
     pub(crate) fn preamble(&self) -> &Preamble<'b> {
         &self.preamble
     }
 
-    /// The manifest as its author wrote it.
+    /// Returns the manifest's text as its author wrote it.
     pub fn text(&self) -> &'b [u8] {
         self.preamble.text
     }
 
-    /// The object: ELF, as clang made it. It has been compared with the manifest and not looked into.
+    /// Returns the object, an ELF file from clang. Its hash matches the manifest. Its content was
+    /// not checked.
     pub fn code(&self) -> &'b [u8] {
         self.code
     }
 
-    /// Public key that the signature belongs to; none if the bundle is not signed.
+    /// Returns the public key of the signature, or `None` if the bundle is not signed.
     pub fn author(&self) -> Option<PublicKey> {
         self.preamble.author()
     }
 
-    /// The signature, which is that of the author.
+    /// Returns the author's signature, or `None` if the bundle is not signed.
     pub(crate) fn signature(&self) -> Option<&'b [u8; SIGNATURE]> {
         self.preamble.signed.map(|(_, signature)| signature)
     }
 
-    /// The proof that it is in a log, which was checked; none if the bundle has none.
+    /// Returns the proof that the bundle is in a log, or `None` if the bundle has no proof. The
+    /// proof was checked.
     pub fn staple(&self) -> Option<&Staple> {
         self.staple.as_ref()
     }
@@ -160,19 +165,20 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// Reason that there is no bundle of these parts.
+/// Reason that a bundle cannot be packed from its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {
-    /// Empty, or more than there may be.
-    #[error("an object has 1 to {MAX_CODE} bytes, not {0}")]
+    /// The object is empty or too long.
+    #[error("an object must have 1 to {MAX_CODE} bytes, not {0}")]
     Code(usize),
     /// The manifest was refused.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
 }
 
-/// A bundle of an object and a manifest that has no `code` yet: the object's hash is put before it.
+/// Packs an object and a manifest into a bundle. The manifest must have no `code` key: this
+/// function adds the object's hash as its first line.
 pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec<u8>, PackError> {
     if !(1..=MAX_CODE).contains(&code.len()) {
         return Err(PackError::Code(code.len()));
@@ -194,7 +200,7 @@ pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
 /// [`BundleError::Staple`] if the proof does not belong to this bundle, [`BundleError::Header`] if the bundle has no signature.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
     let Some((author, signature)) = bundle.preamble.signed else {
-        return Err(BundleError::Header("a proof that it is in a log, without a signature"));
+        return Err(BundleError::Header("it has a proof of a log, but no signature"));
     };
     let (hashes, proof) = staple.write();
     Staple::parse(&proof, author, signature, bundle.text()).map_err(BundleError::Staple)?;

@@ -1,4 +1,4 @@
-//! Classes of what plugins may do, and which operation and field belongs to which: one table.
+//! Classes of permissions, and the table that assigns each operation and field to a class.
 
 use std::fmt;
 
@@ -7,29 +7,32 @@ use serde::Deserialize;
 
 use crate::manifest::Anchor;
 
-/// Class of permissions of a plugin. A manifest declares classes, a policy grants them.
+/// A class of permissions. A manifest declares the classes that its plugin uses, and a policy
+/// grants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// See numbers: times, counts, sizes.
+    /// Read numbers of the connection: times, counts, sizes.
     Observe,
-    /// Set acknowledgements, probe timeouts, pacing and the window, within what the transport would do itself:
-    /// never more on the network than without it.
+    /// Set acknowledgements, probe timeouts, pacing and the congestion window within the
+    /// transport's own bounds. The connection never sends more than it would without the plugin.
     Tune,
-    /// Send and receive frames of types of its own, in 1-RTT packets.
+    /// Send and receive frames of the plugin's own types, in 1-RTT packets.
     Frames,
-    /// Put more on the network than the transport would: raise the window or the pace, declare packets lost or not.
+    /// Send more than the transport would: raise the congestion window or the pacing rate, or
+    /// decide which packets are lost.
     Raise,
-    /// Choose paths, streams, and what is sent again.
+    /// Choose paths and streams, and choose what is retransmitted.
     Choose,
-    /// See or change payload, and frames of the transport's own.
+    /// Read or change payload, or handle the transport's own frames.
     Payload,
-    /// Close the connection; have to do with keys, tokens, connection IDs, versions, or with what is valid at all.
+    /// Close the connection, or affect keys, tokens, connection IDs, versions or the validity
+    /// checks of the protocol. No plugin gets this class.
     Never,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: &[Class] = &[
         Class::Observe,
         Class::Tune,
@@ -40,7 +43,7 @@ impl Class {
         Class::Never,
     ];
 
-    /// Requirement that a plugin has to meet to get it, besides being granted it by the policy.
+    /// Returns the requirement for a plugin to get the class, in addition to the policy's grant.
     pub const fn requires(self) -> Requires {
         match self {
             Class::Observe | Class::Tune | Class::Frames => Requires::Nothing,
@@ -83,7 +86,7 @@ pub enum Requires {
     Signature,
     /// The plugin is the owner's.
     OwnPlugin,
-    /// No plugin gets it.
+    /// No plugin gets the class.
     Impossible,
 }
 
@@ -157,7 +160,8 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::FollowPeer, Choose),
         (O::ChallengePath, Choose),
         (O::PathValidated, Choose),
-        // Only this plugin gets this call, like that of its timer, and nothing of the connection is replaced.
+        // The host makes this call to this plugin only, as it does for the plugin's timer. The
+        // plugin replaces nothing of the connection.
         (O::InitOpaqueData, Observe),
         (O::ReadParameters, Never),
         (O::KeysReady, Never),
@@ -185,7 +189,7 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::PathAdded, Choose),
         (O::PathRemoved, Choose),
         (O::ApplicationWrote, Tune),
-        // A peer's plugin comes after the handshake.
+        // A peer's plugin arrives after the handshake, when this operation is over.
         (O::WriteParameters, Payload),
         (O::PeerParameter, Payload),
         (O::CopyStreamData, Raise),
@@ -204,7 +208,7 @@ const NOT_TO_BE_SEEN: &[Operation] = &[
 /// Returns the class of an operation at an anchor. `own_frame` is true at a frame type of the plugin's own.
 pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class {
     let carries = operation.describe().carries;
-    // The transport's own frames are payload.
+    // The transport's own frames belong to the class `payload`.
     let of_frames = |class: Class| match class {
         Class::Frames if !own_frame => Class::Payload,
         class => class,
@@ -232,7 +236,7 @@ pub fn class_of_setting(field: Field) -> Option<Class> {
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
         // Without the class `raise` it can only be lowered: `runtime/helpers.rs`.
         Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
-        // It applies to the plugin's own choice.
+        // The value applies only to the plugin's own choice.
         Field::ChoiceHolds => Some(Class::Choose),
         _ => None,
     }
@@ -282,7 +286,8 @@ mod tests {
         }
     }
 
-    /// By name, so that a change of the table is one of this list.
+    /// The operations are listed by name, so that a change of the class table must also change this
+    /// list.
     #[test]
     fn what_is_nobodys() {
         let never = [

@@ -1,4 +1,4 @@
-//! Reads files that another program may control: without waiting, and up to a maximum length.
+//! Reads files that another program may control: without blocking, and up to a maximum length.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -17,14 +17,14 @@ pub(crate) fn read_regular_here(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read(open(path, libc::O_NOFOLLOW)?, most)
 }
 
-/// Opens a file to read. Opening a FIFO does not wait for a writer.
+/// Opens a file for reading. Opening a FIFO does not wait for a writer.
 fn open(path: &Path, flags: libc::c_int) -> io::Result<File> {
     let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 fn read(file: File, most: u64) -> io::Result<Vec<u8>> {
-    // The path may name another file since it was checked.
+    // Check again, because the path may name another file now.
     check(&file.metadata()?, most)?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -34,7 +34,7 @@ pub(crate) fn time(text: &str) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Refuses a withdrawn plugin. `file` returns the hash of the whole bundle.
+/// Refuses a withdrawn plugin. `file` computes the hash of the whole bundle.
 pub(crate) fn not_withdrawn(
     preamble: &Preamble<'_>,
     file: impl FnOnce() -> [u8; 32],
@@ -56,7 +56,7 @@ pub(crate) fn not_withdrawn(
     }
 }
 
-/// Refuses a plugin that expires later than a policy with a `max_age` allows, or never.
+/// Refuses a plugin that never expires, or expires later than the policy's `max_age` allows.
 pub(crate) fn not_too_long(
     expires: Option<u64>,
     max_age: Option<Duration>,

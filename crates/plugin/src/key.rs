@@ -1,4 +1,4 @@
-//! Ed25519 keys of authors (RFC 8032), as text `ed25519:` and 64 hexadecimal digits.
+//! Ed25519 keys of authors (RFC 8032). Their text form is `ed25519:` and 64 hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ pub(crate) const SIGNATURE: usize = 64;
 /// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
 const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 
-/// Reason for which a text or bytes are not a key.
+/// Reason for refusing a text or bytes as a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The form is wrong.
+    /// The text form is wrong.
     #[error("a key is written `ed25519:` and 64 hexadecimal digits")]
     Text,
     /// The bytes are not a private key.
@@ -26,7 +26,7 @@ pub enum KeyError {
     Seed,
 }
 
-/// An author's public key. The owner of the private key is that author.
+/// An author's public key. Authors are identified by their keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; KEY]);
 
@@ -44,7 +44,8 @@ impl PublicKey {
         self.signed_bytes(&[CONTEXT, manifest].concat(), signature)
     }
 
-    /// Returns true if this key signed these bytes, which begin with a context of their own.
+    /// Returns true if this key signed these bytes. They must begin with a context string of their
+    /// own.
     pub(crate) fn signed_bytes(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }
@@ -75,12 +76,15 @@ impl FromStr for PublicKey {
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// From the 32 bytes that RFC 8032 calls the private key.
+    /// Returns the key for a seed, the 32 bytes that RFC 8032 calls the private key.
+    ///
+    /// # Errors
+    /// [`KeyError`] if there are not 32 bytes.
     pub fn from_seed(seed: &[u8]) -> Result<SigningKey, KeyError> {
         Ed25519KeyPair::from_seed_unchecked(seed).map(SigningKey).map_err(|_| KeyError::Seed)
     }
 
-    /// The other half.
+    /// Returns the public key that belongs to this private key.
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; KEY];
         bytes.copy_from_slice(self.0.public_key().as_ref());
@@ -91,7 +95,7 @@ impl SigningKey {
         self.sign_bytes(&[CONTEXT, manifest].concat())
     }
 
-    /// Signs bytes, which begin with a context of their own.
+    /// Signs bytes. They must begin with a context string of their own.
     pub(crate) fn sign_bytes(&self, message: &[u8]) -> [u8; SIGNATURE] {
         let mut bytes = [0; SIGNATURE];
         bytes.copy_from_slice(self.0.sign(message).as_ref());
@@ -109,7 +113,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// 64 lower-case digits: one text for each value.
+/// Reads 64 hexadecimal digits. Only lower case is accepted, so that each value has one text.
 pub(crate) fn unhex(digits: &str) -> Option<[u8; 32]> {
     let digits: &[u8; 64] = digits.as_bytes().try_into().ok()?;
     let mut bytes = [0; 32];

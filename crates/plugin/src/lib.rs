@@ -1,17 +1,20 @@
-//! Protocol plugins: bytecode that changes operations of a QUIC connection, from its owner or from the peer.
+//! Protocol plugins: bytecode that changes operations of a QUIC connection, from the endpoint's
+//! owner or from the peer.
 //!
 //! These parts decide whether bytecode may run:
 //!
-//! * [`Bundle`]: a plugin as a file or on the wire: manifest, object and signature (`docs/plugins.md` has the format);
-//! * [`Manifest`]: a plugin's declarations. A plugin gets only what it declares;
-//! * [`Class`]: the risk of operations and fields, in one table: `class`;
-//! * [`Policy`]: the grants of an endpoint's owner; and [`decide`], a pure function that returns what a plugin gets, or why
-//!   it is refused;
-//! * [`transparency`]: logs of signed plugins, and proofs that a bundle is in one;
+//! * [`Bundle`]: a plugin as a file or on the wire, with manifest, object and signature
+//!   (`docs/plugins.md` has the format).
+//! * [`Manifest`]: the declarations of a plugin. A plugin gets only what it declares.
+//! * [`Class`]: the risk of operations and fields, in one table in the module `class`.
+//! * [`Policy`]: what the owner of an endpoint grants. [`decide`] is a pure function that returns
+//!   what a plugin gets, or why it is refused.
+//! * [`transparency`]: logs of signed plugins, and proofs that a bundle is in a log.
 //! * [`exchange`]: plugins that one end of a connection offers to the other.
 //!
-//! The module `runtime` runs it: [`Plugin`] is a loaded bundle with its grants, and [`Plugin::attach`] gives it memory of
-//! its own and attaches it to the operations of one connection.
+//! The module `runtime` runs plugins. [`Plugin`] is a loaded bundle with its grants.
+//! [`Plugin::attach`] gives it memory of its own and attaches it to the operations of one
+//! connection.
 //!
 //! Start reading at [`decide`], then at `runtime/mod.rs`.
 

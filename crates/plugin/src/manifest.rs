@@ -1,5 +1,5 @@
-//! Manifests, in which plugins declare their properties, in TOML. Unknown keys, values out of range and contradictions
-//! are errors, and every size is checked before it is used.
+//! Manifests, which are TOML files in which plugins declare their properties. Unknown keys, values
+//! out of range and contradictions are errors. Every size is checked before it is used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,24 +14,25 @@ use crate::key::unhex;
 /// Version of the interface between bytecode and connection that this crate implements.
 pub const ABI: u32 = 2;
 
-/// Bytes of a name.
+/// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 64;
-/// Bytes of the author's name.
+/// Maximum length of the author's name, in bytes.
 const MAX_AUTHOR: usize = 128;
-/// Operations of a plugin.
+/// Maximum number of operations that a plugin attaches to.
 const MAX_OPERATIONS: usize = 32;
-/// Frame types of a plugin.
+/// Maximum number of frame types of a plugin.
 const MAX_FRAMES: usize = 8;
-/// Operations that a plugin provides, and those of others that it calls.
+/// Maximum number of operations that a plugin provides, and of other plugins' operations that it
+/// calls.
 const MAX_PROVIDED: usize = 16;
-/// Input words of such an operation, and output words.
+/// Maximum number of input words, and of output words, of such an operation.
 pub(crate) const MAX_WORDS: usize = 8;
 /// The largest value of a variable-length integer (RFC 9000 s.16).
 const MAX_VARINT: u64 = (1 << 62) - 1;
-/// Types below are for the IETF to give (RFC 9000 s.22.1.1 and s.22.4).
+/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1 and s.22.4).
 const FIRST_PRIVATE_FRAME: u64 = 0x40;
 
-/// Reason for which a manifest is refused.
+/// Reason for refusing a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
@@ -46,49 +47,49 @@ pub enum ManifestError {
     Value {
         /// The key.
         key: String,
-        /// Reason for which the key's value is refused.
+        /// Reason for refusing the key's value.
         unfit: Unfit,
     },
-    /// The plugin uses something whose class it does not declare.
-    #[error("the manifest: {what} takes the capability `{class}`: add it to `capabilities`")]
+    /// The plugin uses an operation or field whose class it does not declare.
+    #[error("the manifest: {what} needs the capability `{class}`: add it to `capabilities`")]
     Undeclared {
-        /// Operation or field that is used, by name.
+        /// Name of the operation or field.
         what: String,
-        /// Class that it needs.
+        /// Class that the operation or field needs.
         class: Class,
     },
-    /// The plugin uses something that no plugin gets.
-    #[error("the manifest: {what} is for no plugin")]
+    /// The plugin uses an operation or field that is not available to plugins.
+    #[error("the manifest: {what} is not available to plugins")]
     Impossible {
-        /// Operation or field that is used, by name.
+        /// Name of the operation or field.
         what: String,
     },
 }
 
-/// Reason for which a value of a manifest is refused.
+/// Reason for refusing a value of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unfit {
     /// The name is empty, too long, or has other characters.
-    #[error("is 1 to {0} of: small letters, digits, `-`, `_`, `.`")]
+    #[error("must be 1 to {0} of these: lower-case letters, digits, `-`, `_`, `.`")]
     Name(usize),
     /// The text is empty, too long, or has control characters.
-    #[error("is 1 to {0} printable characters")]
+    #[error("must be 1 to {0} printable characters")]
     Printable(usize),
     /// The version is not three numbers.
-    #[error("is three numbers, such as 1.0.0")]
+    #[error("must be three numbers, such as 1.0.0")]
     Version,
     /// The hash is malformed.
-    #[error("is `sha256:` and 64 hexadecimal digits")]
+    #[error("must be `sha256:` and 64 hexadecimal digits")]
     Hash,
     /// The time is malformed.
-    #[error("is a time such as 2030-01-01T00:00:00Z")]
+    #[error("must be a time such as 2030-01-01T00:00:00Z")]
     Time,
     /// The value is out of range.
-    #[error("is {0} to {1}")]
+    #[error("must be {0} to {1}")]
     Range(u64, u64),
     /// The memory is not a power of two, or out of range.
-    #[error("is a power of two from 16384 to 16777216")]
+    #[error("must be a power of two from 16384 to 16777216")]
     Memory,
     /// There are too many entries.
     #[error("has more than {0} entries")]
@@ -102,26 +103,27 @@ pub enum Unfit {
     /// The field cannot be set.
     #[error("names {0}, which cannot be set")]
     ReadOnly(String),
-    /// The operation needs a frame type and has none, or has one and needs none.
+    /// The operation needs a frame type and has none, or it has one but does not exist for each
+    /// frame type.
     #[error(
-        "of {0}: `frame` goes with operations that are there for each frame type, and only with these"
+        "of {0}: `frame` is required for operations that exist for each frame type, and invalid for all others"
     )]
     Frame(String),
     /// The operation cannot have `default`.
     #[error(
-        "of {0}: `default` goes with `replace`, and with operations that decide something in words"
+        "of {0}: `default` requires the anchor `replace` and an operation whose outputs are words only"
     )]
     NoDefault(String),
-    /// The name is not that of a plugin's operation.
-    #[error("names {0}: an operation that a plugin provides is PLUGIN.NAME")]
+    /// The name does not have the form `PLUGIN.NAME` of an operation that a plugin provides.
+    #[error("names {0}: write the operation of another plugin as PLUGIN.NAME")]
     Own(String),
-    /// The frame type belongs to the IETF.
-    #[error("is a type from 0x40 up, which is not for the IETF to give")]
+    /// The IETF assigns this frame type.
+    #[error("must be 0x40 or more, because the IETF assigns the types below")]
     Reserved,
-    /// The plugin has no operations.
+    /// The plugin attaches to no operation.
     #[error("is empty: a plugin without operations does nothing")]
     Empty,
-    /// A class that no plugin gets is declared.
+    /// The plugin declares a class that no plugin gets.
     #[error("has `never`, which no plugin gets")]
     Never,
 }
@@ -129,9 +131,9 @@ pub enum Unfit {
 /// A plugin's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Changes when something that was there is gone.
+    /// Number that increases when a version removes something.
     pub major: u32,
-    /// Changes when something is new.
+    /// Number that increases when a version adds something.
     pub minor: u32,
     /// Changes otherwise.
     pub patch: u32,
@@ -143,15 +145,15 @@ impl fmt::Display for Version {
     }
 }
 
-/// Point of an operation that a function of a plugin is attached to.
+/// Position at which a plugin's function is attached to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anchor {
-    /// It runs in the default's place.
+    /// The function runs instead of the default.
     Replace,
-    /// It looks on before; it changes nothing.
+    /// The function runs before the operation. It observes and changes nothing.
     Before,
-    /// It looks on after; it changes nothing.
+    /// The function runs after the operation. It observes and changes nothing.
     After,
 }
 
@@ -165,25 +167,26 @@ impl fmt::Display for Anchor {
     }
 }
 
-/// A function of a plugin and where it is attached.
+/// A function of a plugin and the operation that it is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The operation.
     pub operation: Transports,
-    /// Moment of the operation at which the plugin is called.
+    /// Position at which the function is attached.
     pub anchor: Anchor,
-    /// For operations that are there for each frame type: which.
+    /// Frame type, for an operation that exists once for each frame type. Otherwise `None`.
     pub frame: Option<u64>,
-    /// True if the outputs hold what the default answers when the function is called in its place.
+    /// True if the outputs hold the default's answer when the function is called in place of the
+    /// default.
     pub default: bool,
-    /// The name of the function in the object.
+    /// Name of the function in the object.
     pub function: String,
 }
 
-/// An operation that a plugin provides for others.
+/// An operation that a plugin provides for other plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provides {
-    /// Its name, as C has it: for others it is `PLUGIN.NAME`.
+    /// Name of the operation, a C identifier. Other plugins call it `PLUGIN.NAME`.
     pub name: String,
     /// Name of the function in the object.
     pub function: String,
@@ -193,10 +196,10 @@ pub struct Provides {
     pub outputs: usize,
 }
 
-/// An operation of another plugin that a plugin calls.
+/// An operation of another plugin that this plugin calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// Its name: `PLUGIN.NAME`.
+    /// Name of the operation, in the form `PLUGIN.NAME`.
     pub operation: String,
     /// Number of input words.
     pub inputs: usize,
@@ -204,18 +207,19 @@ pub struct Calls {
     pub outputs: usize,
 }
 
-/// A frame type of a plugin's own.
+/// A frame type that the plugin defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Frame {
-    /// The type, as the plugin names it.
+    /// Number of the frame type in the manifest. An offer can allot another number on the wire.
     #[serde(rename = "type")]
     pub frame_type: u64,
-    /// True if the peer acknowledges packets that have it.
+    /// True if packets with this frame are ack-eliciting (RFC 9000 s.1.2).
     pub ack_eliciting: bool,
 }
 
-/// A manifest that was checked: name, needs and limits of a plugin, as its author declares them.
+/// A manifest that was checked. It has the name, needs and limits of a plugin, as its author
+/// declares them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -223,35 +227,37 @@ pub struct Manifest {
     pub name: String,
     /// Its version.
     pub version: Version,
-    /// Name of the author as the manifest gives it, for people to read. The signature proves who it was.
+    /// Name of the author as the manifest gives it, for people to read. Only the signature proves
+    /// who the author is.
     pub author: String,
-    /// The interface it is written for.
+    /// Version of the interface that the plugin is written for.
     pub abi: u32,
     /// SHA-256 of the object.
     pub code: [u8; 32],
-    /// Classes that it uses.
+    /// Classes that the plugin uses.
     pub capabilities: BTreeSet<Class>,
-    /// Functions and where they are attached.
+    /// Functions and the operations that they are attached to.
     pub operations: Vec<Operation>,
-    /// Operations that it provides for other plugins.
+    /// Operations that the plugin provides for other plugins.
     pub provides: Vec<Provides>,
-    /// Operations of other plugins that it calls, by their place here.
+    /// Operations of other plugins that the plugin calls. Bytecode refers to them by their index in
+    /// this list.
     pub calls: Vec<Calls>,
-    /// Frame types of its own.
+    /// Frame types that the plugin defines.
     pub frames: Vec<Frame>,
-    /// Fields that it reads.
+    /// Fields that the plugin reads.
     pub reads: Vec<Field>,
-    /// Fields that it sets.
+    /// Fields that the plugin sets.
     pub sets: Vec<Field>,
-    /// Bytes of memory of an instance.
+    /// Memory of an instance, in bytes.
     pub memory: usize,
-    /// Instructions of a call at most.
+    /// Maximum number of steps of a call.
     pub steps: u64,
     /// Expiry, in seconds since the Unix epoch. The bundle is refused from this time on.
     pub expires: Option<u64>,
 }
 
-/// The manifest's file as TOML has it, before it is checked.
+/// The manifest's file as TOML describes it, before it is checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -306,7 +312,8 @@ struct Called {
     outputs: u64,
 }
 
-/// The message of an error with its place. The text itself is left out, because it may be a peer's.
+/// Returns the message of an error with its line and column. It omits the text of the manifest,
+/// because the manifest may come from a peer.
 fn located(text: &str, lines: usize, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let Some(before) = before else { return error.message().to_owned() };
@@ -323,12 +330,13 @@ fn value(key: &str, unfit: Unfit) -> ManifestError {
 }
 
 impl Manifest {
-    /// Reads the text of a manifest, of at most [`crate::MAX_MANIFEST`] bytes.
+    /// Reads a manifest of at most [`crate::MAX_MANIFEST`] bytes.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
         Manifest::parse_behind(text, 0)
     }
 
-    /// As [`Manifest::parse`], of a text whose first `lines` lines are not the author's: errors count from the next line.
+    /// Reads a manifest whose first `lines` lines were added by the packer. Line numbers in errors
+    /// do not count them.
     pub(crate) fn parse_behind(text: &[u8], lines: usize) -> Result<Manifest, ManifestError> {
         if text.len() > crate::MAX_MANIFEST {
             return Err(ManifestError::Toml(format!("more than {} bytes", crate::MAX_MANIFEST)));
@@ -341,17 +349,17 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// True if a frame type is the plugin's own.
+    /// Returns `true` if the plugin defines this frame type.
     pub fn owns(&self, frame: Option<u64>) -> bool {
         frame.is_some_and(|frame| self.frames.iter().any(|own| own.frame_type == frame))
     }
 
-    /// The class that a function of the plugin takes where it is attached.
+    /// Returns the class that a function of the plugin needs at its operation.
     pub fn class_of(&self, operation: &Operation) -> Class {
         class_of(operation.operation, operation.anchor, self.owns(operation.frame))
     }
 
-    /// Everything that it uses and the class that takes.
+    /// Returns everything that the plugin uses, with the class that each use needs.
     pub fn uses(&self) -> impl Iterator<Item = (String, Class)> {
         let operations = self.operations.iter().map(|one| {
             let what = format!("{} of {}", one.anchor, one.operation);
@@ -367,7 +375,7 @@ impl Manifest {
     }
 }
 
-/// All that is used is declared.
+/// Checks that the plugin declares every class that it uses.
 fn declared(manifest: &Manifest) -> Result<(), ManifestError> {
     for (what, class) in manifest.uses() {
         if class == Class::Never {
@@ -428,7 +436,7 @@ fn identifier(key: &str, text: String) -> Result<String, ManifestError> {
     if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
 }
 
-/// Three numbers of at most nine digits, without leading zeros.
+/// Reads a version: three numbers of at most nine digits each, without leading zeros.
 fn version(text: &str) -> Option<Version> {
     let number = |part: &str| {
         let digits = (1..=9).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
@@ -480,14 +488,14 @@ fn operations(attached: Vec<Attached>, needed: bool) -> Result<Vec<Operation>, M
         .collect()
 }
 
-/// A name as C has it.
+/// Checks that a name is a C identifier of at most [`MAX_NAME`] bytes.
 fn c_name(key: &str, text: String) -> Result<String, ManifestError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let fits = (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed);
     if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
 }
 
-/// A number of words.
+/// Checks a number of input or output words.
 fn words(key: &str, number: u64) -> Result<usize, ManifestError> {
     let number = usize::try_from(number).ok().filter(|number| *number <= MAX_WORDS);
     number.ok_or_else(|| value(key, Unfit::Range(0, MAX_WORDS as u64)))
@@ -570,7 +578,7 @@ fn fields(
     Ok(found)
 }
 
-/// Untrusted text, shortened and without control characters.
+/// Returns untrusted text, shortened and with control characters escaped.
 fn shown(text: &str) -> String {
     text.chars().take(MAX_NAME).flat_map(char::escape_debug).collect()
 }

@@ -1,4 +1,4 @@
-//! Policy of an endpoint's owner for plugins, and the decision whether a plugin may run under it.
+//! The policy of an endpoint's owner, and the decision whether a plugin may run under it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::manifest::{ABI, Manifest};
 use crate::preamble::Preamble;
 use crate::transparency::Staple;
 
-/// Bytes of a policy's text.
+/// Maximum size of a policy's text, in bytes.
 const MAX_POLICY: usize = 64 << 10;
 
 /// An author in a policy.
@@ -26,7 +26,7 @@ pub struct Author {
     pub key: PublicKey,
     /// Classes that plugins with this author's signature get.
     pub classes: BTreeSet<Class>,
-    /// Transparency log that must have the author's plugins. `None`: no log is required.
+    /// Transparency log that must contain the author's plugins. `None` if no log is required.
     pub log: Option<Log>,
 }
 
@@ -35,7 +35,8 @@ pub struct Author {
 pub struct Log {
     /// Public key of the log.
     pub key: PublicKey,
-    /// Earliest time of the log's head that a proof may lead to, in seconds since the Unix epoch. 0 accepts any time.
+    /// Earliest accepted time of the log's head in a proof, in seconds since the Unix epoch. 0
+    /// accepts any time.
     pub since: u64,
 }
 
@@ -43,29 +44,30 @@ pub struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Size of an object, in bytes.
+    /// Maximum size of an object, in bytes.
     pub code: usize,
-    /// Memory of an instance, in bytes.
+    /// Maximum memory of an instance, in bytes.
     pub memory: usize,
-    /// Steps of a call.
+    /// Maximum number of steps of a call.
     pub steps: u64,
-    /// Steps per second of all plugins that the peer of one connection has offered. A step takes less than two
+    /// Steps per second that all plugins of one connection's peer share. A step takes less than two
     /// nanoseconds.
     pub steps_per_second: u64,
-    /// Further steps of these plugins for each packet that the connection sends or receives.
+    /// Additional steps of these plugins for each packet that the connection sends or receives.
     pub steps_per_packet: u64,
-    /// Steps per second of the peer's plugins on all connections of one address, an IPv4 address or an IPv6 /64.
+    /// Steps per second that the peer's plugins on all connections of one address share. An address
+    /// is an IPv4 address or an IPv6 /64.
     pub address_steps_per_second: u64,
-    /// Steps per second of the plugins of all peers.
+    /// Steps per second that the plugins of all peers share.
     pub process_steps_per_second: u64,
-    /// Frame types of a plugin.
+    /// Maximum number of frame types of a plugin.
     pub frames: usize,
     /// Bytes per second that the plugins of one connection's peer may send in their own frames.
     pub frame_bytes_per_second: u64,
-    /// Memory of all plugins of one connection's peer, in bytes: sandboxes, programs with their compiled code, and
-    /// bundles that are being fetched.
+    /// Maximum memory of all plugins of one connection's peer, in bytes. It includes sandboxes,
+    /// programs with their compiled code, and bundles that are being fetched.
     pub total_memory: usize,
-    /// Memory of the peer's plugins on all connections of one address, in bytes.
+    /// Maximum memory of the peer's plugins on all connections of one address, in bytes.
     pub address_memory: usize,
 }
 
@@ -97,26 +99,26 @@ pub struct Policy {
     /// SHA-256 hashes of plugins that are refused whatever their signature is. Each is the hash of an object, of a
     /// manifest or of a whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
-    /// Longest time until a plugin's expiry. A plugin that expires later, or never, is refused. `None`: any expiry is
-    /// accepted, and none is required.
+    /// Longest accepted time until a plugin expires. A plugin that expires later, or never, is
+    /// refused. With `None`, plugins may expire at any time or never.
     pub max_age: Option<Duration>,
     /// Limits on memory, steps and code.
     pub limits: Limits,
 }
 
-/// Reason for which a text is refused as a policy.
+/// Reason for refusing a text as a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The text is not TOML, or has unknown keys.
     #[error("the policy: {0}")]
     Toml(String),
-    /// A class is granted in a way that is not possible.
+    /// The policy grants a class in a way that cannot take effect.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
         /// Class that cannot be granted.
         class: Class,
-        /// Author or side that it would be granted to.
+        /// Author or side that the policy grants the class to.
         whom: String,
         /// Reason for which it cannot be granted.
         why: &'static str,
@@ -129,7 +131,7 @@ pub enum PolicyError {
         "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
     )]
     Hash(String),
-    /// The age is malformed.
+    /// The `max_age` is malformed.
     #[error(
         "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
     )]
@@ -139,14 +141,14 @@ pub enum PolicyError {
         "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
     )]
     Since {
-        /// Name of the log.
+        /// Name of the log whose `since` is malformed.
         log: String,
         /// Text that is not a time.
         since: String,
     },
     /// An author refers to a log that the policy does not have.
     #[error(
-        "the policy: {author}'s plugins have to be in the log {log}, which it has no key of: add a [[log]]"
+        "the policy: {author}'s plugins must be in the log {log}, but the policy has no key of this log: add a [[log]]"
     )]
     NoLog {
         /// Name of the author.
@@ -155,10 +157,10 @@ pub enum PolicyError {
         log: String,
     },
     /// A log is listed twice.
-    #[error("the policy has the log {0} twice: which of the two holds?")]
+    #[error("the policy has the log {0} twice: remove one of them")]
     LogTwice(String),
     /// Two authors have the same key.
-    #[error("the policy has the key of {0} twice: which of the two holds?")]
+    #[error("the policy has the key of {0} twice: remove one of the authors")]
     Twice(String),
 }
 
@@ -258,13 +260,13 @@ fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     Ok(logs)
 }
 
-/// Refuses grants that can have no effect, because the policy's owner must have meant something else.
+/// Refuses grants that can have no effect, because they are probably mistakes.
 fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result<(), PolicyError> {
     for class in classes {
         let why = match class.requires() {
             Requires::Nothing => continue,
             Requires::Signature if signed => continue,
-            Requires::Signature => "it takes a signature: name the author and the key",
+            Requires::Signature => "it requires a signature: name the author and the key",
             Requires::OwnPlugin => "a peer's plugin never gets it",
             Requires::Impossible => "no plugin gets it",
         };
@@ -273,14 +275,14 @@ fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result
     Ok(())
 }
 
-/// Permissions that a plugin gets: as much as it declares, and not more.
+/// Permissions that a plugin gets: those that it declares, and no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     classes: BTreeSet<Class>,
 }
 
 impl Granted {
-    /// Returns all classes, to examine the code of a plugin that does not run.
+    /// Returns all classes. It serves to examine the code of a plugin that does not run.
     pub(crate) fn everything() -> Granted {
         Granted { classes: Class::ALL.iter().copied().collect() }
     }
@@ -301,28 +303,28 @@ impl Granted {
     }
 }
 
-/// Reason for which a plugin is refused.
+/// Reason for refusing a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The plugin is written for another interface version.
-    #[error("it is written for ABI {0}, and here is {ABI}")]
+    #[error("it is written for ABI {0}, but this endpoint has ABI {ABI}")]
     Abi(u32),
     /// The plugin has expired.
-    #[error("it expired {0} seconds after 1970")]
+    #[error("it expired at Unix time {0}")]
     Expired(u64),
     /// The policy has withdrawn the plugin.
     #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
     Withdrawn {
-        /// Part of the bundle that has the hash.
+        /// Part of the bundle that has the withdrawn hash: object, manifest or whole bundle.
         what: &'static str,
         /// Hash as the policy writes it.
         hash: String,
     },
     /// The plugin is valid for longer than the policy's `max_age`.
     #[error(
-        "{}, and the policy's `max_age` wants an expiry {latest} seconds after 1970 or earlier: its author must sign a new version",
-        expires.map_or("it never expires".to_owned(), |at| format!("it expires {at} seconds after 1970"))
+        "{}, but the policy's `max_age` requires an expiry at Unix time {latest} or earlier: its author must sign a new version",
+        expires.map_or("it never expires".to_owned(), |at| format!("it expires at Unix time {at}"))
     )]
     ValidTooLong {
         /// Expiry, in seconds since the Unix epoch. `None` if it never expires.
@@ -330,48 +332,50 @@ pub enum Refusal {
         /// Latest expiry that the policy accepts now, in the same unit.
         latest: u64,
     },
-    /// The plugin's proof leads to a head of the log that is too old.
+    /// The log's head in the plugin's proof is older than the policy permits.
     #[error(
-        "its proof is of the log's head of {time} seconds after 1970, and the policy wants one of {since} or later: `equic plugin log staple` makes a new proof"
+        "its proof is for the log's head at Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` makes a new proof"
     )]
     OldProof {
         /// Time of the head, in seconds since the Unix epoch.
         time: u64,
-        /// Least time that the policy accepts.
+        /// Earliest time that the policy accepts, in the same unit.
         since: u64,
     },
     /// The plugin exceeds a limit of the policy.
-    #[error("its {what} is {found}, and the policy's limit {limit}")]
+    #[error("its {what} is {found}, but the policy's limit is {limit}")]
     TooLarge {
-        /// Quantity that is over the limit, by name.
+        /// Name of the quantity that exceeds the limit.
         what: &'static str,
-        /// Amount that the plugin wants, in the quantity's unit.
+        /// Amount that the plugin needs, in the quantity's unit.
         found: u64,
-        /// Most that the policy allows, in the same unit.
+        /// Maximum that the policy allows, in the same unit.
         limit: u64,
     },
-    /// The plugin has frames that are not acknowledged. No congestion window limits them (RFC 9002 s.2), so a peer's
-    /// plugin could send without limit.
-    #[error("its frames of type {0:#x} are not ack-eliciting, which a peer's plugin's have to be")]
+    /// The plugin has frames that are not ack-eliciting. The congestion window does not limit them
+    /// (RFC 9002 s.2), so a peer's plugin could send without limit.
+    #[error(
+        "its frames of type {0:#x} are not ack-eliciting, but all frames of a peer's plugin must be"
+    )]
     Silent(u64),
-    /// The policy permits no plugins, or none of this author.
-    #[error("the policy lets no plugin run that {}", author.map_or("nobody signed".to_owned(), |key| format!("{key} signed")))]
+    /// The policy permits no plugins, or no plugins of this author.
+    #[error("the policy permits no plugin {}", author.map_or("without a signature".to_owned(), |key| format!("signed by {key}")))]
     NotAccepted {
         /// Public key that signed the bundle. `None` if the bundle is not signed.
         author: Option<PublicKey>,
     },
     /// The bundle has no proof that it is in the log that the policy requires for its author.
     #[error(
-        "it carries no proof that it is in the log {log}, which the policy wants of {author}'s plugins"
+        "it has no proof that it is in the log {log}, which the policy requires for {author}'s plugins"
     )]
     NotLogged {
         /// Name that the policy gives the author.
         author: String,
-        /// Public key of the log.
+        /// Public key of the required log.
         log: PublicKey,
     },
-    /// The plugin needs a class that the policy does not grant.
-    #[error("{what} takes `{class}`, which the policy does not grant")]
+    /// The plugin needs a class that the policy does not grant to it.
+    #[error("{what} needs `{class}`, which the policy does not grant")]
     NotGranted {
         /// Name of the operation or field that needs the class.
         what: String,
@@ -380,7 +384,7 @@ pub enum Refusal {
     },
     /// The plugin needs a class that requires the signature of an author in the policy.
     #[error(
-        "{what} takes `{class}`, which requires the signature of an author that the policy names"
+        "{what} needs `{class}`, which requires the signature of an author that the policy names"
     )]
     NotSigned {
         /// Name of the operation or field that needs the class.
@@ -389,15 +393,15 @@ pub enum Refusal {
         class: Class,
     },
     /// The plugin needs a class that a peer's plugin never gets.
-    #[error("{what} takes `{class}`, which a plugin of the peer's never gets")]
+    #[error("{what} needs `{class}`, which a peer's plugin never gets")]
     OfThePeer {
         /// Name of the operation or field that needs the class.
         what: String,
         /// Class that is needed.
         class: Class,
     },
-    /// The plugin needs a permission that no plugin gets.
-    #[error("{what} is for no plugin")]
+    /// The plugin uses an operation or field that is not available to plugins.
+    #[error("{what} is not available to plugins")]
     Impossible {
         /// Name of the operation or field.
         what: String,
@@ -405,8 +409,8 @@ pub enum Refusal {
 }
 
 /// Decides whether a plugin may run, and what it is granted. `now` is in seconds since the Unix
-/// epoch. The owner's own plugins need no policy, because the owner chose them: they get what they
-/// declare, except what no plugin gets.
+/// epoch. The owner's own plugins need no policy, because the owner chose them. They get everything
+/// that they declare, except the class [`Class::Never`].
 pub fn decide(
     bundle: &Bundle<'_>,
     origin: Origin,
@@ -420,8 +424,9 @@ pub fn decide(
     decide_by(bundle.preamble(), || bundle.hash(), in_log, origin, policy, now)
 }
 
-/// Decides like [`decide`] about a peer's plugin whose object has not arrived, with the hash from its offer. The proof
-/// that the bundle is in a log comes after the object, so here only its presence counts.
+/// Decides about a peer's plugin as [`decide`] does, but before its object has arrived. It uses the
+/// hash from the offer. The proof that the bundle is in a log follows the object, so here only the
+/// presence of a proof is checked.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
     hash: [u8; 32],
@@ -432,7 +437,7 @@ pub(crate) fn decide_early(
     decide_by(preamble, || hash, in_log, Origin::Peer, policy, now)
 }
 
-/// A bundle has no proof that it is in a log.
+/// Error: the bundle has no proof that it is in the log.
 struct NotInLog;
 
 fn decide_by(
@@ -526,7 +531,7 @@ fn granted(
         },
         (Requires::Nothing, Origin::Peer) => {
             let by_name = named.is_some_and(|author| author.classes.contains(&class));
-            // A named author has the classes of `anyone`, too.
+            // A named author also has the classes of `anyone`.
             let may = by_name || policy.anyone.contains(&class);
             if may { Ok(()) } else { Err(Refusal::NotGranted { what, class }) }
         }

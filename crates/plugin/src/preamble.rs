@@ -1,18 +1,19 @@
-//! The preamble is the part of a bundle before its object: the header with all lengths, the author's key and signature, and
-//! the manifest. A receiver checks it before the object arrives.
+//! The preamble is the part of a bundle before its object. It has the header with all lengths, the
+//! author's key and signature, and the manifest. A receiver checks it before the object arrives.
 
 use crate::bundle::{BundleError, MAX_CODE, MAX_MANIFEST};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 use crate::manifest::Manifest;
 use crate::transparency::staple_length;
 
-/// The first eight bytes; the last of them is the format's version.
+/// The first eight bytes of a bundle. The last of them is the version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
-/// Magic, lengths of manifest (2) and object (4), whether it is signed (1), and 1 more than the hashes of its staple, or 0
-/// if it has none (1).
+/// Size of the header, in bytes: the magic bytes (8), the length of the manifest (2), the length of
+/// the object (4), a flag for the signature (1), and a byte for the staple. That byte is 0 without
+/// a staple, otherwise 1 plus the number of hashes.
 pub(crate) const HEADER: usize = 16;
 
-/// Bytes of a preamble at most.
+/// Maximum size of a preamble, in bytes.
 pub(crate) const MAX_PREAMBLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST;
 
 /// The header of a bundle: the lengths of its parts.
@@ -21,12 +22,12 @@ pub(crate) struct Header {
     manifest: usize,
     pub(crate) code: usize,
     signed: bool,
-    /// Bytes of the staple, or 0 if there is no staple.
+    /// Size of the staple in bytes, or 0 if there is no staple.
     staple: usize,
 }
 
 impl Header {
-    /// Reads the header at the beginning of a bundle.
+    /// Reads the header of a bundle, which is at the beginning of these bytes.
     pub(crate) fn read(bundle: &[u8]) -> Result<Header, BundleError> {
         let bytes: &[u8; HEADER] = bundle.first_chunk().ok_or(BundleError::Magic)?;
         let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
@@ -44,18 +45,15 @@ impl Header {
             return Err(BundleError::Header("the object is empty or too long"));
         }
         if signed > 1 {
-            return Err(BundleError::Header("a flag that version 1 does not have"));
+            return Err(BundleError::Header("it has a flag that version 1 does not define"));
         }
         let staple = match (hashes.checked_sub(1), signed) {
             (None, _) => 0,
             (Some(_), 0) => {
-                return Err(BundleError::Header(
-                    "a proof that it is in a log, without a signature",
-                ));
+                return Err(BundleError::Header("it has a proof of a log, but no signature"));
             }
-            (Some(hashes), _) => {
-                staple_length(hashes).ok_or(BundleError::Header("a proof that is too long"))?
-            }
+            (Some(hashes), _) => staple_length(hashes)
+                .ok_or(BundleError::Header("the proof of a log is too long"))?,
         };
         Ok(Header { manifest, code, signed: signed == 1, staple })
     }
@@ -83,7 +81,7 @@ pub(crate) struct Preamble<'b> {
 }
 
 impl<'b> Preamble<'b> {
-    /// Reads a whole preamble, of a bundle of `size` bytes.
+    /// Reads the complete preamble of a bundle that has `size` bytes.
     pub(crate) fn parse(bytes: &'b [u8], size: usize) -> Result<Preamble<'b>, BundleError> {
         let header = Header::read(bytes)?;
         if size != header.total() {
@@ -112,7 +110,8 @@ impl<'b> Preamble<'b> {
         self.signed.map(|(author, _)| author)
     }
 
-    /// Returns true if a staple follows the object. Its proof can be checked only when it has arrived.
+    /// Returns `true` if a staple follows the object. Its proof is checked when the staple has
+    /// arrived.
     pub(crate) fn has_staple(&self) -> bool {
         self.header.staple > 0
     }

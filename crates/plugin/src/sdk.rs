@@ -1,5 +1,5 @@
-//! Generates the headers for plugins in C from the tables: operations and fields of the transport, and helpers of
-//! `runtime/abi.rs`. `make header` writes them to `plugins/sdk`.
+//! Generates the C headers for plugins from tables: the transport's operations and fields, and the
+//! helpers in `runtime/abi.rs`. `make header` writes the headers to `plugins/sdk`.
 
 use std::fmt::Write as _;
 
@@ -9,23 +9,24 @@ use crate::class::{Class, class_of};
 use crate::manifest::{ABI, Anchor};
 use crate::runtime::HELPERS;
 
-/// Columns of a comment.
+/// Maximum width of a comment line, in columns.
 const WIDTH: usize = 100;
 
-/// A helper of the interface, for hosts of plugins other than this crate's connections, and for checkers of bytecode.
+/// A helper of the interface. This is for other hosts of plugins, and for programs that check
+/// bytecode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperInfo {
-    /// Number by which bytecode calls it. It is never reused.
+    /// Number by which bytecode calls the helper. It is never reused.
     pub number: u32,
-    /// Its name in C.
+    /// C name of the helper.
     pub name: &'static str,
-    /// Its parameters in C, each with its type, or `void`.
+    /// C parameters with their types, or `void`.
     pub parameters: &'static str,
-    /// Steps that a call costs, without the cost of its arguments' bytes.
+    /// Number of steps that a call costs, without the cost of the bytes in its arguments.
     pub cost: u32,
 }
 
-/// All helpers of the interface [`ABI`], by number.
+/// Returns all helpers of the interface version [`ABI`], sorted by number.
 pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     HELPERS.iter().map(|one| HelperInfo {
         number: one.number,
@@ -35,20 +36,20 @@ pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     })
 }
 
-/// A header for plugins in C.
+/// A C header for plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Name of the file.
+    /// File name of the header.
     pub name: &'static str,
-    /// Content of the file, which is C.
+    /// Content of the file, in C.
     pub text: String,
 }
 
-/// Line with which `equic_plugin.h` includes the other header.
+/// The line of `equic_plugin.h` that includes the other header.
 const INCLUDE: &str = "#include \"equic_operations.h\"\n";
 
-/// Returns the headers for plugins in C, which belong into one folder. A plugin includes the first, `equic_plugin.h`,
-/// which includes the second.
+/// Returns the C headers for plugins. Both must be in one folder. A plugin includes the first,
+/// `equic_plugin.h`, which includes the second.
 pub fn headers() -> [Header; 2] {
     [
         Header { name: "equic_plugin.h", text: plugin_header() },
@@ -56,18 +57,19 @@ pub fn headers() -> [Header; 2] {
     ]
 }
 
-/// Returns the full text of `#include <equic_plugin.h>`, for compilers without an include folder.
+/// Returns the full text that `#include <equic_plugin.h>` inserts, for compilers without an include
+/// folder.
 pub fn included_headers() -> String {
     let [plugin, operations] = headers();
     plugin.text.replace(INCLUDE, &operations.text)
 }
 
-/// The memory functions that C programs expect. The empty `asm` keeps clang from replacing a function's loop with a call of
-/// that function.
+/// The memory functions that C programs expect. The empty `asm` keeps clang from replacing a
+/// function's loop with a call of the same function.
 const MEMORY: &str = "\
-/* There is no libc: no other header, no malloc, no printf. Of its functions there are these four. Clang expands
- * __builtin_memcpy and __builtin_memset of a small constant length without a call, which takes fewer instructions.
- * An assignment of a structure of more than 1,024 bytes does not compile: call memcpy. */
+/* Plugins have no libc: no other headers, no malloc, no printf. Only these four functions exist. For a small constant
+ * length, prefer __builtin_memcpy and __builtin_memset, which clang expands to fewer instructions. An assignment of a
+ * structure of more than 1,024 bytes does not compile: use memcpy. */
 typedef __SIZE_TYPE__ equic_size;
 
 static inline __attribute__((always_inline, unused)) void *memcpy(void *to, const void *from, equic_size length)
@@ -113,28 +115,28 @@ static inline __attribute__((always_inline, unused)) int memcmp(const void *one,
 
 ";
 
-/// Types, constants, helpers and fields.
+/// Returns `equic_plugin.h`: types, constants, helpers and fields.
 fn plugin_header() -> String {
     let mut text = String::new();
     text.push_str(
         "/* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Header that plugins of QUIC connections are compiled with (docs/plugins.md):
+ * The header for plugins of QUIC connections (docs/plugins.md). Compile a plugin with:
  *
  *     clang -target bpf -O2 -mcpu=v3 -ffreestanding -I plugins/sdk -c plugin.c
  *
- * Made of the tables of the transport and of equic-plugin by `make header`.
+ * Generated from the tables of the transport and of equic-plugin: `make header` writes it again.
  *
- * A function of a plugin is called with the words of the call; where the operation has bytes, with these and
- * their number; where it is there for each frame type, with that:
+ * The host calls a plugin's function with the words of the call. If the operation has bytes, they and their number
+ * follow. If the operation exists for each frame type, the type is the last argument:
  *
  *     equic_u64 on_ack(struct equic_ack_policy *call)
  *     equic_u64 parse(struct equic_parse_frame *call, const equic_u8 *bytes, equic_u64 length, equic_u64 type)
  *
- * In an operation's place it returns EQUIC_DONE with `call->out` written, or EQUIC_DEFAULT. With `default = true` in
- * the manifest `call->out` holds what the default answers, or the plugin that was attached before it, and
- * `equic_call_default` brings that back. Before and after one what it returns does not matter, and what it writes changes
- * nothing.
+ * A function that replaces an operation writes its answer to `call->out` and returns EQUIC_DONE, or it returns
+ * EQUIC_DEFAULT so that the default runs. With `default = true` in the manifest, `call->out` already holds the answer of
+ * the default, or of the plugin that was attached before, and `equic_call_default` restores that answer. For a function
+ * that runs before or after an operation, the result and the outputs have no effect.
  */
 #ifndef EQUIC_PLUGIN_H
 #define EQUIC_PLUGIN_H
@@ -149,11 +151,11 @@ typedef __UINT64_TYPE__ equic_u64;
     let _ = writeln!(text, "/* `abi` of the manifest. */\n#define EQUIC_ABI {ABI}\n");
     text.push_str(MEMORY);
     text.push_str(
-        "/* Returned in an operation's place. */
+        "/* Results of a function that replaces an operation. */
 #define EQUIC_DEFAULT 0
 #define EQUIC_DONE 1
 
-/* Value of a word or field that has none. */
+/* Value of a word or field without a value. */
 #define EQUIC_NONE (~(equic_u64)0)
 
 #define EQUIC_MICROSECOND 1000ull
@@ -173,7 +175,7 @@ typedef __UINT64_TYPE__ equic_u64;
             helper.name, helper.number
         );
     }
-    text.push_str("/* Fields: what `equic_get` reads; what each path has for itself is the active path's. */\nenum equic_field {\n");
+    text.push_str("/* Fields for `equic_get`. A field that each path has for itself is read from the active path. */\nenum equic_field {\n");
     for field in Field::ALL {
         let name = upper(&format!("{field:?}"));
         let _ =
@@ -183,15 +185,15 @@ typedef __UINT64_TYPE__ equic_u64;
     text
 }
 
-/// A structure for each operation that plugins may be attached to.
+/// Returns `equic_operations.h`, with a structure for each operation that plugins may attach to.
 fn operations_header() -> String {
     let mut text = String::from(
         "/* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * Operations of QUIC connections: for each a structure of the words that a plugin's function is called with, `in` to
- * read and `out` to write. equic_plugin.h includes this; it says how a function is called.
+ * Operations of QUIC connections. Each has a structure with the words of a call: a plugin's function reads `in` and
+ * writes `out`. equic_plugin.h includes this header and describes how functions are called.
  *
- * Made of the tables of the transport by `make header`.
+ * Generated from the tables of the transport: `make header` writes it again.
  */
 #ifndef EQUIC_PLUGIN_H
 #error \"include equic_plugin.h instead\"
@@ -208,19 +210,19 @@ fn operations_header() -> String {
     text
 }
 
-/// Returns true if some plugin may be attached to the operation at some anchor.
+/// Returns `true` if any plugin may attach to the operation, at any anchor.
 fn is_for_plugins(operation: Operation) -> bool {
     let anchors = [Anchor::Before, Anchor::Replace, Anchor::After];
     anchors.into_iter().any(|anchor| class_of(operation, anchor, true) != Class::Never)
 }
 
-/// Writes the C structure of the words of an operation's call.
+/// Writes the C structure for the words of an operation's call.
 fn structure(text: &mut String, operation: &Description) {
     let bytes = match operation.carries {
         PayloadKind::Words => "",
-        PayloadKind::Bytes => " Bytes to read go with it.",
-        PayloadKind::Buffer => " A buffer to write goes with it.",
-        PayloadKind::Frame => " It is there for each frame type.",
+        PayloadKind::Bytes => " The call has bytes to read.",
+        PayloadKind::Buffer => " The call has a buffer to write.",
+        PayloadKind::Frame => " The operation exists for each frame type.",
     };
     let name = operation.name;
     comment(text, &format!("{name} ({}):{}{bytes}", operation.section, operation.does));
@@ -243,7 +245,7 @@ fn structure(text: &mut String, operation: &Description) {
     text.push_str("};\n");
 }
 
-/// Writes a C comment, in lines.
+/// Writes a C comment, wrapped at [`WIDTH`] columns.
 fn comment(text: &mut String, what: &str) {
     let mut line = String::from("/*");
     for word in plain(what).split_whitespace() {
@@ -258,7 +260,8 @@ fn comment(text: &mut String, what: &str) {
     text.push_str(" */\n");
 }
 
-/// Turns a description of the transport's tables into plain text: takes rustdoc's links out, leaves their text, or, where that is an explanation in parentheses, nothing.
+/// Converts a description from the transport's tables to plain text. Replaces rustdoc links with
+/// their text, and removes backticks.
 pub fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.trim();
@@ -273,11 +276,11 @@ pub fn plain(text: &str) -> String {
         }
     }
     out.push_str(rest);
-    // What a native hook asks its host for, a plugin in C asks a helper.
+    // C plugins call the corresponding helper instead of the method of a native hook's context.
     out.replace('`', "").replace("HookContext::", "equic_")
 }
 
-/// `SelectACKPath` as `select_ack_path`.
+/// Converts `SelectACKPath` to `select_ack_path`.
 fn snake(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut out = String::new();

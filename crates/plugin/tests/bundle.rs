@@ -1,4 +1,4 @@
-//! Bundles and manifests: what is read, and everything else that is refused.
+//! Tests which bundles and manifests are accepted, and that all others are refused.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn hash() -> String {
     format!("code = \"sha256:{}\"\n", "0".repeat(64))
 }
 
-/// Message with which a manifest is refused.
+/// Returns the error message for a manifest that must be refused.
 fn refused(text: &str) -> String {
     Manifest::parse(format!("{}{text}", hash()).as_bytes()).expect_err(text).to_string()
 }
@@ -72,7 +72,7 @@ fn a_bundle_that_is_cut_or_longer_is_none() {
     assert!(matches!(Bundle::parse(&longer), Err(BundleError::Length { .. })));
 }
 
-/// Each bit of it counts: of the header, the key, the signature, the manifest, the object.
+/// Flips each bit of a signed bundle in turn. Every changed bundle must be refused.
 #[test]
 fn a_bundle_with_one_bit_changed_is_none() {
     let bytes = bundle(&manifest(OBSERVE, "", ""), Some(&key(7)));
@@ -83,7 +83,8 @@ fn a_bundle_with_one_bit_changed_is_none() {
     }
 }
 
-/// A signature does not go with another manifest, and what is unsigned is not signed by its bytes.
+/// A signature must be refused with another manifest or another key. A bundle whose object does not
+/// match the manifest's hash must be refused too.
 #[test]
 fn signatures_are_of_one_manifest_by_one_key() {
     let (one, two) = (manifest(OBSERVE, "", ""), manifest(OBSERVE, "memory = 32768", ""));
@@ -100,7 +101,8 @@ fn signatures_are_of_one_manifest_by_one_key() {
     assert!(matches!(Bundle::parse(&hash), Err(BundleError::Hash { .. })));
 }
 
-/// What a header speaks of is bounded before a byte of it is there.
+/// A header with a length or flag that is out of range must be refused before any other byte has
+/// arrived.
 #[test]
 fn lengths_are_bounded_in_the_header() {
     let bytes = bundle(&manifest(OBSERVE, "", ""), None);
@@ -134,7 +136,7 @@ fn what_cannot_be_packed() {
     assert_eq!(pack(&text, &vec![0; MAX_CODE + 1], None), Err(PackError::Code(MAX_CODE + 1)));
     let long = manifest(OBSERVE, &"#".repeat(MAX_MANIFEST), "");
     assert!(matches!(pack(&long, CODE, None), Err(PackError::Manifest(ManifestError::Toml(_)))));
-    // The hash is the packer's to write.
+    // The manifest must not have a `code` key, because `pack` adds it.
     assert!(pack(&format!("{}{text}", hash()), CODE, None).is_err());
 }
 
@@ -169,12 +171,12 @@ fn what_a_manifest_may_not_say() {
         (with("", &operation("Fly", "replace")), "Fly, which does not exist"),
         (with("", &operation("UpdateRtt", "after")), "twice"),
         (with("", &operation("UpdateRtt", "instead")), "unknown variant"),
-        (with("", &operation("ProcessFrame", "after")), "`frame` goes with"),
-        (with("", "frame = 6"), "`frame` goes with"),
-        (with("", "default = true"), "`default` goes with"),
-        (with("", &(operation("ProcessAck", "replace") + "default = true")), "`default` goes with"),
-        (with("", &(operation("SetTimer", "before") + "default = true")), "`default` goes with"),
-        (with("", "[[frames]]\ntype = 0x06\nack-eliciting = true"), "from 0x40 up"),
+        (with("", &operation("ProcessFrame", "after")), "`frame` is required"),
+        (with("", "frame = 6"), "`frame` is required"),
+        (with("", "default = true"), "`default` requires"),
+        (with("", &(operation("ProcessAck", "replace") + "default = true")), "`default` requires"),
+        (with("", &(operation("SetTimer", "before") + "default = true")), "`default` requires"),
+        (with("", "[[frames]]\ntype = 0x06\nack-eliciting = true"), "0x40 or more"),
         (with("", "[[frames]]\ntype = 0x4000000000000000\nack-eliciting = true"), "`type`"),
         (with("", "[[frames]]\ntype = 0x1f00"), "missing field"),
         (replaced("\"on_rtt\"", "\"on rtt\""), "`function`"),
@@ -204,12 +206,13 @@ fn more_than_there_may_be() {
         .map(|n| format!("[[frames]]\ntype = {}\nack-eliciting = true\n", 0x1f00 + n))
         .collect();
     assert!(refused(&manifest(r#""observe", "frames""#, "", &frames)).contains("more than 8"));
-    // Nested without end: the parser has a limit of its own, and no stack to overflow.
+    // The parser must refuse 3,000 nested arrays instead of overflowing its stack.
     let deep = format!("x = {}{}", "[".repeat(3000), "]".repeat(3000));
     assert!(!refused(&deep).is_empty());
 }
 
-/// A class that something takes and that is not declared.
+/// A manifest that uses a class without declaring it must be refused. The same manifest with the
+/// class must be accepted.
 #[test]
 fn what_is_used_is_declared() {
     let rows = [
@@ -239,7 +242,7 @@ fn what_is_used_is_declared() {
     {
         let frame = if name == "CheckFrame" { "frame = 0x1f00\n" } else { "" };
         let text = manifest(OBSERVE, "", &(operation(name, anchor) + frame));
-        assert!(refused(&text).contains("for no plugin"), "{name}");
+        assert!(refused(&text).contains("not available to plugins"), "{name}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an owner's policy makes of a plugin.
+//! Tests the decisions of an owner's policy.
 
 mod common;
 
@@ -7,7 +7,7 @@ use equic_plugin::{Bundle, Class, Granted, Origin, Policy, PolicyError, Refusal,
 
 const NOW: u64 = 1_800_000_000;
 
-/// What a policy decides of a peer's plugin.
+/// Returns the policy's decision about a peer's plugin.
 fn peers(policy: &Policy, manifest: &str, signed_by: Option<u8>) -> Result<Granted, Refusal> {
     of(Origin::Peer, policy, manifest, signed_by)
 }
@@ -26,7 +26,7 @@ fn policy(text: &str) -> Policy {
     Policy::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// A policy that names the author of key 7.
+/// Returns a policy that grants classes to the author with key 7.
 fn naming(classes: &str) -> Policy {
     policy(&format!(
         "[[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [{classes}]\n",
@@ -48,7 +48,7 @@ fn the_default_policy_accepts_nothing() {
     }
 }
 
-/// Each class, by who brings the plugin and who signed it.
+/// Tests each class for the owner's plugins and the peer's, with each kind of signature.
 #[test]
 fn every_class_in_every_way() {
     let everything = r#""observe", "tune", "frames", "raise", "choose""#;
@@ -73,7 +73,8 @@ fn every_class_in_every_way() {
         let granted = |decided: &Result<Granted, Refusal>| {
             decided.as_ref().is_ok_and(|granted| granted.has(class))
         };
-        // Nobody signed it; somebody did whom nobody knows; somebody whom the policy names.
+        // First no signature, then that of an unknown author. Below, that of an author in the
+        // policy.
         for author in [None, Some(8)] {
             let decided = peers(&anyone, &text, author);
             assert_eq!(granted(&decided), open, "{class}: {decided:?}");
@@ -81,7 +82,7 @@ fn every_class_in_every_way() {
         }
         let decided = peers(&naming(everything), &text, Some(7));
         assert_eq!(granted(&decided), signed, "{class}: {decided:?}");
-        // The owner's own gets what it declares.
+        // The owner's own plugin must get what it declares.
         assert!(granted(&of(Origin::Own, &Policy::default(), &text, None)), "{class}");
     }
 }
@@ -107,11 +108,12 @@ fn refusals_have_names() {
     let refusal = peers(&anyone, &tunes, None).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "replace of SetTimer takes `tune`, which the policy does not grant"
+        "replace of SetTimer needs `tune`, which the policy does not grant"
     );
 }
 
-/// What is declared and not used is not handed out in passing.
+/// A plugin that declares a class must be granted the class, even if it does not use it. Otherwise
+/// it is refused.
 #[test]
 fn what_is_declared_is_held_to_the_policy() {
     let anyone = policy(r#"anyone = ["observe"]"#);
@@ -144,7 +146,7 @@ fn time_size_and_abi() {
         peers(&anyone, &steps, None),
         Err(Refusal::TooLarge { what: "number of steps", .. })
     ));
-    // The owner knows what plugins are theirs.
+    // The policy's limits must not apply to the owner's own plugins.
     assert!(of(Origin::Own, &anyone, &steps, None).is_ok());
 
     assert!(matches!(refused(&anyone, "expires = \"2020-01-01T00:00:00Z\""), Refusal::Expired(_)));
@@ -162,7 +164,8 @@ fn time_size_and_abi() {
     }
 }
 
-/// Packets of frames that are not acknowledged are in no congestion window: a peer's plugin could send without end.
+/// The congestion window does not limit frames that are not ack-eliciting, so a peer's plugin with
+/// such frames must be refused.
 #[test]
 fn frames_of_a_peer_are_acknowledged() {
     let anyone = policy(r#"anyone = ["observe", "frames"]"#);
@@ -175,7 +178,7 @@ fn frames_of_a_peer_are_acknowledged() {
     assert!(of(Origin::Own, &anyone, &frames(false), None).is_ok());
 }
 
-/// A policy that cannot hold is not one that holds in part.
+/// A policy with any invalid part must be refused as a whole.
 #[test]
 fn policies_that_are_none() {
     let author = |key: &str, classes: &str| {
@@ -183,7 +186,7 @@ fn policies_that_are_none() {
     };
     let good = key(7).public().to_string();
     let rows = [
-        ("anyone = [\"raise\"]".to_owned(), "takes a signature"),
+        ("anyone = [\"raise\"]".to_owned(), "requires a signature"),
         ("anyone = [\"payload\"]".to_owned(), "never gets it"),
         ("anyone = [\"never\"]".to_owned(), "no plugin"),
         ("anyone = [\"all\"]".to_owned(), "unknown variant"),
@@ -211,12 +214,13 @@ fn policies_that_are_none() {
     ));
 }
 
-/// A digest as policies write it.
+/// Returns a hash in the form that policies use.
 fn digest(hash: [u8; 32]) -> String {
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The signature of a withdrawn version stays valid, and the peer chooses what it offers.
+/// A withdrawn plugin must be refused even though its signature is valid, because the peer chooses
+/// the version that it offers.
 #[test]
 fn withdrawn_plugins_are_refused_whoever_signed_them() {
     let bytes = bundle(&observes(), Some(&key(7)));
@@ -234,12 +238,14 @@ fn withdrawn_plugins_are_refused_whoever_signed_them() {
         let policy = policy(&format!("withdrawn = [\"{hash}\"]\n{named}"));
         let refused = Err(Refusal::Withdrawn { what, hash: hash.clone() });
         assert_eq!(decide(&wanted, Origin::Peer, &policy, NOW), refused);
-        // Another signature makes another bundle, of the same manifest and object.
+        // With another signature, the bundle's hash changes, but those of the manifest and the
+        // object do not.
         for signer in [None, Some(8)] {
             let decided = peers(&policy, &observes(), signer);
             assert_eq!(decided == refused, what != "bundle", "{what} {signer:?}: {decided:?}");
         }
-        // The owner's own, and what the hash does not name.
+        // The owner's own plugin must be accepted, and so must a plugin that the hash does not
+        // match.
         assert!(decide(&wanted, Origin::Own, &policy, NOW).is_ok());
         if what != "object" {
             let other = manifest(r#""observe""#, "expires = \"2100-01-01T00:00:00Z\"", "");
@@ -252,7 +258,7 @@ fn withdrawn_plugins_are_refused_whoever_signed_them() {
 fn max_age_bounds_how_long_a_plugin_is_valid() {
     let policy = policy("anyone = [\"observe\"]\nmax_age = \"90d\"\n");
     let latest = NOW + 90 * 86_400;
-    // 1,800,000,000 is 2027-01-15T08:00:00Z.
+    // `NOW`, 1,800,000,000, is 2027-01-15T08:00:00Z.
     for (expires, refused) in [
         (Some("2027-01-15T08:00:01Z"), None),
         (Some("2027-04-15T08:00:00Z"), None),

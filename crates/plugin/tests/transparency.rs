@@ -1,4 +1,5 @@
-//! Transparency logs: what a proof proves, what a policy makes of it, and what a monitor sees.
+//! Tests transparency logs: which proofs are valid, what policies require, and what a monitor
+//! finds.
 
 mod common;
 
@@ -13,22 +14,22 @@ use equic_plugin::{
 use tempfile::TempDir;
 
 const NOW: u64 = 1_800_000_000;
-/// Seeds of keys: a log's, one of another log, two authors'.
+/// Seeds of keys: the log's, another log's, and those of two authors.
 const LOG: u8 = 1;
 const OTHER: u8 = 2;
 const ANN: u8 = 7;
 const BEN: u8 = 8;
-/// Bytes of a bundle before its manifest, if it is signed; and of a staple before its hashes.
+/// Size of a signed bundle before its manifest, and of a staple before its hashes, in bytes.
 const SIGNED: usize = 16 + 96;
 const STAPLE: usize = 120;
 
-/// A bundle that differs by the number of its version.
+/// Returns a signed bundle with this patch number in its version.
 fn plugin(author: u8, patch: usize) -> Vec<u8> {
     let text = manifest(r#""observe""#, "", "").replace("1.2.3", &format!("1.2.{patch}"));
     bundle(&text, Some(&key(author)))
 }
 
-/// A log of so many of Ann's plugins.
+/// Returns a log with this many plugins of Ann.
 fn log_of(number: u8, plugins: usize) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     Log::create(folder.path(), &key(number), NOW).unwrap();
@@ -38,7 +39,7 @@ fn log_of(number: u8, plugins: usize) -> TempDir {
     folder
 }
 
-/// Adds a bundle to a log, and staples it.
+/// Adds a bundle to a log, and returns the bundle with the proof.
 fn append(folder: &Path, number: u8, bytes: &[u8]) -> Vec<u8> {
     let bundle = Bundle::parse(bytes).unwrap();
     let proof = Log::append(folder, &bundle, &key(number), NOW).unwrap();
@@ -62,10 +63,10 @@ fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
         assert_eq!((proof.index(), proof.head().size()), (patch as u64, patch as u64 + 1));
         assert_eq!((proof.head().log(), proof.head().time()), (key(LOG).public(), NOW));
         assert_eq!(bundle.author(), Some(key(ANN).public()));
-        // It is in the log already, and the proof is as good.
+        // Adding the same bundle again must return the same proof.
         assert_eq!(append(log.path(), LOG, &stapled), stapled);
     }
-    // An older one, proven by the tree as it is now, without the log's key.
+    // An older bundle gets a proof for the present tree, without the log's key.
     let (log, first) = (Log::open(log.path()).unwrap(), plugin(ANN, 0));
     let first = Bundle::parse(&first).unwrap();
     let stapled = staple(&first, &log.staple(&first).unwrap()).unwrap();
@@ -74,12 +75,13 @@ fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
         log.staple(&Bundle::parse(&plugin(ANN, 10)).unwrap()),
         Err(LogError::Missing)
     ));
-    // Who signs it again begins anew.
+    // A new signature must remove the proof.
     let again = sign(&Bundle::parse(&stapled).unwrap(), &key(BEN));
     assert_eq!(Bundle::parse(&again).unwrap().staple(), None);
 }
 
-/// Every byte of a proof matters, and it is of this bundle alone.
+/// Flips each byte of a proof in turn, and moves proofs to other bundles. All of them must be
+/// refused.
 #[test]
 fn forged_proofs_and_those_of_other_bundles_are_refused() {
     let log = log_of(LOG, 5);
@@ -90,7 +92,7 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
         forged[at] ^= 1;
         assert!(matches!(parse(&forged), Err(BundleError::Staple(_))), "byte {at}");
     }
-    // Another bundle of the same log, author and length, with this proof.
+    // Another bundle with this proof, of the same log, author and length.
     let other = plugin(ANN, 4);
     assert_eq!(other.len(), from);
     let mut moved = other.clone();
@@ -105,7 +107,7 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
     let proof = Bundle::parse(&stapled).unwrap().staple().unwrap().clone();
     let other = Bundle::parse(&other).unwrap();
     assert!(matches!(staple(&other, &proof), Err(BundleError::Staple(_))));
-    // Lengths that do not fit, and a proof without a signature.
+    // Lengths that do not match, and a proof in a bundle without a signature.
     for (byte, value) in [(15, stapled[15] + 1), (15, stapled[15] - 1), (15, 0), (15, 255), (14, 0)]
     {
         let mut wrong = stapled.clone();
@@ -120,7 +122,7 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
     assert!(from > SIGNED);
 }
 
-/// "Signed by K and in log L".
+/// If a policy requires an author's signature and a log, a plugin must have both.
 #[test]
 fn a_policy_can_want_a_log() {
     let text = |log: &str| {
@@ -142,12 +144,13 @@ fn a_policy_can_want_a_log() {
     let (ours, theirs) = (log_of(LOG, 3), log_of(OTHER, 3));
     assert_eq!(decided(&append(ours.path(), LOG, &signed), Origin::Peer), Ok(()));
     assert_eq!(decided(&append(theirs.path(), OTHER, &signed), Origin::Peer), not_logged());
-    // A log makes nobody an author.
+    // A plugin in the log must still be refused if the policy does not name its author.
     let bens = append(ours.path(), LOG, &plugin(BEN, 0));
     assert!(matches!(decided(&bens, Origin::Peer), Err(Refusal::NotAccepted { .. })));
-    // The owner's own need no log, as they need no signature.
+    // The owner's own plugins need neither a log nor a signature.
     assert_eq!(decided(&signed, Origin::Own), Ok(()));
-    // Not even what anybody gets is for a plugin that hides from the log.
+    // A plugin of this author must be refused without a proof, even if its classes are granted to
+    // anyone.
     let open = Policy::parse(&format!("anyone = [\"observe\"]\n{}", text("ours"))).unwrap();
     let hidden = Bundle::parse(&signed).unwrap();
     assert!(matches!(decide(&hidden, Origin::Peer, &open, NOW), Err(Refusal::NotLogged { .. })));
@@ -160,7 +163,8 @@ fn a_policy_can_want_a_log() {
     assert!(matches!(Policy::parse(keyless), Err(PolicyError::Key(_))));
 }
 
-/// A proof of an old head shows nothing of what the log has now.
+/// If a policy has a `since`, a proof with an older head must be refused, because it does not show
+/// the log's present content.
 #[test]
 fn a_policy_can_want_a_new_head_of_a_log() {
     let text = |since: &str| {
@@ -173,7 +177,7 @@ fn a_policy_can_want_a_new_head_of_a_log() {
     };
     let folder = log_of(LOG, 1);
     let stapled = append(folder.path(), LOG, &plugin(ANN, 0));
-    // NOW, at which the head was made, is 2027-01-15T08:00:00Z.
+    // The head was signed at `NOW`, which is 2027-01-15T08:00:00Z.
     for (since, refused) in [
         ("2027-01-15T07:59:59Z", None),
         ("2027-01-15T08:00:00Z", None),
@@ -189,7 +193,7 @@ fn a_policy_can_want_a_new_head_of_a_log() {
     assert_eq!(said, PolicyError::Since { log, since });
 }
 
-/// The proof that a bundle carries.
+/// Returns the proof in a bundle.
 fn proof_of(stapled: &[u8]) -> equic_plugin::transparency::Staple {
     Bundle::parse(stapled).unwrap().staple().unwrap().clone()
 }
@@ -212,20 +216,21 @@ fn a_monitor_sees_a_log_grow() {
     assert!(matches!(check(&log, key(OTHER).public(), None, &[]), Err(Alarm::AnotherLog { .. })));
 }
 
-/// A log that takes entries back, changes them, or shows different trees is found, though each of its heads is signed.
+/// A monitor must detect a log that removes entries, changes them, or shows different trees, even
+/// though each head has a valid signature.
 #[test]
 fn a_log_that_takes_back_what_it_said_is_found() {
     let ours = key(LOG).public();
     let open = |folder: &TempDir| Log::open(folder.path()).unwrap();
     let honest = log_of(LOG, 4);
     let known = *open(&honest).head();
-    // Truncated: the same log with fewer entries.
+    // Truncated: the same log has fewer entries than before.
     let truncated = log_of(LOG, 3);
     assert!(matches!(
         check(&open(&truncated), ours, Some(&known), &[]),
         Err(Alarm::Truncated { known: 4, present: 3 })
     ));
-    // Forked: one entry is another one, in a log as long, and in one that is longer.
+    // Forked: one entry differs. The test checks a log of the same length and a longer one.
     let forked = tempfile::tempdir().unwrap();
     Log::create(forked.path(), &key(LOG), NOW).unwrap();
     for (before, patch) in [0, 9, 2, 3, 4].into_iter().enumerate() {
@@ -235,11 +240,11 @@ fn a_log_that_takes_back_what_it_said_is_found() {
             assert!(matches!(checked, Err(Alarm::Forked { size: 4 })), "{checked:?}");
         }
     }
-    // It shows one tree to the monitor, and another one to those who run the plugin.
+    // The log shows one tree to the monitor, and another tree to the plugin's users.
     let stapled = append(forked.path(), LOG, &plugin(ANN, 9));
     let checked = check(&open(&honest), ours, None, &[proof_of(&stapled)]);
     assert!(matches!(checked, Err(Alarm::Truncated { .. } | Alarm::Forked { .. })), "{checked:?}");
-    // Its clock runs backwards.
+    // The time of the log's head goes backwards.
     let later = tempfile::tempdir().unwrap();
     Log::create(later.path(), &key(LOG), NOW + 9).unwrap();
     let known = *open(&later).head();
@@ -250,7 +255,7 @@ fn a_log_that_takes_back_what_it_said_is_found() {
     ));
 }
 
-/// An entry that the monitor has seen is compared with its leaf again, each time.
+/// A monitor must compare the entries that it has seen with their leaves at every check.
 #[test]
 fn monitor_finds_old_entries_that_were_exchanged() {
     let ours = key(LOG).public();
@@ -270,7 +275,8 @@ fn monitor_finds_old_entries_that_were_exchanged() {
         let new = check(&log, ours, None, &[]);
         assert!(matches!(new, Err(Alarm::Log(_))), "{what}: {new:?}");
     };
-    // Another entry of the log, one that its author signed and the log never had, a part, and none.
+    // Replaces an entry with another entry of the log, an entry that only another log has, a
+    // truncated entry, and nothing.
     fs::copy(entry(3), entry(1)).unwrap();
     finds("another entry");
     let elsewhere = log_of(LOG, 0);
@@ -291,7 +297,7 @@ fn monitor_finds_old_entries_that_were_exchanged() {
     assert!(check(&log, ours, Some(&known), &[]).is_ok());
 }
 
-/// Files that were changed, cut or exchanged are not a log.
+/// A log with damaged files must be refused, and nothing must be added to it.
 #[test]
 fn a_damaged_log_is_refused_and_not_added_to() {
     let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
@@ -322,7 +328,7 @@ fn a_damaged_log_is_refused_and_not_added_to() {
         let added = Bundle::parse(&added).unwrap();
         assert!(Log::append(folder.path(), &added, &key(LOG), NOW).is_err(), "{name}");
     }
-    // Leaves of an entry that was not finished are no part of the log.
+    // A leaf whose entry was not completed must not count as a part of the log.
     let folder = damage("leaves", &|bytes| bytes.extend_from_slice(&[1; 32]));
     assert_eq!(Log::open(folder.path()).unwrap().tree().size(), 3);
     append(folder.path(), LOG, &plugin(ANN, 9));
@@ -350,7 +356,7 @@ fn logs_take_what_they_can_stand_for() {
     let signed = plugin(ANN, 5);
     assert!(matches!(append(&Bundle::parse(&signed).unwrap(), OTHER), LogError::Key { .. }));
     assert!(Log::create(folder.path(), &key(LOG), NOW).is_err(), "there is a log");
-    // Heads and entries are written in one way.
+    // Heads and entries must have exactly one valid encoding.
     let log = Log::open(folder.path()).unwrap();
     let text = log.head().to_string();
     assert_eq!(text.parse::<TreeHead>().as_ref(), Ok(log.head()));

@@ -12,16 +12,16 @@ use crate::token::MIN_ID;
 const CHECK: usize = 4;
 const MIN_NONCE: usize = 3;
 const MAX_SERVER: usize = 8;
-/// RFC 9000 s.10.3.
+/// Length of a stateless reset token in bytes (RFC 9000 s.10.3).
 const RESET_TOKEN: usize = 16;
 /// Prefixes of the hash inputs for the halves of a stateless reset token.
 const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
-/// A label, an ID with its length, and the name of a service.
+/// Maximum length of the hash input: a label, an ID with its length, and the name of a service.
 const RESET_MESSAGE: usize = 32 + SERVICE_NAME;
 const SERVICE_NAME: usize = 32;
 /// Prefix of the hash input for the mask of a hidden server ID.
 const MASK_LABEL: &[u8; 8] = b"server\0\0";
-/// No other hash under the same key has a message of this length.
+/// Length of the hash input for the mask. No other hash input under the same key has this length.
 const MASK_MESSAGE: usize = 24;
 
 /// Length of a service's IDs, and of the server ID in them. All servers of a service and its
@@ -42,17 +42,17 @@ pub enum IdError {
         "IDs have 8 to 20 bytes: one, a server ID of at most 8, a nonce of at least 3, and a check of 4"
     )]
     Format,
-    /// The length is not that of the service's IDs, or the first byte has another one.
-    #[error("the connection ID is not of this format")]
+    /// The length or the first byte does not match the service's IDs.
+    #[error("the connection ID does not have the format of this service")]
     Malformed,
     /// The ring does not have its key: it is from before a restart, or was rotated out.
     #[error("unknown key for this connection ID: it was never loaded, or it was rotated out")]
     UnknownEpoch,
-    /// It was not made with this ring.
+    /// The ID was not made with this ring.
     #[error("the connection ID was not made by a server of this service")]
     Forged,
     /// The system provided no random numbers.
-    #[error("the system gave no random numbers")]
+    #[error("the system provided no random numbers")]
     Random,
 }
 
@@ -101,8 +101,8 @@ impl IdFormat {
         }
     }
 
-    /// Encrypts or decrypts the hidden bytes of a server ID with a mask derived from the nonce. So
-    /// it differs in each ID.
+    /// Encrypts or decrypts the hidden bytes of a server ID. The mask is derived from the nonce, so
+    /// that it differs in each ID.
     fn mask(self, key: &Key, server_id: &mut [u8], nonce: &[u8]) {
         if self.hidden == 0 {
             return;
@@ -121,7 +121,7 @@ impl IdFormat {
         self.len.into()
     }
 
-    /// Always returns false: no format has empty IDs.
+    /// Returns `false`, because no format has empty IDs.
     pub fn is_empty(self) -> bool {
         false
     }
@@ -160,7 +160,7 @@ impl IdFormat {
         let (prefix, check) = id.split_at(self.prefix());
         let mut given = [0; CHECK];
         given.copy_from_slice(check);
-        // Both words are compared at once, so the time does not reveal how much was right.
+        // Both words are compared at once, so the time does not reveal how many bytes were right.
         if u32::from_le_bytes(Self::check(key, prefix)) != u32::from_le_bytes(given) {
             return Err(IdError::Forged);
         }
@@ -285,8 +285,8 @@ impl IdGenerator {
     }
 
     /// Returns the stateless reset token of one of this server's IDs for a service, like
-    /// [`IdFormat::reset_token`]. Fails for IDs that name another server: that server may be alive,
-    /// and a process that sees a token can end the connection (RFC 9000 s.21.11).
+    /// [`IdFormat::reset_token`]. Fails for IDs of another server, because that server may be
+    /// alive, and a process that knows the token can end the connection (RFC 9000 s.21.11).
     ///
     /// # Errors
     /// As [`IdFormat::open`]; [`IdError::Forged`] for IDs of another server.

@@ -6,14 +6,14 @@
 //! use equic_token::{Clock, KeyRing, RetryToken};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Who answers with Retry packets:
+//! // A gateway, or a server, that sends Retry packets:
 //! let ring = KeyRing::generate(Clock::Monotonic)?;
 //! let client = "192.0.2.1:4711".parse()?;
 //! let original = equic_wire::ConnectionId::new(&[1; 8])?;
 //! let retry_source = equic_wire::ConnectionId::new(&[2; 8])?;
 //! let token = RetryToken::new(client, original, retry_source, ring.now()).seal(&ring)?;
 //!
-//! // The server behind, of which `ring` can be a copy (`KeyRing::to_bytes`):
+//! // A server behind the gateway, whose `ring` can be a copy (`KeyRing::to_bytes`):
 //! let proof = RetryToken::open(&ring, ring.now(), client, retry_source.as_bytes(), &token)?;
 //! // The transport parameters that the client compares (RFC 9000 s.7.3):
 //! assert_eq!(proof.original, original); // original_destination_connection_id

@@ -19,7 +19,7 @@ pub(crate) struct Nonces {
 }
 
 impl Nonces {
-    /// Creates a sequence of nonces of `bytes` bytes, 3 to 15.
+    /// Creates a sequence of nonces that are `bytes` bytes long, from 3 to 15.
     pub(crate) fn new(bytes: usize) -> Result<Nonces, RingError> {
         let key = Key::random()?;
         Ok(Nonces { key, next: AtomicU64::new(0), half: 4 * bytes.clamp(3, 15) as u32 })
@@ -65,7 +65,7 @@ mod tests {
         let nonces = Nonces::new(8).unwrap();
         let pairs = 4096;
         let differing: u32 = (0..pairs).map(|_| (nonces.next() ^ nonces.next()).count_ones()).sum();
-        // Random words differ in 32 of 64 bits on average; the standard error of this mean is 1/16.
+        // Random words differ in 32 of 64 bits on average. The standard error of this mean is 1/16.
         let mean = f64::from(differing) / f64::from(pairs);
         assert!((mean - 32.0).abs() < 0.7, "{mean} of 64 bits differ");
     }

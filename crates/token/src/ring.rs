@@ -1,5 +1,6 @@
-//! Keys by epoch. One process makes a ring, rotates its keys, and hands it to the others, which
-//! check with it. So a key has to be known everywhere (`announce`) before it is used (`advance`).
+//! Keys by epoch. One process creates a ring, rotates its keys, and passes the ring to the
+//! processes that check tokens and IDs. Therefore, every process must know a key (`announce`)
+//! before it is used (`advance`).
 
 use std::fmt;
 use std::hash::Hasher;
@@ -43,7 +44,7 @@ impl Key {
         Ok(key)
     }
 
-    /// Returns a key that was made elsewhere. All 128 bits have to be random.
+    /// Returns a key that was created elsewhere. All 128 bits must be random.
     pub fn from_bytes(bytes: [u8; Key::LEN]) -> Key {
         Key(bytes)
     }
@@ -72,7 +73,7 @@ impl Epoch {
         (usize::from(number) < EPOCHS).then_some(Epoch(number))
     }
 
-    /// Returns its number, 0 to 6.
+    /// Returns the number of the epoch, 0 to 6.
     pub fn number(self) -> u8 {
         self.0
     }
@@ -114,25 +115,25 @@ impl Clock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The system provided no random numbers.
-    #[error("the system gave no random numbers for a key")]
+    #[error("the system provided no random numbers for a key")]
     Random,
     /// The bytes are not a ring in a version that this library reads.
     #[error("not a key ring of version 1: {0}")]
     Malformed(&'static str),
     /// A key was announced already, and other processes may have it.
-    #[error("a key is announced already: advance to it first")]
+    #[error("a key is already announced: advance to it first")]
     Announced,
     /// No key was announced.
-    #[error("no key is announced: announce one, and hand the ring on, first")]
+    #[error("no key is announced: first announce a key and pass the ring to all processes")]
     NothingAnnounced,
 }
 
 /// Keys by epoch: the current one for making tokens and IDs, the announced next one, and earlier
 /// ones, whose tokens and IDs are still valid.
 ///
-/// Rotation without a gap takes these steps: [`KeyRing::announce`], hand the ring to all who check,
-/// then [`KeyRing::advance`]. `Debug` shows only epochs; keys are zeroized when the ring is
-/// dropped.
+/// To rotate keys without a gap, call [`KeyRing::announce`], pass the ring to all processes that
+/// check, and then call [`KeyRing::advance`]. `Debug` shows only epochs. Keys are zeroized when the
+/// ring is dropped.
 #[derive(Clone)]
 pub struct KeyRing {
     keys: [Option<Key>; EPOCHS],
@@ -203,8 +204,8 @@ impl KeyRing {
     }
 
     /// Adds the key of the next epoch, which is known from now on but not used yet. The two oldest
-    /// keys are removed. So an ID stays valid for five rotations, then its epoch is unknown for at
-    /// least one, and only then is its epoch used again.
+    /// keys are removed. As a result, an ID stays valid for five rotations. After that, its epoch
+    /// is unknown for at least one rotation before it is used again.
     ///
     /// # Errors
     /// [`RingError::Announced`].
@@ -223,14 +224,14 @@ impl KeyRing {
         self.knows(self.current.next())
     }
 
-    /// Returns the newest epoch with a key: the announced one if there is one, else the current
-    /// one.
+    /// Returns the newest epoch with a key: the announced epoch if there is one, otherwise the
+    /// current one.
     pub fn newest(&self) -> Epoch {
         if self.announced() { self.current.next() } else { self.current }
     }
 
     /// Generates a ring with one key that continues after another ring, whose newest epoch is
-    /// `newest`. IDs of that ring then have an unknown epoch, and none looks forged.
+    /// `newest`. IDs of that ring then have an unknown epoch instead of looking forged.
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -250,13 +251,13 @@ impl KeyRing {
         Ok(self.current)
     }
 
-    /// Removes the key of an epoch. Returns false if there was none, or it is the current one,
-    /// which stays.
+    /// Removes the key of an epoch. Returns `false` if the ring does not have this key, or if the
+    /// epoch is the current one, whose key stays.
     pub fn retire(&mut self, epoch: Epoch) -> bool {
         epoch != self.current && self.keys[epoch.index()].take().is_some()
     }
 
-    /// Removes the keys of all epochs but the current one. What was made with them becomes invalid.
+    /// Removes the keys of all epochs except the current one. Their tokens and IDs become invalid.
     pub fn retire_all(&mut self) {
         let current = self.current.index();
         self.keys
@@ -298,10 +299,10 @@ impl KeyRing {
     pub fn from_bytes(bytes: &[u8]) -> Result<KeyRing, RingError> {
         let malformed = |why| Err(RingError::Malformed(why));
         let Ok(bytes) = <&[u8; KeyRing::LEN]>::try_from(bytes) else {
-            return malformed("it has not 128 bytes");
+            return malformed("it does not have 128 bytes");
         };
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
-            return malformed("it begins with other bytes");
+            return malformed("it does not begin with the magic bytes and version of a ring");
         }
         let clock = match bytes[5] {
             0 => Clock::Monotonic,

@@ -10,9 +10,9 @@ use crate::ring::KeyRing;
 /// Minimum length of a client's first Destination Connection ID (RFC 9000 s.7.2).
 pub(crate) const MIN_ID: usize = 8;
 
-/// First bit of tokens of NEW_TOKEN frames (draft-ietf-quic-retry-offload s.3).
+/// First bit of a token from a NEW_TOKEN frame (draft-ietf-quic-retry-offload s.3).
 const NEW_TOKEN_BIT: u8 = 0x80;
-/// Upper five bits of the byte whose other bits are the epoch.
+/// Upper five bits of the byte that also contains the epoch in its other bits.
 const FORMAT: u8 = 0x10;
 const ID_AT: usize = 1;
 const KIND_AT: usize = 21;
@@ -22,7 +22,7 @@ const PORT_AT: usize = 30;
 const ADDRESS_AT: usize = 32;
 const RETRY_AT: usize = 48;
 const RETRY_LEN_AT: usize = 68;
-/// The tag covers all bytes before it.
+/// Offset of the tag, which covers all bytes before it.
 const TAG_AT: usize = 72;
 /// Accepted difference between the clocks of two machines, in milliseconds.
 const SKEW: u64 = 2000;
@@ -38,7 +38,7 @@ pub struct RetryToken {
     pub original: ConnectionId,
     /// Source Connection ID of the Retry packet: the transport parameter retry_source_connection_id.
     pub retry_source: ConnectionId,
-    /// Time at which it was made, in milliseconds of the ring's clock.
+    /// Time at which the token was made, in milliseconds of the ring's clock.
     pub issued: u64,
 }
 
@@ -55,23 +55,25 @@ pub enum SealError {
 /// Reason that a token does not validate an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TokenError {
-    /// Its first bit marks it as a token of a NEW_TOKEN frame, which only the server can check.
-    #[error("the token is of a NEW_TOKEN frame, not of a Retry packet")]
+    /// The first bit marks a token from a NEW_TOKEN frame, which only the server can check.
+    #[error("the token is from a NEW_TOKEN frame, not from a Retry packet")]
     NewToken,
-    /// Another length, or a field out of range.
-    #[error("the token is not of this format")]
+    /// The token has another length, or a field is out of range.
+    #[error("the token does not have the format of Retry tokens")]
     Malformed,
-    /// Its key was retired, or belongs to another ring.
+    /// The token's key was retired, or belongs to another ring.
     #[error("unknown key for this token: it was never loaded, or it was rotated out")]
     UnknownEpoch,
-    /// Not made with this ring for this address, port and connection ID.
+    /// The token was not made with this ring for this address, port and connection ID.
     #[error("the token was not made for this client and connection ID")]
     Forged,
-    /// Older than the lifetime of tokens.
+    /// The token is older than the lifetime of tokens.
     #[error("the token has expired")]
     Expired,
-    /// Made later than now: a clock went back.
-    #[error("the token was made in the future: the clocks of who made it and who checks it differ")]
+    /// The token was made later than now, because a clock went back or clocks differ.
+    #[error(
+        "the token was made in the future: the clock of its maker differs from the clock of this process"
+    )]
     Early,
 }
 
@@ -91,8 +93,9 @@ impl RetryToken {
     /// Length of every token in bytes.
     pub const LEN: usize = 80;
 
-    /// Creates a token to be sealed from the client, the IDs of the packet that is answered and of
-    /// the answer, and the time by [`KeyRing::now`], of which the lowest 48 bits are kept.
+    /// Creates the content of a token for the client. `original` and `retry_source` are the
+    /// connection IDs of the answered packet and of the Retry packet. `now` is the time by
+    /// [`KeyRing::now`], of which the lowest 48 bits are kept.
     pub fn new(
         client: SocketAddr,
         original: ConnectionId,
@@ -186,7 +189,7 @@ impl RetryToken {
             return Err(TokenError::Malformed);
         }
         let key = ring.key(token[KIND_AT] & 7).ok_or(TokenError::UnknownEpoch)?;
-        // Both words are compared at once, so the time does not reveal how much was right.
+        // Both words are compared at once, so the time does not reveal how many bytes were right.
         if key.hash(&token[..TAG_AT]) != u64::from_le_bytes(array(token, TAG_AT)) {
             return Err(TokenError::Forged);
         }

@@ -1,4 +1,4 @@
-//! Connection IDs: which server made them, and how they behave when keys rotate.
+//! Tests connection IDs: which server made them, and their validity when keys rotate.
 
 use std::collections::BTreeSet;
 
@@ -74,13 +74,15 @@ fn every_changed_bit_is_refused() {
     }
 }
 
-/// The first byte is not hashed, but the check still depends on it, through the key and the length.
+/// The check must depend on the first byte. That byte is not hashed, but it selects the key and the
+/// length: with another key or length, the ID must be invalid.
 #[test]
 fn a_check_is_of_the_first_byte_too() {
     let ring = KeyRing::new(Clock::Monotonic, ring().epoch(), Key::from_bytes([3; 16]));
     let id = generator(IdFormat::new(16, 2).unwrap()).generate();
     assert_eq!(IdFormat::new(16, 2).unwrap().open(&ring, id.as_bytes()), Err(IdError::Forged));
-    // The same bytes with a shorter length, whose last four bytes would be the check.
+    // The same bytes with a shorter length. Their last four bytes must not be accepted as the
+    // check.
     for len in 8..16 {
         let mut shorter = id.as_bytes()[..len].to_vec();
         shorter[0] = shorter[0] & 0xe0 | (len - 1) as u8;
@@ -91,7 +93,7 @@ fn a_check_is_of_the_first_byte_too() {
 
 #[test]
 fn no_id_comes_twice() {
-    // Random nonces of three bytes would collide after some thousands.
+    // Random nonces of three bytes would collide after a few thousand IDs.
     let generator = generator(IdFormat::new(8, 0).unwrap());
     let ids: BTreeSet<_> = (0..50_000).map(|_| generator.generate()).collect();
     assert_eq!(ids.len(), 50_000);
@@ -120,7 +122,8 @@ fn connections_outlive_rotations() {
     assert_eq!(verdicts[5..], [Err(IdError::UnknownEpoch), Err(IdError::Forged)]);
 }
 
-/// The gateway was restarted with other keys, and remembers only the epoch.
+/// After a restart, a gateway remembers only the epoch of its old keys. Old IDs must have an
+/// unknown epoch.
 #[test]
 fn ids_from_before_a_restart_are_told_from_forged_ones() {
     let format = IdFormat::new(12, 1).unwrap();
@@ -140,7 +143,7 @@ proptest! {
     }
 }
 
-/// The gateway's token for a dead server equals the one that the server gave its clients.
+/// The gateway's token for a dead server must equal the token that the server gave its clients.
 #[test]
 fn reset_tokens_are_of_an_id_and_a_key() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -149,7 +152,7 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     let token = |id: &[u8]| format.reset_token(&ring(), "web", id);
     assert_eq!(generator.reset_token("web", one.as_bytes()), token(one.as_bytes()));
     assert_ne!(token(one.as_bytes()), token(other.as_bytes()));
-    // The token of one service cannot end a connection to another.
+    // The token of one service must not end a connection to another service.
     for other in ["", "we", "webb", "dns"] {
         assert_ne!(generator.reset_token(other, one.as_bytes()), token(one.as_bytes()), "{other}");
     }
@@ -175,7 +178,8 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     assert_eq!(format.reset_token(&ring, "web", one.as_bytes()), Err(IdError::UnknownEpoch));
 }
 
-/// A server that made tokens for another one's IDs could end that one's connections.
+/// A server must not make tokens for another server's IDs, because it could end the connections of
+/// that server.
 #[test]
 fn a_server_has_no_reset_tokens_of_another() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -185,7 +189,7 @@ fn a_server_has_no_reset_tokens_of_another() {
     assert_eq!(other.reset_token("web", id.as_bytes()), Err(IdError::Forged));
 }
 
-/// Computed with another implementation of SipHash.
+/// The expected values come from another implementation of SipHash.
 #[test]
 fn a_known_reset_token() {
     let ring = KeyRing::new(Clock::Monotonic, Epoch::new(2).unwrap(), Key::from_bytes([7; 16]));
@@ -194,7 +198,7 @@ fn a_known_reset_token() {
     assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }
 
-/// RFC 9000 s.9.5: an observer of two networks cannot use the server ID to link IDs.
+/// RFC 9000 s.9.5: an observer of two networks must not be able to use the server ID to link IDs.
 #[test]
 fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
     let plain = IdFormat::new(12, 2).unwrap();
@@ -229,7 +233,7 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
                 assert!(*most < 50, "byte {at}: one value {most} times");
             }
         }
-        // Another ring decrypts nothing.
+        // Another ring must not decrypt anything.
         let other = KeyRing::new(Clock::Unix, ring().epoch(), Key::from_bytes([77; 16]));
         let id = ids.generate();
         assert_eq!(format.open(&other, id.as_bytes()), Err(IdError::Forged));

@@ -53,7 +53,7 @@ async fn a_quinn_server_takes_the_gateway_s_tokens() {
     accepting.abort();
 }
 
-/// The server is dead, and the gateway sends the reset token that the server gave with its ID.
+/// If the server is dead, the gateway sends the reset token that the server gave with its ID.
 #[tokio::test]
 async fn clients_of_a_dead_quinn_server_are_told() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -85,8 +85,8 @@ async fn clients_of_a_dead_quinn_server_are_told() {
     accepting.abort();
 }
 
-/// The server has another ring than the gateway and finds the token invalid. So the client, which
-/// got a Retry, misses the transport parameters and closes.
+/// The server has another ring than the gateway, so it finds the token invalid. The client, which
+/// got a Retry, misses the transport parameters and must close the connection.
 #[tokio::test]
 async fn without_the_ring_no_handshake_is_complete() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();

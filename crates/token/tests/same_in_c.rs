@@ -1,6 +1,6 @@
-//! The gateway's `bpf/proof.h`, compiled natively, compared with this crate: for the vectors that
-//! both read, for thousands of random inputs, and with every byte of each changed. It also compiles
-//! for BPF.
+//! Compares the gateway's `bpf/proof.h`, compiled natively, with this crate: for the vectors that
+//! both read, for thousands of random inputs, and for each of these inputs with any byte changed.
+//! Also compiles it for BPF.
 
 use std::fs::File;
 use std::io::Write;
@@ -52,7 +52,7 @@ fn program() -> &'static Path {
     })
 }
 
-/// struct request of proof.c.
+/// The struct request of proof.c.
 #[derive(Clone)]
 struct Request {
     op: u8,
@@ -212,7 +212,8 @@ fn some_request(rng: &mut StdRng) -> Request {
     let address: IpAddr = if rng.random() {
         IpAddr::from(rng.random::<[u8; 4]>())
     } else {
-        // Not ::ffff:a.b.c.d: the gateway drops it, and a socket reports it as IPv4.
+        // The address must not be ::ffff:a.b.c.d, because the gateway drops such packets, and a
+        // socket reports the address as IPv4.
         Ipv6Addr::from(rng.random::<u128>() | 1 << 127).into()
     };
     let mut token = [0; RetryToken::LEN];
@@ -383,7 +384,8 @@ fn an_id_with_any_byte_changed_has_the_same_answer_in_c() {
     assert!(results[0] >= 3 * formats.len() && results[4] > 500, "{results:?}");
 }
 
-/// With the flags of the gateway's program, and the stack limit of Linux 6.1 for a global function.
+/// Compiles proof.h with the flags of the gateway's program. Stack frames must not exceed the limit
+/// of Linux 6.1 for a global function.
 #[test]
 fn it_compiles_for_bpf() {
     let named = std::env::var("CLANG").ok();

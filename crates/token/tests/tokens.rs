@@ -1,4 +1,4 @@
-//! Retry tokens under attack, and the rotation of keys.
+//! Tests attacks on Retry tokens, and the rotation of keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn a_token_says_what_the_transport_parameters_need() {
     assert_eq!(proof.issued, NOW);
 }
 
-/// draft-ietf-quic-retry-offload s.3: a server without a key can still read the original ID.
+/// A server without a key must be able to read the original ID (draft-ietf-quic-retry-offload s.3).
 #[test]
 fn the_first_bytes_are_those_of_the_draft() {
     let token = sealed(&ring());
@@ -135,7 +135,7 @@ fn keys_rotate_without_a_gap() {
         assert_eq!(open(&server, &tokens[tokens.len() - 1]).map(|_| ()), Ok(()), "turn {turn}");
         server = KeyRing::from_bytes(&*gateway.to_bytes()).unwrap();
         gateway.advance().unwrap();
-        // The server does not know that the key is in use yet, and accepts it.
+        // The server accepts the key, although it does not know yet that the key is in use.
         tokens.push(sealed(&gateway));
         for token in tokens.iter().rev().take(3) {
             assert_eq!(open(&server, token).map(|_| ()), Ok(()), "turn {turn}");
@@ -150,7 +150,8 @@ fn keys_rotate_without_a_gap() {
     assert_eq!(known, 6);
 }
 
-/// First the epoch is unknown, and a rotation later the token looks forged.
+/// After enough rotations, the epoch of a token is unknown. One rotation later, the epoch is used
+/// again, and the token looks forged.
 #[test]
 fn what_is_rotated_out_is_told_from_what_is_forged() {
     let mut ring = ring();
@@ -188,7 +189,7 @@ fn rings_are_read_as_they_were_written_or_not_at_all() {
     let copy = KeyRing::from_bytes(&*bytes).unwrap();
     assert_eq!(*copy.to_bytes(), *bytes);
     assert_eq!((copy.lifetime(), copy.epoch()), (Duration::from_millis(1234), ring.epoch()));
-    // Magic, version, clock, epoch, a missing key, reserved bits.
+    // The changed bytes are the magic, version, clock, epoch, a missing key, and reserved bits.
     for (at, value) in [
         (0, 0),
         (4, 2),

@@ -1,4 +1,5 @@
-//! Prints `include/equic_vm.h`, generated from this crate: `make header` at the root writes it.
+//! Prints `include/equic_vm.h`, which is generated from this crate. `make header` at the root
+//! writes it.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use cbindgen::{
     Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// What stands at the top, before anything generated.
+/// Text at the top of the header.
 const TOP: &str = r#"/*
  * libequic_vm: user-space eBPF that hostile bytecode cannot break. A program is C compiled by clang
  * (-target bpf -O2), from any author. Whatever it does, it reads and writes only its own memory,
@@ -37,7 +38,7 @@ fn main() -> Result<(), cbindgen::Error> {
     Ok(())
 }
 
-/// The bindings of the crate in this folder.
+/// Generates the bindings of the crate in this folder.
 pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
     let version = format!(
         "\n/* The version of this header. */\n#define EQUIC_VM_VERSION \"{}\"",

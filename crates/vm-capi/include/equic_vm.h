@@ -84,25 +84,26 @@ typedef enum equic_vm_error {
 typedef struct equic_vm_call equic_vm_call;
 
 /**
- * Helpers that programs are loaded with.
+ * A table of helpers, with which programs are loaded.
  */
 typedef struct equic_vm_helpers equic_vm_helpers;
 
 /**
- * A program with memory of its own.
+ * An instance of a program, with its own memory.
  */
 typedef struct equic_vm_instance equic_vm_instance;
 
 /**
- * A program that was loaded.
+ * A loaded program.
  */
 typedef struct equic_vm_program equic_vm_program;
 
 /**
- * A helper. `data` is the pointer given to `equic_vm_run`, and `own` the one given to `equic_vm_helpers_add`.
- * `arguments` are r1 to r5. The value in `result` becomes r0 of the program. A result other than 0 ends the program's
- * call with EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by longjmp, and
- * must neither run nor release the instance that calls it.
+ * A helper function. `data` is the pointer that was given to `equic_vm_run`, and `own` the one
+ * that was given to `equic_vm_helpers_add`. `arguments` are r1 to r5. The value in `result`
+ * becomes r0 of the program. A result other than 0 ends the program's call with
+ * EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by
+ * longjmp, and must neither run nor release the instance that calls it.
  */
 typedef int (*equic_vm_helper_fn)(struct equic_vm_call *call,
                                   void *data,
@@ -120,7 +121,7 @@ extern "C" {
 const char *equic_vm_last_error_message(void);
 
 /**
- * Makes a table without helpers.
+ * Creates a table without helpers.
  */
 enum equic_vm_error equic_vm_helpers_new(struct equic_vm_helpers **helpers);
 
@@ -142,16 +143,18 @@ enum equic_vm_error equic_vm_helpers_add(struct equic_vm_helpers *helpers,
 void equic_vm_helpers_free(struct equic_vm_helpers *helpers);
 
 /**
- * For helpers: returns `length` bytes of the program's memory at `offset`, both as the program passed them. Returns NULL
- * if they are not all within the memory. The pointer is valid until the helper returns.
+ * For helpers: returns `length` bytes of the program's memory at `offset`. The helper passes both
+ * as the program gave them. Returns NULL if the range is not within the memory. The pointer is
+ * valid until the helper returns.
  */
 uint8_t *equic_vm_call_memory(struct equic_vm_call *call,
                               uint64_t offset,
                               uint64_t length);
 
 /**
- * For helpers: takes more from the budget, before doing the work. Returns 0, or another value if the budget is too
- * small. Then the helper must return, and the program's call ends with EQUIC_VM_ERROR_BUDGET.
+ * For helpers: takes more instructions from the budget, before doing the work. Returns 0, or
+ * another value if the budget is too small. The helper must then return, and the program's call
+ * ends with EQUIC_VM_ERROR_BUDGET.
  */
 int equic_vm_charge(struct equic_vm_call *call,
                     uint64_t cost);
@@ -192,7 +195,8 @@ void equic_vm_program_free_memory(const struct equic_vm_program *program,
 int equic_vm_program_is_compiled(const struct equic_vm_program *program);
 
 /**
- * Makes an instance, with the initial values of its variables. One thread at a time may use it.
+ * Creates an instance, with the initial values of its variables. Only one thread at a time may use
+ * it.
  */
 enum equic_vm_error equic_vm_instance_new(const struct equic_vm_program *program,
                                           struct equic_vm_instance **instance);
@@ -203,8 +207,9 @@ enum equic_vm_error equic_vm_instance_new(const struct equic_vm_program *program
 void equic_vm_instance_free(struct equic_vm_instance *instance);
 
 /**
- * Returns `length` bytes of the instance's memory at `offset`, or NULL if they are not all within the memory. The
- * pointer is valid until the instance is released. The program writes to the memory while it runs.
+ * Returns `length` bytes of the instance's memory at `offset`, or NULL if the range is not within
+ * the memory. The pointer is valid until the instance is released. The program writes to the
+ * memory while it runs.
  */
 uint8_t *equic_vm_instance_memory(struct equic_vm_instance *instance,
                                   uint64_t offset,
@@ -216,9 +221,10 @@ uint8_t *equic_vm_instance_memory(struct equic_vm_instance *instance,
 void equic_vm_instance_reset(struct equic_vm_instance *instance);
 
 /**
- * Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in instructions is taken from
- * `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers receive `data`. The
- * function's value is written to `result`, which may be NULL.
+ * Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in
+ * instructions is taken from `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and
+ * a budget of 0. Helpers receive `data`. The function's value is written to `result`, which may be
+ * NULL.
  */
 enum equic_vm_error equic_vm_run(struct equic_vm_instance *instance,
                                  uint32_t entry,

@@ -1,4 +1,4 @@
-//! Error codes, the thread's last message, and the boundary that no panic crosses.
+//! Error codes, the last message of each thread, and the boundary that panics do not cross.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -64,14 +64,14 @@ pub extern "C" fn equic_vm_last_error_message() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Checks the pointer to a result's place.
+/// Checks a pointer to the place of a result.
 pub(crate) unsafe fn result<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T> {
-    // SAFETY: the header wants a pointer to such a thing or NULL.
+    // SAFETY: the header requires a valid pointer of this type, or NULL.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(&format!("{name} is NULL")))
 }
 
 /// Checks a handle.
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the header wants a handle that was not released yet, or NULL.
+    // SAFETY: the header requires a handle that was not released yet, or NULL.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(&format!("{name} is NULL")))
 }

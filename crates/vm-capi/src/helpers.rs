@@ -7,13 +7,13 @@ use vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::error::*;
 
-/// The host in C. A call has a pointer, which its helpers receive.
+/// A host in C. Each call has a pointer that its helpers receive.
 pub(crate) struct C;
 impl HelperHost for C {
     type Data<'h> = *mut c_void;
 }
 
-/// Helpers that programs are loaded with.
+/// A table of helpers, with which programs are loaded.
 pub struct equic_vm_helpers {
     pub(crate) table: Mutex<Table>,
 }
@@ -28,14 +28,15 @@ pub(crate) enum Table {
 pub struct equic_vm_call {
     /// A `Caller` that lives until the helper returns.
     caller: *mut c_void,
-    /// The helper charged more than the budget has.
+    /// True if the helper charged more than the budget had left.
     overdrawn: bool,
 }
 
-/// A helper. `data` is the pointer given to `equic_vm_run`, and `own` the one given to `equic_vm_helpers_add`.
-/// `arguments` are r1 to r5. The value in `result` becomes r0 of the program. A result other than 0 ends the program's
-/// call with EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by longjmp, and
-/// must neither run nor release the instance that calls it.
+/// A helper function. `data` is the pointer that was given to `equic_vm_run`, and `own` the one
+/// that was given to `equic_vm_helpers_add`. `arguments` are r1 to r5. The value in `result`
+/// becomes r0 of the program. A result other than 0 ends the program's call with
+/// EQUIC_VM_ERROR_HELPER. A helper must not use `call` after it has returned, must not leave by
+/// longjmp, and must neither run nor release the instance that calls it.
 pub type equic_vm_helper_fn = Option<
     unsafe extern "C" fn(
         call: *mut equic_vm_call,
@@ -57,9 +58,9 @@ struct Function {
     own: *mut c_void,
 }
 
-// SAFETY: the header asks for functions, and pointers of their own, that may be used from any thread.
+// SAFETY: the header requires that `run` and `own` may be used from any thread.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the header requires that `run` and `own` may be used from any thread.
 unsafe impl Sync for Function {}
 
 impl Function {
@@ -71,7 +72,7 @@ impl Function {
         let (mut value, data) = (0, *caller.data);
         let mut call =
             equic_vm_call { caller: std::ptr::from_mut(caller).cast(), overdrawn: false };
-        // SAFETY: a function of this type, as C promised; all pointers live until it returns.
+        // SAFETY: the header requires a function of this type. All pointers live until it returns.
         let code = unsafe { (self.run)(&mut call, data, self.own, arguments.as_ptr(), &mut value) };
         match code {
             _ if call.overdrawn => Err(HelperError::Budget),
@@ -81,13 +82,13 @@ impl Function {
     }
 }
 
-/// Makes a table without helpers.
+/// Creates a table without helpers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_helpers_new(
     helpers: *mut *mut equic_vm_helpers,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: see the header.
+        // SAFETY: the caller follows the pointer rules of the header.
         let helpers = unsafe { result(helpers, "helpers") }?;
         let table = Mutex::new(Table::Open(Helpers::new()));
         *helpers = Box::into_raw(Box::new(equic_vm_helpers { table }));
@@ -108,12 +109,13 @@ pub unsafe extern "C" fn equic_vm_helpers_add(
     own: *mut c_void,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: see the header.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (helpers, name) = unsafe { (handle(helpers, "helpers")?, text(name, "name")?) };
         let function = Function { run: function.ok_or_else(|| invalid("function is NULL"))?, own };
         let mut table = helpers.table.lock().unwrap_or_else(PoisonError::into_inner);
         let Table::Open(open) = &mut *table else {
-            let message = "a program was loaded with these helpers: add all of them before";
+            let message =
+                "a program was already loaded with these helpers: add all helpers before loading";
             return Err(Failure(EQUIC_VM_ERROR_HELPER_TABLE, message.to_owned()));
         };
         let run =
@@ -129,22 +131,23 @@ pub unsafe extern "C" fn equic_vm_helpers_add(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_helpers_free(helpers: *mut equic_vm_helpers) {
     if !helpers.is_null() {
-        // SAFETY: made by `Box::into_raw` in `equic_vm_helpers_new`, and released once.
+        // SAFETY: created by `Box::into_raw` in `equic_vm_helpers_new`, and released once.
         drop(unsafe { Box::from_raw(helpers) });
     }
 }
 
-/// For helpers: returns `length` bytes of the program's memory at `offset`, both as the program passed them. Returns NULL
-/// if they are not all within the memory. The pointer is valid until the helper returns.
+/// For helpers: returns `length` bytes of the program's memory at `offset`. The helper passes both
+/// as the program gave them. Returns NULL if the range is not within the memory. The pointer is
+/// valid until the helper returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_call_memory(
     call: *mut equic_vm_call,
     offset: u64,
     length: u64,
 ) -> *mut u8 {
-    // SAFETY: the header wants the call that the helper was given.
+    // SAFETY: the header requires the `call` argument of the running helper.
     let Some(call) = (unsafe { call.as_ref() }) else { return std::ptr::null_mut() };
-    // SAFETY: `Function::run` made it from such a caller, which waits for the helper.
+    // SAFETY: `Function::run` created it from a `Caller`, which lives until the helper returns.
     let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
     match caller.memory.write(Region::new(offset, length)) {
         Ok(bytes) => bytes.as_mut_ptr(),
@@ -152,13 +155,14 @@ pub unsafe extern "C" fn equic_vm_call_memory(
     }
 }
 
-/// For helpers: takes more from the budget, before doing the work. Returns 0, or another value if the budget is too
-/// small. Then the helper must return, and the program's call ends with EQUIC_VM_ERROR_BUDGET.
+/// For helpers: takes more instructions from the budget, before doing the work. Returns 0, or
+/// another value if the budget is too small. The helper must then return, and the program's call
+/// ends with EQUIC_VM_ERROR_BUDGET.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) -> c_int {
-    // SAFETY: the header wants the call that the helper was given.
+    // SAFETY: the header requires the `call` argument of the running helper.
     let Some(call) = (unsafe { call.as_mut() }) else { return 1 };
-    // SAFETY: `Function::run` made it from such a caller, which waits for the helper.
+    // SAFETY: `Function::run` created it from a `Caller`, which lives until the helper returns.
     let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
     call.overdrawn |= caller.charge(cost).is_err();
     c_int::from(call.overdrawn)
@@ -169,7 +173,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     if text.is_null() {
         return Err(invalid(&format!("{name} is NULL")));
     }
-    // SAFETY: the header wants text that ends in NUL.
+    // SAFETY: the header requires NUL-terminated text.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| invalid(&format!("{name} is not UTF-8")))
 }

@@ -1,4 +1,4 @@
-//! Instances: a program with memory of its own.
+//! Instances of programs, each with its own memory.
 
 use std::ffi::c_void;
 
@@ -8,20 +8,21 @@ use crate::error::*;
 use crate::helpers::C;
 use crate::program::equic_vm_program;
 
-/// A program with memory of its own.
+/// An instance of a program, with its own memory.
 pub struct equic_vm_instance {
     instance: Instance<C>,
     entries: Vec<Entry>,
 }
 
-/// Makes an instance, with the initial values of its variables. One thread at a time may use it.
+/// Creates an instance, with the initial values of its variables. Only one thread at a time may use
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_new(
     program: *const equic_vm_program,
     instance: *mut *mut equic_vm_instance,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: see the header.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (program, place) =
             unsafe { (handle(program, "program")?, result(instance, "instance")?) };
         let made = program.program.instantiate();
@@ -36,20 +37,21 @@ pub unsafe extern "C" fn equic_vm_instance_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_free(instance: *mut equic_vm_instance) {
     if !instance.is_null() {
-        // SAFETY: made by `Box::into_raw` in `equic_vm_instance_new`, and released once.
+        // SAFETY: created by `Box::into_raw` in `equic_vm_instance_new`, and released once.
         drop(unsafe { Box::from_raw(instance) });
     }
 }
 
-/// Returns `length` bytes of the instance's memory at `offset`, or NULL if they are not all within the memory. The
-/// pointer is valid until the instance is released. The program writes to the memory while it runs.
+/// Returns `length` bytes of the instance's memory at `offset`, or NULL if the range is not within
+/// the memory. The pointer is valid until the instance is released. The program writes to the
+/// memory while it runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_memory(
     instance: *mut equic_vm_instance,
     offset: u64,
     length: u64,
 ) -> *mut u8 {
-    // SAFETY: see the header.
+    // SAFETY: the caller follows the pointer rules of the header.
     let Some(instance) = (unsafe { instance.as_mut() }) else { return std::ptr::null_mut() };
     match instance.instance.memory().write(Region::new(offset, length)) {
         Ok(bytes) => bytes.as_mut_ptr(),
@@ -60,15 +62,16 @@ pub unsafe extern "C" fn equic_vm_instance_memory(
 /// Resets the instance's memory to its initial state. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_reset(instance: *mut equic_vm_instance) {
-    // SAFETY: see the header.
+    // SAFETY: the caller follows the pointer rules of the header.
     if let Some(instance) = unsafe { instance.as_mut() } {
         instance.instance.reset();
     }
 }
 
-/// Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in instructions is taken from
-/// `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and a budget of 0. Helpers receive `data`. The
-/// function's value is written to `result`, which may be NULL.
+/// Runs a function. `arguments` are five words, r1 to r5, or NULL for zeros. The cost in
+/// instructions is taken from `budget`. A call that costs more ends with EQUIC_VM_ERROR_BUDGET and
+/// a budget of 0. Helpers receive `data`. The function's value is written to `result`, which may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_run(
     instance: *mut equic_vm_instance,
@@ -79,15 +82,15 @@ pub unsafe extern "C" fn equic_vm_run(
     result: *mut u64,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: see the header.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (instance, budget) = unsafe {
             (crate::error::result(instance, "instance")?, crate::error::result(budget, "budget")?)
         };
         let Some(entry) = instance.entries.get(entry as usize) else {
-            let message = "no such entry: ask equic_vm_program_entry for its number";
+            let message = "no such entry: use a number from equic_vm_program_entry";
             return Err(Failure(EQUIC_VM_ERROR_NO_ENTRY, message.to_owned()));
         };
-        // SAFETY: see the header: five words, or NULL.
+        // SAFETY: the header requires five words, or NULL.
         let arguments =
             unsafe { arguments.cast::<[u64; 5]>().as_ref() }.copied().unwrap_or_default();
         let mut data = data;
@@ -100,7 +103,7 @@ pub unsafe extern "C" fn equic_vm_run(
             };
             Failure(code, trap.to_string())
         })?;
-        // SAFETY: see the header: a place for a result, or NULL.
+        // SAFETY: the header requires a place for a result, or NULL.
         if let Some(result) = unsafe { result.as_mut() } {
             *result = value;
         }

@@ -1,16 +1,21 @@
-//! libequic_vm: the bytecode engine for programs in C and everything that speaks C's calling convention.
+//! libequic_vm: the bytecode engine for programs in C, and for languages that can call C functions.
 //!
-//! A layer over the crate `equic-vm`, described in the generated header `include/equic_vm.h`: `helpers.rs` (functions of
-//! the host that programs call), `program.rs` (loading), `instance.rs` (memory and calls). Below them `error.rs`: codes,
-//! the thread's last message, and the boundary that no panic crosses. `examples/equic_vm_header.rs` prints the header,
-//! `tests/header.rs` compares it with the committed one; the tests in C are in `tests/c/`, run by the Makefile here.
+//! It is a layer over the crate `equic-vm`. The generated header `include/equic_vm.h` describes it:
+//! * `helpers.rs`: functions of the host that programs call;
+//! * `program.rs`: loading;
+//! * `instance.rs`: memory and calls.
+//!
+//! All of them use `error.rs`, which has the error codes, the last message of each thread, and the
+//! boundary that panics do not cross. `examples/equic_vm_header.rs` prints the header, and
+//! `tests/header.rs` compares it with the committed one. The C tests are in `tests/c/`, and the
+//! Makefile here runs them.
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the requirements on callers are stated once for all functions, at the top of the header: examples/equic_vm_header.rs"
 )]
 
-// In the header's order, which is the order of these lines.
+// The order of these lines is the order of the header.
 mod error;
 
 mod helpers;

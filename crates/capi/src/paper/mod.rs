@@ -58,7 +58,7 @@ fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *const c_char) {
     or_exit("equic_get_interface", || {
-        // SAFETY: the contract of the API, here and below.
+        // SAFETY: the caller follows the pointer rules of the header, here and below.
         let interface = unsafe { text(interface, "interface") }?;
         if equic.is_null() {
             return Err(Failure::argument("`equic` is NULL"));
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c_char) {
     or_exit("equic_read_object", || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (state, name) = unsafe { (state::of(equic)?, text(object, "object")?) };
         let found = object::read(name)?;
         if let Some(notice) = &found.notice {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c
 /// from the environment or 443 is used. The port is protected on every address of the machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     or_exit("equic_set_port", || unsafe { state::of(equic) }?.set_port(port));
 }
 
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
 /// source *at* the limit (`>=`) cannot open another connection, and its open connections continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     or_exit("equic_set_limit", || unsafe { state::of(equic) }?.set_limit(limit));
 }
 
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
 /// packets of the source are dropped until the server has closed enough of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
-    // SAFETY: the contract of the API.
+    // SAFETY: the caller follows the pointer rules of the header.
     or_exit("equic_set_policy", || unsafe { state::of(equic) }?.set_policy(self::policy(policy)?));
 }
 
@@ -136,13 +136,13 @@ pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
     or_exit("equic_load", || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let state = unsafe { state::of(equic) }?;
         let loaded = state.load()?;
         if let Some(notice) = loaded.notice {
             say(&format!("equic_load: {notice}"));
         }
-        // SAFETY: the contract of the API; `state::of` found it not NULL.
+        // SAFETY: not NULL (see `state::of`), and the caller follows the pointer rules of the header.
         unsafe { (*equic).prog_fd = loaded.program };
         Ok(())
     });
@@ -153,11 +153,11 @@ pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
     or_exit("equic_unload", || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         unsafe { state::of(equic) }?;
         // SAFETY: `state::of` found it valid.
         state::end(unsafe { &*equic }.id)?;
-        // SAFETY: as above.
+        // SAFETY: `state::of` found it valid.
         unsafe { equic.write(equic_t { if_index: 0, prog_fd: -1, id: 0 }) };
         Ok(())
     });
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_inc_counter", &INC_SAID, || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
         Ok(state.service()?.increment(peer).over_limit)
     })
@@ -196,14 +196,14 @@ pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const soc
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_dec_counter", &DEC_SAID, || {
-        // SAFETY: the contract of the API.
+        // SAFETY: the caller follows the pointer rules of the header.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
         if state.service()?.decrement(peer).is_some() {
             return Ok(true);
         }
         let message = format!(
-            "{} holds no connection to take back: a client that migrated has to be named by the \
-             address it was counted with",
+            "{} holds no connection: for a client that has migrated, pass the address with which \
+             the connection was counted",
             peer.ip().to_canonical()
         );
         Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message))
@@ -223,7 +223,7 @@ fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<boo
     };
     let bit = 1u32 << (failure.code as u32 % u32::BITS);
     if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        say(&format!("{function}: {}; ignored, and not said again", failure.message));
+        say(&format!("{function}: {}; ignored, and not reported again", failure.message));
     }
     0
 }

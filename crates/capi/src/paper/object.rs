@@ -84,7 +84,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(
         equic_error::EQUIC_ERROR_BAD_OBJECT,
         format!(
-            "cannot read {}: {error}. The build leaves the program as equic_kern.o in the folder of libequic.so",
+            "cannot read {}: {error}. The build writes the program as equic_kern.o to the folder of libequic.so",
             path.display()
         ),
     )

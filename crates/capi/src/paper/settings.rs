@@ -10,9 +10,9 @@ use ::equic_gateway::{Config, Policy};
 
 use crate::error::{Failure, Result, equic_error};
 
-/// The paper's service uses HTTPS.
+/// Default port, which is the HTTPS port as in the paper.
 const PORT: u16 = 443;
-/// The paper's QUOTA_LIMIT.
+/// Default limit, which is the paper's QUOTA_LIMIT.
 const LIMIT: u32 = 5;
 
 /// Settings from functions. `None`: not set.

@@ -157,7 +157,7 @@ impl State {
         )))
     }
 
-    /// The service for counting connections.
+    /// Returns the service for counting connections.
     pub(super) fn service(&self) -> Result<&Service> {
         let missing =
             || Failure::new(equic_error::EQUIC_ERROR_CLOSED, "equic_load was not called yet");

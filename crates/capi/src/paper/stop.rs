@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Command of bpf(2), as in <linux/bpf.h>.
+/// Command of bpf(2), from <linux/bpf.h>.
 const BPF_LINK_DETACH: libc::c_long = 34;
 /// Maximum number of links that are detached explicitly. The end of the process detaches all
 /// others.

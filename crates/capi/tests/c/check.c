@@ -29,7 +29,9 @@ void check_failed(const char *file, int line, const char *format, ...)
 	va_end(arguments);
 	printf("FAILED %s: %s:%d: %s\n", running, name ? name + 1 : file, line, message);
 	fflush(stdout);
-	/* Not exit, because resources that a failed test leaves are not a leak of the library. */
+	/* Use _exit instead of exit, because the resources of a failed test are not leaks of the
+	 * library.
+	 */
 	_exit(FAILED);
 }
 

@@ -29,7 +29,7 @@ shared() {
 	compile examples/c/paper.c $(pkg-config --cflags --libs equic) -o "$folder/paper"
 }
 
-# Only the static library can resolve its symbols.
+# A program that links only the static library must find all symbols in it.
 static() {
 	# shellcheck disable=SC2046
 	compile examples/c/quota.c $(pkg-config --cflags equic) "$folder/lib/libequic.a" \

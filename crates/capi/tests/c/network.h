@@ -27,7 +27,7 @@ int listen_here(void);
  * it. Addresses are text. */
 unsigned arrived_before(int socket, const char *from, const char *last);
 
-/* Returns the ID of the XDP program on an interface here, or 0 if there is none. `native` may be
+/* Returns the ID of the XDP program on an interface here, or 0 without a program. `native` may be
  * NULL. */
 uint32_t program_on(const char *interface, bool *native);
 /* Runs a command. Fails the test if the command fails. */

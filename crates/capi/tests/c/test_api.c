@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Tests without a gateway and privileges: arguments, messages, errors. */
+/* Tests that need neither a gateway nor privileges: arguments, messages, errors. */
 #define _GNU_SOURCE
 #include "check.h"
 

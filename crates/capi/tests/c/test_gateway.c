@@ -192,7 +192,7 @@ static void note_thread(int signal)
 	signalled_in_main = pthread_equal(pthread_self(), main_thread) ? 1 : -1;
 }
 
-/* Threads of the library do not receive the process's signals. */
+/* The library's threads must not receive signals that the process gets. */
 static void signals_are_the_application_s(void)
 {
 	struct opened opened = open_with(2);
@@ -417,7 +417,7 @@ static void lists_and_counters(void)
 	close(here);
 }
 
-/* Another process joins the gateway. When it is killed, its counts disappear. */
+/* Joins the gateway in another process. When that process is killed, its counts must disappear. */
 static void feed_from_elsewhere(const char *selector, int ready)
 {
 	equic_gateway *gateway;
@@ -478,7 +478,8 @@ static void processes_share_a_gateway(void)
 		feed_from_elsewhere(selector, ends[1]);
 	close(ends[1]);
 	CHECK(read(ends[0], &answer, 1) == 1);
-	/* One connection here and one in the other process make two. */
+	/* This process counts one connection, and the other process another one. The sum reaches
+	 * the limit. */
 	CHECK_INT(count_of(opened.service, "10.0.0.2"), 1);
 	probe.expected = 0;
 	await(initials_pass, &probe, "the gateway to add up both processes");
@@ -491,7 +492,6 @@ static void processes_share_a_gateway(void)
 	close(probe.here);
 }
 
-/* A process with a gateway on eth0. */
 enum { TOKEN = 80, RING = 128 };
 
 static const uint8_t ORIGINAL[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -545,7 +545,7 @@ static void end_owner(pid_t owner)
 	CHECK(waitpid(owner, NULL, 0) == owner);
 }
 
-/* Called by the library's thread. Writes the event to a pipe. */
+/* A callback for equic_gateway_notify. It writes the event to a pipe. */
 static void heard(int event, const char *message, void *context)
 {
 	char line[512];
@@ -553,7 +553,8 @@ static void heard(int event, const char *message, void *context)
 
 	if (length >= (int)sizeof(line))
 		length = sizeof(line) - 1;
-	/* Shorter than PIPE_BUF, so it is written in one piece, including its NUL. */
+	/* The line is shorter than PIPE_BUF, so the kernel writes it in one piece, including its
+	 * NUL. */
 	if (write(*(int *)context, line, (size_t)length + 1) < 0)
 		abort();
 }
@@ -732,23 +733,24 @@ static void unprivileged_server(const char *path, int tell)
 	CHECK_OK(equic_opened(service, &peer.address.any, peer.length, &connection, NULL, &flags));
 	CHECK_INT(flags, 0);
 	CHECK_INT(count_of(service, "192.0.2.7"), 1);
-	/* It has the gateway's keys: the gateway accepts what is created with them here. */
+	/* The server has the gateway's keys, so the gateway accepts a token that the server
+	 * creates. */
 	CHECK_OK(equic_gateway_ring(gateway, &ring));
 	CHECK_OK(seal_for(ring, "192.0.2.7", token));
 	CHECK_OK(verify_for(ring, "192.0.2.7", token, NULL));
 	CHECK(write(tell, token, TOKEN) == TOKEN);
 	equic_ring_free(ring);
-	/* It may report connections, and nothing else. */
+	/* The server may only report connections. */
 	CHECK_ERROR(equic_set(gateway, "max_connections", "9"), EQUIC_ERROR_NOT_OWNER, "socket");
 	CHECK_ERROR(equic_deny(gateway, "192.0.2.1", 0), EQUIC_ERROR_NOT_OWNER, "socket");
 	CHECK_ERROR(equic_gateway_attach(gateway, "lo", EQUIC_MODE_AUTO), EQUIC_ERROR_NOT_OWNER,
-		    "another one");
+		    "another process");
 	equic_connection_closed(connection);
 	equic_service_release(service);
 	equic_gateway_close(gateway);
 }
 
-/* Joins through the socket of the configuration. */
+/* A server joins through the socket in the gateway's configuration. */
 static void a_server_without_privileges(void)
 {
 	char directory[] = "/tmp/equic-c-XXXXXX", path[64], text[512];
@@ -898,7 +900,7 @@ static void ids_are_the_gateway_s(void)
 			    "12 bytes");
 		CHECK_OK(equic_gateway_ring(joined, &ring));
 		CHECK_ERROR(equic_ids_set_ring(ids, ring), EQUIC_ERROR_INVALID_ARGUMENT,
-			    "by themselves");
+			    "change automatically");
 		equic_ring_free(ring);
 		equic_ids_free(same);
 		equic_gateway_close(joined);
@@ -907,7 +909,7 @@ static void ids_are_the_gateway_s(void)
 		equic_ids_free(ids);
 		equic_ids_free(other);
 	}
-	/* A gateway of this process. */
+	/* A gateway that this process has loaded. */
 	CHECK_OK(equic_gateway_ids(opened.gateway, 0, &ids));
 	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
 	CHECK_OK(equic_ids_check(checker, id, sizeof(id)));

@@ -73,7 +73,7 @@ static void listing_ends_by(int signal, int expected)
 	CHECK(native);
 	CHECK(kill(child, signal) == 0);
 	CHECK_INT(end_of(child), expected);
-	/* At once, because the end of the process has detached it. */
+	/* The end of the process has detached the program, so no wait is needed. */
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
@@ -146,7 +146,7 @@ static void dec(equic_t *equic, const char *address, int times)
 		equic_dec_counter(equic, &peer.address.any);
 }
 
-/* Counts connections for `counted` and sends from `sender`: the paper's Algorithm 1. */
+/* Counts connections for `counted` and sends from `sender`, with the paper's Algorithm 1. */
 static void strict_for(const char *counted, const char *sender)
 {
 	equic_t equic;
@@ -186,13 +186,13 @@ static void counters_v6(void)
 	strict_for("2001:db8:1::2", "2001:db8:1::2");
 }
 
-/* Addresses as a server with a dual-stack socket sees them. */
+/* Addresses in the form that a server with a dual-stack socket gets. */
 static void counters_v4_mapped(void)
 {
 	strict_for("::ffff:10.0.0.2", "10.0.0.2");
 }
 
-/* Policy new: established connections continue. */
+/* With policy `new`, established connections must continue at the limit. */
 static void established_pass_at_the_limit(void)
 {
 	equic_t equic;
@@ -211,8 +211,8 @@ static void established_pass_at_the_limit(void)
 	equic_unload(&equic);
 }
 
-/* As in the listing, which sets no policy and ignores results: of a burst of handshakes, only as
- * many begin as there are free places, and established connections are not affected. */
+/* As in the listing, the program sets no policy and ignores results. Of a burst of handshakes, only
+ * as many may begin as there are free places. Established connections must not be affected. */
 static void a_burst_takes_the_places_there_are(void)
 {
 	equic_t equic;
@@ -223,19 +223,20 @@ static void a_burst_takes_the_places_there_are(void)
 	equic = load_here(8, UNSET);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 8);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
-	/* They complete one after the other. Each keeps its place. */
+	/* The handshakes complete one after the other. Each connection keeps its place. */
 	inc(&equic, "10.0.0.2", 3);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
 	inc(&equic, "10.0.0.2", 5);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
 	CHECK_INT(passed(here, "10.0.0.2", SHORT_HEADER, 9), 9);
 	CHECK_INT(passed(here, "2001:db8:1::2", INITIAL, 99), 8);
-	/* Two close and two open, however long the others stay. */
+	/* When two connections close, two others must be able to open, however long the rest stay
+	 * open. */
 	dec(&equic, "10.0.0.2", 2);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 2);
 	inc(&equic, "10.0.0.2", 2);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 99), 0);
-	/* A client that repeatedly opens and closes a connection is not blocked. */
+	/* A client that repeatedly opens and closes a connection must not be blocked. */
 	dec(&equic, "10.0.0.2", 8);
 	for (int i = 0; i < 30; i++) {
 		CHECK_INT(passed(here, "10.0.0.2", INITIAL, 1), 1);
@@ -245,8 +246,8 @@ static void a_burst_takes_the_places_there_are(void)
 	equic_unload(&equic);
 }
 
-/* With policy `new`, all handshakes of a burst reach the server, and the result shows which to
- * close. */
+/* With policy `new`, all handshakes of a burst must reach the server. The result of
+ * equic_inc_counter shows which connections to close. */
 static void what_is_too_much_is_told(void)
 {
 	struct peer peer = peer_of("10.0.0.2"), elsewhere = peer_of("10.0.0.3");
@@ -287,12 +288,12 @@ static void a_wrong_address_is_said_once(void)
 	network_make();
 	outcome = run_caught(take_back_from_nobody, NULL);
 	CHECK_INT(exit_code(outcome.status), 0);
-	first = strstr(outcome.said, "10.0.0.3 holds no connection to take back");
+	first = strstr(outcome.said, "10.0.0.3 holds no connection:");
 	CHECK(first);
 	CHECK(!strstr(first + 1, "10.0.0.3"));
 }
 
-/* The listing sets no options, so the environment does. */
+/* The listing sets no options, so this test sets them in the environment. */
 static void environment_sets_it_up(void)
 {
 	struct peer peer = peer_of("10.0.0.2");
@@ -322,7 +323,8 @@ static void environment_sets_it_up(void)
 	equic_unload(&equic);
 }
 
-/* A forked child also has the link open. The signal still detaches the program. */
+/* A forked child also has the link open. A signal to the server must detach the program
+ * nevertheless. */
 static void children_do_not_hold_it(void)
 {
 	pid_t server, worker;
@@ -353,7 +355,7 @@ static void children_do_not_hold_it(void)
 	CHECK(kill(worker, SIGKILL) == 0);
 }
 
-/* A signal to the child does not detach it. */
+/* A signal to a forked child must not detach the program. */
 static void children_do_not_end_it(void)
 {
 	equic_t equic;
@@ -371,8 +373,8 @@ static void children_do_not_end_it(void)
 			pause();
 	}
 	CHECK(kill(worker, SIGTERM) == 0);
-	/* By the callback, not by the signal. The status is not checked, because valgrind reports
-	 * memory of the parent's threads as lost in the child. */
+	/* The callback ended the child, not the signal itself. The status is not checked, because
+	 * valgrind reports memory of the parent's threads as lost in the child. */
 	CHECK(end_of(worker) >= 0);
 	CHECK(program_on("eth0", NULL));
 	equic_unload(&equic);
@@ -471,7 +473,7 @@ static void read_and_unload(const void *object)
 	equic_unload(&equic);
 }
 
-/* Without a message, because it is not the copy inside the library. */
+/* There is no message, because the program is not the copy inside the library. */
 static void the_object_beside_the_library(void)
 {
 	struct outcome outcome;

@@ -37,7 +37,7 @@ static void check_exits(const struct case_ *cases, size_t count)
 	}
 }
 
-/* Uninitialised memory, as on a stack. */
+/* Returns an equic_t with arbitrary content, like uninitialised memory on a stack. */
 static equic_t garbage(void)
 {
 	equic_t equic;
@@ -194,7 +194,7 @@ static void count_wrongly(const void *argument)
 	equic_unload(&equic);
 }
 
-/* The server continues, and its log is not flooded. */
+/* Errors while counting must neither end the server nor flood its log. */
 static void counting_never_ends_the_process(void)
 {
 	struct outcome outcome = run_caught(count_wrongly, NULL);
@@ -210,7 +210,7 @@ static void counting_never_ends_the_process(void)
 
 static void signal_callback(const void *which)
 {
-	/* The callback is called as a signal handler, with no gateway loaded. */
+	/* The callback runs as a signal handler, with no gateway loaded. */
 	if (!strcmp(which, "SIGINT"))
 		equic_sigint_callback(SIGINT);
 	else
@@ -244,7 +244,8 @@ static void put(const char *path, const void *bytes, size_t length)
 	close(fd);
 }
 
-/* The order of the search. test_network.c tests the library's folder. */
+/* Tests the order in which the object file is searched for. test_network.c tests the library's
+ * folder. */
 static void objects_are_looked_for(void)
 {
 	static const struct case_ cases[] = {

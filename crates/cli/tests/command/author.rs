@@ -98,7 +98,10 @@ fn check_names_what_is_not_declared() {
     refused(&|text| text.replace("SmoothedRtt", "MinRtt"), &read);
     refused(&|text| text.replace("abi = 2", "abi = 3"), &["ABI 3"]);
     refused(&|text| text.replace("AckPolicy", "AckPolicies"), &["AckPolicies"]);
-    refused(&|text| text.replace("AckPolicy", "IdleTimeout"), &["IdleTimeout", "no plugin"]);
+    refused(
+        &|text| text.replace("AckPolicy", "IdleTimeout"),
+        &["IdleTimeout", "not available to plugins"],
+    );
     refused(&|text| text.replace(", \"tune\"", ""), &["`tune`", "`capabilities`"]);
     let twice = |text: &str| {
         let (_, operation) = text.split_once("[[operations]]").unwrap();

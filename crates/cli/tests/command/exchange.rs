@@ -183,7 +183,7 @@ fn a_client_pushes_a_plugin() {
     let (_, plugin) = get(&base, &push);
     let plugin = plugin.expect("it is said why not");
     assert_eq!((&plugin["state"], &plugin["offer"]), (&"not offered".into(), &Value::Null));
-    assert_eq!(plugin["reason"], "the peer does not know plugins");
+    assert_eq!(plugin["reason"], "the peer does not support plugins");
     assert!(server.terminate().success());
 }
 

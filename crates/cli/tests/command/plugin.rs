@@ -247,7 +247,7 @@ fn a_proof_is_looked_for_by_another_program() {
 fn what_cannot_be_built_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let name = equic(&["plugin", "new", text(&folder.path().join("Capital"))]);
-    assert!(name.code == Some(2) && name.stderr.contains("small letters"), "{name:?}");
+    assert!(name.code == Some(2) && name.stderr.contains("lower-case letters"), "{name:?}");
     let seldom = folder.path().join("seldom");
     equic(&["plugin", "new", text(&seldom)]).ok();
     let source = seldom.join("seldom.c");

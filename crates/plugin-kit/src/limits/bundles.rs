@@ -1,4 +1,4 @@
-//! Bundles that take the longest to load, and plugins that take the most memory.
+//! Builds the bundles that take the longest to load, and the plugins that take the most memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::network::End;
 use crate::object::{Symbol, call, exit, helper, instruction, object};
 use crate::pair::{Pair, TrialError, policy};
 
-/// A bundle of 32 functions and other code, which each of them calls, or none.
+/// Returns a bundle of 32 functions, followed by the code `rest`. If `calls` is true, each function
+/// calls that code.
 fn loaded(name: &str, rest: &[[u8; 8]], locals: usize, calls: bool) -> Result<Vec<u8>, TrialError> {
     let functions: Vec<(String, String)> = attached().collect();
     let begins = 2 * functions.len();
@@ -35,23 +36,23 @@ fn loaded(name: &str, rest: &[[u8; 8]], locals: usize, calls: bool) -> Result<Ve
     pack(&manifest, &object, None).map_err(TrialError::of)
 }
 
-/// Instructions of a bundle that is just below 64 KiB with its manifest.
+/// Number of instructions in a bundle that is just below 64 KiB with its manifest.
 const ROOM: usize = 7_300;
 
 fn filled(one: [u8; 8]) -> Vec<[u8; 8]> {
     [vec![one; ROOM], vec![exit()]].concat()
 }
 
-/// `r0 /= r1`.
+/// Opcode and registers of `r0 /= r1`.
 const DIVISION: (u8, u8) = (0x3f, 0x10);
 
 /// Number of the helper `equic_now`.
 const NOW: i32 = 3;
 
-/// Returns the bundles of 64 KiB that take the longest to load: what they are, and their bytes.
+/// Returns the bundles of 64 KiB that take the longest to load, each with a description.
 ///
 /// # Errors
-/// One is not packed.
+/// A bundle cannot be packed.
 pub fn bundles() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let functions = ROOM / 2;
     let calls = (0..functions).map(|at| call(at, functions + 1 + at)).chain([exit()]);
@@ -66,17 +67,19 @@ pub fn bundles() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     ])
 }
 
-/// Loads a bundle as an endpoint loads a peer's: manifest, policy, object.
+/// Loads a bundle as an endpoint loads a peer's: it checks the manifest and the policy, and then
+/// loads the object.
 ///
 /// # Errors
-/// It is refused.
+/// The bundle is refused.
 pub fn load(bundle: &[u8]) -> Result<Plugin, TrialError> {
     let bundle = Bundle::parse(bundle).map_err(TrialError::of)?;
     let granted = equic_plugin::decide(&bundle, Origin::Peer, &policy()?, 0);
     Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
 }
 
-/// Writes to each page of its memory, and sends as many messages as wait for the application.
+/// C code that writes to each page of its memory, and sends messages until no more can wait for the
+/// application.
 const WRITES: &str = "#include <equic_plugin.h>
     static char text[1024];
     equic_u64 run(void)
@@ -95,13 +98,13 @@ fn writing(memory: u32) -> Result<Vec<u8>, TrialError> {
     pack(&manifest, &object.map_err(TrialError::of)?, None).map_err(TrialError::of)
 }
 
-/// Returns the plugins that take the most memory on a connection.
+/// Returns the plugins that take the most memory on a connection, each with a description.
 ///
 /// # Errors
-/// One is not built.
+/// A plugin cannot be built.
 pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let division = instruction(DIVISION.0, DIVISION.1, 0);
-    // With a symbol of its own the code is no part of a function that is called.
+    // The code has a symbol of its own, so it does not belong to a function that is called.
     Ok(vec![
         ("7,300 calls of a helper", loaded("kept", &filled(helper(NOW)), 1, false)?),
         ("7,300 divisions", loaded("kept", &filled(division), 1, false)?),
@@ -110,18 +113,19 @@ pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     ])
 }
 
-/// Connections of one address, on each of which a server pushes as many plugins as the client
-/// takes.
+/// Connections of one address. On each of them, a server pushes as many plugins as the client
+/// accepts.
 pub struct Kept {
     pairs: Vec<Pair>,
     charged: Charged,
 }
 
 impl Kept {
-    /// Makes this many connections, with plugins that are like this bundle, or without plugins.
+    /// Creates this many connections. Their plugins are copies of this bundle under other names.
+    /// With `None`, there are no plugins.
     ///
     /// # Errors
-    /// A connection is not made.
+    /// A connection cannot be established.
     pub fn new(connections: u64, bundle: Option<&[u8]>) -> Result<Kept, TrialError> {
         let push = bundle.map_or(Ok(Vec::new()), differing)?;
         let accounts = Arc::new(Accounts::default());
@@ -129,9 +133,10 @@ impl Kept {
             let both = [TransportConfig::default(), TransportConfig::default()];
             let adjust = |config: &mut ExchangeConfig| {
                 charge(config, &accounts);
-                // Nothing is shared with other connections, and nothing is kept that does not run.
+                // The cache of compiled plugins is empty, so that connections share nothing and
+                // only running plugins take memory.
                 config.load = Arc::new(Bytecode::new(0));
-                // Memory is what matters here: loading takes no steps to speak of.
+                // Only memory is measured here, so steps must not limit the loads.
                 if let Some(policy) = &mut config.policy {
                     policy.limits.address_steps_per_second = u64::MAX;
                     policy.limits.process_steps_per_second = u64::MAX;
@@ -147,17 +152,17 @@ impl Kept {
             Ok(pair)
         };
         let pairs = (0..connections).map(connect).collect::<Result<_, TrialError>>()?;
-        // Afterwards, because the first to ask for an account sets its limits.
+        // Only now, because the first request for an account sets its limits.
         let charged = Charged::of(&accounts);
         Ok(Kept { pairs, charged })
     }
 
-    /// Plugins that run at the clients.
+    /// Returns the number of plugins that run at the clients.
     pub fn running(&self) -> usize {
         self.pairs.iter().map(running).sum()
     }
 
-    /// Reasons for which plugins do not run.
+    /// Returns the reasons for which plugins do not run.
     pub fn refusals(&self) -> Vec<String> {
         let all = self.pairs.iter().flat_map(|pair| pair.standings(End::Client));
         let over = all.filter_map(|one| match one.progress {
@@ -167,24 +172,25 @@ impl Kept {
         over.collect()
     }
 
-    /// Bytes that the clients count for themselves, with what they have received.
+    /// Returns the memory that the clients report for themselves, in bytes. It includes received
+    /// data.
     pub fn counted(&mut self) -> usize {
         let of =
             |pair: &mut Pair| pair.network.connection(End::Client).map_or(0, |end| end.memory());
         self.pairs.iter_mut().map(of).sum()
     }
 
-    /// Steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins were charged.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
 }
 
-/// Bundles like this one with other names, so that connections share nothing.
+/// Returns copies of this bundle with different names, so that connections share nothing.
 fn differing(bundle: &[u8]) -> Result<Vec<Arc<Push>>, TrialError> {
     let read = Bundle::parse(bundle).map_err(TrialError::of)?;
     let text = String::from_utf8(read.text().to_vec()).map_err(TrialError::of)?;
-    // `pack` writes the hash of the code into the first line.
+    // Remove the first line, which has the hash of the code, because `pack` adds it again.
     let text: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let push = |number: usize| {
         let text = text.replacen("name = \"", &format!("name = \"k{number}-"), 1);

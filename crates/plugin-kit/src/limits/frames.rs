@@ -1,4 +1,4 @@
-//! What frames of the exchange cost the end that receives them.
+//! Measures the cost of exchange frames for the end that receives them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::clang::compile_text_with;
 use crate::network::End;
 use crate::pair::{Pair, TrialError};
 
-/// Plugins that stay while one more comes and goes.
+/// Number of plugins that keep running while another one is replaced.
 const STAYING: usize = 15;
 
-/// Frame types of each of them: as many as the policy allows.
+/// Number of frame types of each plugin, which is the policy's limit.
 const FRAME_TYPES: usize = 4;
 
-/// A connection with as many plugins and frame types as there can be, where a server puts a plugin
-/// in the place of its last one again and again. The client has its bundle in a cache.
+/// A connection with the maximum number of plugins and frame types. The server repeatedly replaces
+/// the last plugin. The client has that plugin's bundle in a cache.
 pub struct Replacing {
     pair: Pair,
     push: Arc<Push>,
@@ -32,7 +32,7 @@ pub struct Replacing {
     charged: Charged,
 }
 
-/// A plugin that is attached to as much as there can be.
+/// Returns a plugin with the maximum number of functions.
 fn attached_to_all(number: usize) -> Result<Arc<Push>, TrialError> {
     let of_frames = [
         ("WriteFrame", "replace"),
@@ -51,7 +51,7 @@ fn attached_to_all(number: usize) -> Result<Arc<Push>, TrialError> {
             manifest += &format!("frame = {frame}\n");
         }
     }
-    // 24 functions at frames, and eight more at operations.
+    // There are 24 functions for frames. Add eight more for other operations.
     for name in super::OFTEN.iter().take(8) {
         manifest += &operation(name, "before", "run");
     }
@@ -63,10 +63,10 @@ fn attached_to_all(number: usize) -> Result<Arc<Push>, TrialError> {
 }
 
 impl Replacing {
-    /// Makes the connection.
+    /// Establishes the connection.
     ///
     /// # Errors
-    /// A plugin is not built, or the connection is not made.
+    /// A plugin cannot be built, or the connection cannot be established.
     pub fn new() -> Result<Replacing, TrialError> {
         let push = (0..=STAYING).map(attached_to_all).collect::<Result<Vec<_>, _>>()?;
         let last = Arc::clone(&push[STAYING]);
@@ -82,7 +82,7 @@ impl Replacing {
         Ok(Replacing { pair, push: last, offered: STAYING as u64, charged })
     }
 
-    /// Replaces the plugin this many times, 200 at most.
+    /// Replaces the plugin this many times, at most 200.
     ///
     /// # Errors
     /// The connection ends.
@@ -96,19 +96,19 @@ impl Replacing {
         Ok(())
     }
 
-    /// Plugins that run at the client.
+    /// Returns the number of plugins that run at the client.
     pub fn running(&self) -> usize {
         super::running(&self.pair)
     }
 
-    /// Steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins were charged.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
 }
 
-/// A hook that sends frames of the exchange, whatever the rules are: some in a packet each time that
-/// the application tells it to.
+/// A hook that sends frames of the exchange against its rules. Each message of the application
+/// makes it queue a round of frames, several in a packet.
 struct Flood {
     kind: Kind,
     /// Number of frames that are still to be queued.
@@ -163,7 +163,8 @@ impl Hook for Flood {
     }
 }
 
-/// Frames that the flood sends in a round, and rounds after which it gives up.
+/// Number of frames that the flood sends in a round. The next constant is the number of rounds
+/// after which it stops.
 const ROUND: u64 = 2_000;
 const ROUNDS: u64 = 50;
 const ROUND_TIME: Duration = Duration::from_millis(20);
@@ -175,10 +176,10 @@ pub struct Flooded {
 }
 
 impl Flooded {
-    /// Makes the connection.
+    /// Establishes the connection.
     ///
     /// # Errors
-    /// The connection is not made.
+    /// The connection cannot be established.
     pub fn new() -> Result<Flooded, TrialError> {
         let mut pair = Pair::with_bare_server(&link(Some(100_000_000)), 1)?;
         let points = Kind::ALL.iter().flat_map(|kind| {
@@ -197,11 +198,11 @@ impl Flooded {
         Ok(Flooded { pair, hook })
     }
 
-    /// Sends frames until the client closes the connection; returns how many were queued, to within
-    /// a round.
+    /// Sends frames until the client closes the connection. Returns how many frames were queued,
+    /// rounded up to a full round.
     ///
     /// # Errors
-    /// The client does not close it for too many frames.
+    /// The client does not close the connection because of too many frames.
     pub fn send(&mut self) -> Result<u64, TrialError> {
         for round in 1..=ROUNDS {
             let server = self.pair.network.connection(End::Server);
@@ -220,6 +221,6 @@ impl Flooded {
                 Err(stuck) => return Err(TrialError::of(stuck)),
             }
         }
-        Err(TrialError::of("the client takes any number of frames"))
+        Err(TrialError::of("the client accepts any number of frames"))
     }
 }

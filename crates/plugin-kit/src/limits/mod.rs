@@ -1,5 +1,5 @@
-//! The plugins that cost their host the most, as far as is known: to load, to keep, and to run. A
-//! host bounds what they cost (`docs/vm.md`); `equic-lab plugin-bench --limits` measures it.
+//! The known plugins that cost their host the most to load, to keep and to run. A host limits these
+//! costs (`docs/vm.md`). `equic-lab plugin-bench --limits` measures them.
 
 mod bundles;
 mod frames;
@@ -56,7 +56,8 @@ fn operation(name: &str, anchor: &str, function: &str) -> String {
     )
 }
 
-/// Names of the 32 functions that a manifest attaches, each at its place.
+/// Returns the 32 functions that a manifest attaches, each as the manifest lines of its operation
+/// and its name.
 fn attached() -> impl Iterator<Item = (String, String)> {
     OFTEN.into_iter().zip(0..).flat_map(|(name, at)| {
         ["before", "after"].map(|anchor| {
@@ -76,10 +77,10 @@ fn link(rate: Option<u64>) -> Link {
     }
 }
 
-/// Address of the peer that brings the plugins.
+/// Address of the peer that pushes the plugins.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The account of the peer's address, from which its usage is read.
+/// The account of the peer's address, to read its usage.
 #[derive(Clone, Debug)]
 struct Charged(Arc<Account>);
 
@@ -93,32 +94,33 @@ impl Charged {
     }
 }
 
-/// Has the plugins of all connections charged to one address.
+/// Charges the plugins of all connections to one address.
 fn charge(config: &mut ExchangeConfig, accounts: &Arc<Accounts>) {
     (config.accounts, config.peer) = (Arc::clone(accounts), Some(PEER));
 }
 
-/// Plugins of the peer that run at the client.
+/// Returns the number of the peer's plugins that run at the client.
 fn running(pair: &Pair) -> usize {
     let all = pair.standings(End::Client);
     all.iter().filter(|one| one.progress == Progress::Active).count()
 }
 
-/// Streams of a connection whose data waits, because the peer lets nothing more out.
+/// Number of streams of a connection whose data waits because the peer gives no more flow control
+/// credit.
 const BLOCKED: usize = 100;
 
-/// Connections of one address, on each of which a server pushes the same plugins to the client.
+/// Connections of one address. On each of them, a server pushes the same plugins to the client.
 pub struct Idle {
     pairs: Vec<Pair>,
     charged: Charged,
 }
 
 impl Idle {
-    /// Makes this many connections, on each of which a server pushes these plugins
-    /// ([`Worker::push`]). Data waits in 100 streams of the client.
+    /// Creates this many connections, and pushes these plugins on each ([`Worker::push`]). Data
+    /// waits in 100 streams of the client.
     ///
     /// # Errors
-    /// A connection is not made.
+    /// A connection cannot be established.
     pub fn new(connections: u64, push: &[Arc<Push>]) -> Result<Idle, TrialError> {
         let accounts = Arc::new(Accounts::default());
         let charged = Charged::of(&accounts);
@@ -140,7 +142,7 @@ impl Idle {
         Ok(Idle { pairs, charged })
     }
 
-    /// Lets time pass on all connections, in turns.
+    /// Advances the time on all connections, one after the other.
     ///
     /// # Errors
     /// A connection ends.
@@ -156,12 +158,13 @@ impl Idle {
         Ok(())
     }
 
-    /// Plugins that run at the clients.
+    /// Returns the number of plugins that run at the clients.
     pub fn running(&self) -> usize {
         self.pairs.iter().map(running).sum()
     }
 
-    /// Has the servers fall silent while a packet of each client is in flight, so that the timers of loss detection run.
+    /// Stops the servers while each client has a packet in flight, so that the timers of loss
+    /// detection run.
     pub fn stall(&mut self) {
         for pair in &mut self.pairs {
             pair.network.lose(End::Server, &(0..1_000_000).collect::<Vec<u64>>());
@@ -171,8 +174,8 @@ impl Idle {
         }
     }
 
-    /// Times that timers of the clients' connections have run out, and packets that these connections have sent and
-    /// received.
+    /// Returns how often timers of the clients' connections have expired, and the number of packets
+    /// that these connections have sent and received.
     pub fn wake_ups(&mut self) -> (u64, u64) {
         let timeouts = self.pairs.iter().map(|pair| pair.network.timeouts(End::Client)).sum();
         let packets = |pair: &mut Pair| {
@@ -182,7 +185,8 @@ impl Idle {
         (timeouts, self.pairs.iter_mut().map(packets).sum())
     }
 
-    /// Steps and memory that the plugins were charged, since the connections were made.
+    /// Returns the steps and memory that the plugins were charged since the connections were
+    /// established.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
@@ -198,8 +202,8 @@ fn block(pair: &mut Pair) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A connection on which a server has pushed plugins to the client, with functions before and after
-/// operations that are called for packets; and what its plugins are charged.
+/// A connection on which a server has pushed plugins to the client. Their functions run before and
+/// after operations that are called for packets.
 pub struct Observed {
     /// The connection.
     pub pair: Pair,
@@ -207,11 +211,11 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Pushes this many plugins, each with this many functions, 32 at most, that divide this many
-    /// times.
+    /// Pushes this many plugins. Each has this many functions, at most 32, and each function makes
+    /// this many divisions.
     ///
     /// # Errors
-    /// A plugin is not built, or the connection is not made.
+    /// A plugin cannot be built, or the connection cannot be established.
     pub fn new(plugins: usize, functions: usize, divisions: usize) -> Result<Observed, TrialError> {
         let functions: Vec<(String, String)> = attached().take(functions).collect();
         let body = "__asm__ volatile(\"%0 /= %1\" : \"+r\"(a) : \"r\"(b));".repeat(divisions);
@@ -245,12 +249,12 @@ impl Observed {
         Ok(Observed { pair, charged })
     }
 
-    /// Plugins that run at the client.
+    /// Returns the number of plugins that run at the client.
     pub fn running(&self) -> usize {
         running(&self.pair)
     }
 
-    /// Steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins were charged.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }

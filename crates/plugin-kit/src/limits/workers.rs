@@ -1,4 +1,4 @@
-//! Plugins that work on an idle connection as much as they may, by their timers.
+//! Plugins that work as much as they can on an idle connection, by means of their timers.
 
 use std::sync::Arc;
 
@@ -9,18 +9,19 @@ use super::{head, operation};
 use crate::clang::compile_text_with;
 use crate::pair::TrialError;
 
-/// A kind of plugin that does the same again and again whenever its timer runs out.
+/// A kind of plugin that does the same work whenever its timer expires.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Description of what it does in each turn of its loop.
+    /// Description of the work in each iteration of its loop.
     pub does: &'static str,
-    /// Turns of the loop in a call with which the plugins take about as many steps as they may.
+    /// Number of loop iterations in a call with which the plugins use about as many steps as they
+    /// may.
     pub turns: u32,
-    /// Bytes of its memory.
+    /// Size of the plugin's memory, in bytes.
     memory: u32,
-    /// Text that the manifest has in addition: keys, and then tables.
+    /// Additional lines of the manifest: keys, and then tables.
     needs: Needs,
-    /// A function `work`, which does it `TURNS` times.
+    /// C code with a function `work`, which repeats the work `TURNS` times.
     code: &'static str,
 }
 
@@ -32,17 +33,17 @@ enum Needs {
     Fields(&'static str),
     /// Fields to set.
     Sets(&'static str),
-    /// A frame type of its own, 0x1f00, whose frames have this many bytes after the type.
+    /// A frame type, 0x1f00. Its frames have this many bytes after the type.
     Frames(u8),
-    /// An operation of another plugin, which no plugin provides.
+    /// An operation of another plugin. No plugin provides it.
     Missing,
-    /// The operation `next` of the next plugin, which calls that of the one after it.
+    /// The operation `next` of the next plugin, which calls that of the following plugin.
     Next,
-    /// The time of the connection's timer, which the first plugin moves to the next nanosecond.
+    /// The connection's timer, which the first plugin sets to the next nanosecond.
     EarlyTimer,
 }
 
-/// Turns an expression into a loop of the C code.
+/// Wraps an expression in a loop of the C code.
 macro_rules! turns {
     ($begin:literal, $body:literal) => {
         concat!(
@@ -59,7 +60,7 @@ const fn worker(does: &'static str, turns: u32, needs: Needs, code: &'static str
     Worker { does, turns, memory: 16_384, needs, code }
 }
 
-/// All kinds of workers that are measured.
+/// All kinds of workers that the benchmark measures.
 pub const WORKERS: &[Worker] = &[
     worker("nothing", 0, Needs::Nothing, turns!("", "")),
     worker(
@@ -87,7 +88,7 @@ pub const WORKERS: &[Worker] = &[
         turns!("equic_u64 a = 3;", "__asm__ volatile(\"%0 *= %0\" : \"+r\"(a));"),
     ),
     worker(
-        "load from where the load before leads",
+        "load from the address that the previous load returned",
         2_000,
         Needs::Nothing,
         turns!(
@@ -216,7 +217,7 @@ pub const WORKERS: &[Worker] = &[
     ),
     worker("frame of 3 bytes", 1, Needs::Frames(1), turns!("", "equic_queue_frame(0x1f00, i);")),
     worker(
-        "call of equic_call of what no plugin provides",
+        "call of equic_call for an operation that no plugin provides",
         3,
         Needs::Missing,
         turns!("equic_u64 word;", "equic_call(0, &word, 8);"),
@@ -235,14 +236,15 @@ pub const WORKERS: &[Worker] = &[
     ),
 ];
 
-/// Plugins of a connection that work.
+/// Number of working plugins on a connection.
 pub(super) const PLUGINS: usize = 15;
 
 impl Worker {
-    /// Builds as many plugins as a connection accepts, each with this many turns in a call.
+    /// Builds as many plugins as a connection accepts. Each makes this many loop iterations in a
+    /// call.
     ///
     /// # Errors
-    /// The code is not compiled.
+    /// The code does not compile.
     pub fn push(&self, turns: u32) -> Result<Vec<Arc<Push>>, TrialError> {
         let forwards = if self.needs == Needs::Next { "equic_call(0, words, 8)" } else { "0" };
         let length = if let Needs::Frames(length) = self.needs { length } else { 0 };
@@ -268,7 +270,7 @@ impl Worker {
     }
 
     fn manifest(&self, number: usize) -> String {
-        // Names of the same length, which differ at their ends only, take the longest to compare.
+        // Names of the same length that differ only at the end take the longest to compare.
         let name = |number: usize| format!("worker-with-a-name-as-long-as-the-others-{number:02}");
         let capabilities = match self.needs {
             Needs::Frames(_) => "\"observe\", \"tune\", \"frames\"",
@@ -289,7 +291,7 @@ impl Worker {
                 manifest += &operation("WriteFrame", "replace", "write");
                 manifest += "frame = 0x1f00\n";
             }
-            // One plugin only can choose the time.
+            // Only one plugin can choose the time.
             Needs::EarlyTimer if number == 0 => {
                 manifest += &operation("SetTimer", "replace", "early");
             }

@@ -1,5 +1,5 @@
-//! Downloads over two paths: with acknowledgements on one of them (the paper's figure 5), and with a cap on one of them that
-//! the client has the server keep to (figure 6).
+//! Downloads over two paths. In the paper's figure 5, all acknowledgements use one path. In figure
+//! 6, the client makes the server cap the rate of one path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::network::{End, Network};
 use crate::pair::{Pair, TrialError, key, policy};
 use crate::tree::Source;
 
-/// The most that waits to be sent or acknowledged, in bytes: more than both paths hold with their queues, or the paths would not
-/// be what limits a download.
+/// Maximum amount of data that waits to be sent or acknowledged, in bytes. It exceeds the capacity
+/// of both paths and their queues, so that the paths limit a download.
 const WINDOW: u64 = 16 << 20;
 
-/// A plugin of the tree with settings, signed, as what is pushed.
+/// Returns a signed plugin of the tree with these settings, to push.
 fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> {
     let source = Source::find(name);
     let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
@@ -25,7 +25,8 @@ fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> 
     Ok(Arc::new(Push::new(&bundle).map_err(TrialError::of)?))
 }
 
-/// Two links with a path over each: path ID and link have the same number.
+/// Returns a connection with two paths, each on its own link. The path ID is also the link's
+/// number.
 fn two(
     links: &[&Link; 2],
     transport: TransportConfig,
@@ -45,23 +46,24 @@ fn two(
     Ok(pair)
 }
 
-/// Path that the client acknowledges on.
+/// The path on which the client sends acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckPath {
     /// Packets of each path are acknowledged on that path.
     Same,
-    /// All are acknowledged on the first path, by the plugin `ack-path`, which the server pushes.
+    /// All packets are acknowledged on the first path. The server pushes the plugin `ack-path` for
+    /// this.
     First,
 }
 
 impl AckPath {
-    /// Both of them.
+    /// Both variants.
     pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
 
     /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
     ///
     /// # Errors
-    /// The plugin is not built.
+    /// The plugin cannot be built.
     pub fn push(self) -> Result<Option<Arc<Push>>, TrialError> {
         match self {
             AckPath::Same => Ok(None),
@@ -70,29 +72,32 @@ impl AckPath {
     }
 }
 
-/// Builds a cap of this many bytes per second on the second path, which the client pushes to the server.
+/// Returns a plugin that caps the second path at this many bytes per second. The client pushes it
+/// to the server.
 ///
 /// # Errors
-/// The plugin is not built.
+/// The plugin cannot be built.
 pub fn cap(rate: u64) -> Result<Arc<Push>, TrialError> {
     push("cap-path", &[("PATH", "1"), ("RATE", &rate.to_string())])
 }
 
-/// A download over two paths that are asymmetric, each in its own way.
+/// A download over two asymmetric paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asymmetric {
     /// Round-trip time of both paths.
     pub rtt: Duration,
-    /// Rates of the two paths to the client, in bits a second.
+    /// Rates of the two paths towards the client, in bits per second.
     pub down: [u64; 2],
-    /// Rates of the two paths to the server.
+    /// Rates of the two paths towards the server, in bits per second.
     pub up: [u64; 2],
-    /// True if the server asks for fewer acknowledgements where the window is large (draft-ietf-quic-ack-frequency).
+    /// True if the server requests fewer acknowledgements when the window is large
+    /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
 }
 
-/// Downloads this many bytes, after the plugin runs. Returns the time of the download, and the bytes that the client has
-/// sent meanwhile on each path. Queues have 100 ms towards the client, and a second towards the server.
+/// Downloads this many bytes after the plugin has started. Returns the time of the download, and
+/// the bytes that the client sent on each path meanwhile. Queues hold 100 ms towards the client,
+/// and one second towards the server.
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.
@@ -124,7 +129,7 @@ pub fn asymmetric(
     Ok((took, sent))
 }
 
-/// Waits until the last plugin that was offered to an end runs there.
+/// Waits until the last plugin that was offered to this end runs.
 fn settled(pair: &mut Pair, at: End) -> Result<(), TrialError> {
     pair.settle()?;
     let standing = pair.standings(at).pop();
@@ -143,26 +148,27 @@ fn none_failed(pair: &mut Pair) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A download over two paths that are alike, the second of which is capped: by `caps`, each from when the client pushes it,
-/// after the first byte, in the place of the one before.
+/// A download over two equal paths with a cap on the second one. The client pushes each of `caps`
+/// at its time after the first byte, in place of the previous cap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capped {
-    /// Rate of each path, in bits a second.
+    /// Rate of each path, in bits per second.
     pub rate: u64,
     /// Round-trip time of each path.
     pub rtt: Duration,
-    /// Caps, in bytes a second, with the time at which each is pushed.
+    /// Caps in bytes per second, each with the time at which the client pushes it.
     pub caps: Vec<(Duration, u64)>,
     /// Duration of the transfer.
     pub length: Duration,
-    /// Interval of what is measured.
+    /// Interval over which rates are measured.
     pub interval: Duration,
 }
 
-/// Downloads without end for a time. Returns for each interval the bytes of UDP payload that the server sent a second, by path.
+/// Downloads for a fixed time. Returns, for each interval and path, the bytes of UDP payload that
+/// the server sent per second.
 ///
 /// # Errors
-/// A plugin is not built, or does not run at the end.
+/// A plugin cannot be built, or does not run at the end.
 pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
     let link = Link {
         rate: Some(path.rate),
@@ -204,7 +210,7 @@ pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
     Ok(measured)
 }
 
-/// A stream from the server to the client that does not end.
+/// A stream from the server to the client that never ends.
 #[derive(Default)]
 struct Endless {
     stream: Option<StreamId>,
@@ -213,7 +219,7 @@ struct Endless {
 }
 
 impl Endless {
-    /// Writes and reads what there is room for and what has come; true: something is wrong.
+    /// Writes and reads as much as possible. Returns `true` if an error has occurred.
     fn go_on(&mut self, network: &mut Network) -> bool {
         self.wrong = self.step(network).err();
         self.wrong.is_some()

@@ -1,4 +1,5 @@
-//! Trials of plugins that the application speaks with: its own, at the server.
+//! Trials of plugins that belong to the application at the server, which exchanges messages with
+//! them.
 
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use super::{PATIENCE, Run, Setup, bottleneck, milliseconds};
 use crate::network::{End, Network, byte};
 use crate::pair::TrialError;
 
-/// Bytes of one message.
+/// Size of one message, in bytes.
 const MESSAGE: usize = 200;
 
-/// Age from which on a message is of no use.
+/// Age above which a message is useless.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Time for which the plugin sends a message: the path needs the rest.
+/// Maximum age at which the plugin still sends a message. The path needs the rest of the time.
 const LIFETIME: Duration = Duration::from_millis(75);
 
 fn end(network: &mut Network, end: End) -> Result<&mut Connection, TrialError> {
@@ -26,7 +27,7 @@ fn end(network: &mut Network, end: End) -> Result<&mut Connection, TrialError> {
 }
 
 impl Setup {
-    /// A connection, with the plugin at these ends.
+    /// Returns a connection with the plugin at these ends.
     fn own(&self, link: &Link, ends: &[End]) -> Result<(Network, Option<HookId>), TrialError> {
         let mut network = self.connect(link, &TransportConfig::default())?.network;
         let mut first = None;
@@ -40,7 +41,7 @@ impl Setup {
     }
 }
 
-/// None of the plugins at these ends failed.
+/// Returns an error if a plugin failed at either end.
 fn check(network: &mut Network) -> Result<(), TrialError> {
     for at in [End::Client, End::Server] {
         if let Some((_, error)) = network.failures(at).pop() {
@@ -63,7 +64,7 @@ struct Flow {
 impl Flow {
     fn open(server: &mut Connection, bytes: u64) -> Result<Flow, TrialError> {
         let stream = server.open(Direction::Unidirectional);
-        let stream = stream.ok_or_else(|| TrialError::of("no stream may be opened"))?;
+        let stream = stream.ok_or_else(|| TrialError::of("no stream can be opened"))?;
         Ok(Flow { stream, bytes, written: 0, read: 0, finished: None, intact: true })
     }
 
@@ -150,7 +151,7 @@ pub(super) fn priorities(setup: &Setup) -> Result<Run, TrialError> {
     Ok(Run { value: time(&flows[1]), times: flows.iter().map(time).collect(), lost, intact })
 }
 
-/// Packets of many small writes.
+/// Measures the number of packets that many small writes need.
 pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
     let link = Link { delay: milliseconds(20), ..Link::default() };
     let (mut network, _) = setup.own(&link, &[End::Server])?;
@@ -183,7 +184,7 @@ pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
     Ok(Run { value: packets, times, lost: stats.packets_lost, intact: flow.intact })
 }
 
-/// The client's end of the messages: when each was given, and how old it was when it was read.
+/// The client's end of the messages: when each was sent, and how old it was when it was read.
 struct Ages {
     given: Vec<Duration>,
     ages: Vec<Option<Duration>>,
@@ -191,7 +192,8 @@ struct Ages {
 }
 
 impl Ages {
-    /// A message as the application makes it: its number, and bytes that follow from that.
+    /// Returns a message of the application: its number, followed by bytes that depend on the
+    /// number.
     fn message(number: usize) -> Vec<u8> {
         let mut message = (number as u64).to_le_bytes().to_vec();
         message.resize(MESSAGE, number as u8);
@@ -218,13 +220,14 @@ impl Ages {
     }
 }
 
-/// Messages that are late or never there: with the plugin in its frames, without it on a stream.
+/// Counts messages that are late or lost. The plugin sends them in its own frames. Without the
+/// plugin they are sent on a stream.
 pub(super) fn messages(setup: &Setup) -> Result<Run, TrialError> {
     let (drop, rate) = (Chance::percent(1.0), Some(300_000));
     let link = Link { drop, rate, ..bottleneck(1, 20, 60) };
     let (mut network, hook) = setup.own(&link, &[End::Server, End::Client])?;
     let stream = end(&mut network, End::Server)?.open(Direction::Unidirectional);
-    let stream = stream.ok_or_else(|| TrialError::of("no stream may be opened"))?;
+    let stream = stream.ok_or_else(|| TrialError::of("no stream can be opened"))?;
     let mut ages = Ages { given: Vec::new(), ages: Vec::new(), intact: true };
     let (mut incoming, mut part) = (None, Vec::new());
     let count = (800 / setup.part).max(200);

@@ -1,4 +1,4 @@
-//! The cost of a plugin to a transfer that it is not meant to help.
+//! Measures the cost of a plugin for a transfer that it does not improve.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::network::{Beginning, End, Network};
 use crate::pair::TrialError;
 use crate::tree::Source;
 
-/// The path of a transfer whose cost is measured.
+/// The path of a transfer that measures the cost of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// No limit but the CPU: what it takes is CPU time.
+    /// Only the CPU limits the transfer, so the cost is CPU time.
     Unlimited,
-    /// A bottleneck of 20 Mbit/s with a queue of 100 ms, a round trip of 40 ms, and a packet of 10,000 lost: what it takes is
-    /// the time of the transfer, in virtual time.
+    /// A bottleneck of 20 Mbit/s with a queue of 100 ms, a round trip of 40 ms, and a loss of one
+    /// packet in 10,000. The cost is virtual time of the transfer.
     Bottleneck,
 }
 
@@ -31,12 +31,13 @@ impl Way {
     }
 }
 
-/// Sends this many bytes from a server to a client, with a plugin of the tree at the ends that it is for, or without a
-/// plugin, to measure its cost. If the plugin is a congestion controller, the connection's own is of the same kind, so
-/// that only the bytecode differs. Returns the time of the transfer.
+/// Sends this many bytes from a server to a client, and returns the time of the transfer, to
+/// measure a plugin's cost. A plugin of the tree runs at its intended ends. Without a plugin, this
+/// is the baseline. If the plugin is a congestion controller, the connection's own controller is of
+/// the same kind, so that only the bytecode differs.
 ///
 /// # Errors
-/// The plugin is not attached, or fails; the transfer is not complete.
+/// The plugin cannot be attached or fails, or the transfer is not complete.
 pub fn bulk(
     source: &Source,
     plugin: Option<&Plugin>,
@@ -51,7 +52,8 @@ pub fn bulk(
     carry(attached, config, (way, source.paths()), seed, bytes)
 }
 
-/// Sends this many bytes from a server to a client over this many paths, with a plugin at these ends or without one.
+/// Sends this many bytes from a server to a client over this many paths, with a plugin at these
+/// ends or without a plugin.
 pub(super) fn carry(
     attached: Option<(&Plugin, &[End])>,
     config: TransportConfig,

@@ -1,5 +1,6 @@
-//! Measures the cost of the extensions that PQUIC has as plugins (De Coninck et al., "Pluginizing QUIC", SIGCOMM 2019):
-//! monitoring, several paths, and forward error correction; and the time until a plugin runs.
+//! Measures the cost of the extensions that PQUIC implements as plugins (De Coninck et al.,
+//! "Pluginizing QUIC", SIGCOMM 2019): monitoring, multipath, and forward error correction. Also
+//! measures the time until a plugin runs.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +16,22 @@ use crate::tree::Source;
 /// An extension whose cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// No extension, as the baseline.
+    /// No extension. This is the baseline.
     None,
     /// The plugin `monitor` at the server.
     Monitoring,
-    /// Several paths are agreed on (RFC 10069), and one is open.
+    /// Multipath is negotiated (RFC 10069), but only one path is open.
     OnePathOfTwo,
-    /// Two paths carry the data, as the transport's own scheduler divides it.
+    /// Two paths carry the data. The transport's own scheduler divides it.
     TwoPaths,
-    /// The same with the plugin `lowest-latency` as the scheduler.
+    /// Two paths carry the data. The plugin `lowest-latency` is the scheduler.
     TwoPathsScheduled,
-    /// The plugin `fec-xor` at both ends: after every eight packets their sum.
+    /// The plugin `fec-xor` at both ends. It sends the XOR sum of every eight packets.
     ErrorCorrection,
 }
 
 impl Extension {
-    /// All of them; the first is the one that the others are compared with.
+    /// All extensions. The first is the baseline for the others.
     pub const ALL: [Extension; 6] = [
         Extension::None,
         Extension::Monitoring,
@@ -49,10 +50,10 @@ impl Extension {
         }
     }
 
-    /// Compiles and loads its plugin. Returns `None` if it has no plugin.
+    /// Compiles and loads the extension's plugin. Returns `None` if the extension has no plugin.
     ///
     /// # Errors
-    /// Clang is not installed, or refuses it.
+    /// Clang is not installed, or the code does not compile.
     pub fn load(self) -> Result<Option<(Source, Plugin)>, TrialError> {
         self.source()
             .map(|name| {
@@ -67,11 +68,11 @@ fn of_the_tree(name: &str) -> Result<Source, TrialError> {
     Source::find(name).ok_or_else(|| TrialError::of("the tree has no such plugin"))
 }
 
-/// Sends this many bytes from a server to a client over links that only the CPU limits, with an extension and its plugin
-/// from [`Extension::load`].
+/// Sends this many bytes from a server to a client, with an extension and its plugin from
+/// [`Extension::load`]. Only the CPU limits the links.
 ///
 /// # Errors
-/// The plugin is not attached, or fails; the transfer is not complete.
+/// The plugin cannot be attached or fails, or the transfer is not complete.
 pub fn extended(
     extension: Extension,
     plugin: Option<&(Source, Plugin)>,
@@ -91,24 +92,26 @@ pub fn extended(
 /// Times until a plugin runs on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loading {
-    /// From the bytes of its bundle: signature, manifest, policy and bytecode are checked, and it is compiled.
+    /// Time from the bytes of the bundle, including the checks of signature, manifest, policy and
+    /// bytecode, and the compilation.
     pub first: Duration,
-    /// Once it is compiled, on another connection.
+    /// Time on another connection, when the plugin is already compiled.
     pub again: Duration,
 }
 
-/// Bundles of plugins of the tree, signed, whose loading can be measured.
+/// Returns the signed bundle of a plugin of the tree, to measure its loading.
 ///
 /// # Errors
-/// The tree has no such plugin, or it is not built.
+/// The tree has no such plugin, or the plugin cannot be built.
 pub fn signed(name: &str) -> Result<Vec<u8>, TrialError> {
     of_the_tree(name)?.bundle(Some(&key()?))
 }
 
-/// Loads a plugin from its bundle and puts it on a connection, and then on another.
+/// Loads a plugin from its bundle and attaches it to one connection, then to another one. Returns
+/// both times.
 ///
 /// # Errors
-/// It is refused.
+/// The plugin is refused.
 pub fn loading(bundle: &[u8], seed: u64) -> Result<Loading, TrialError> {
     let mut networks = [connected(seed)?, connected(seed + 1)?];
     let [one, other] = networks.each_mut().map(|network| {

@@ -1,4 +1,4 @@
-//! Trials of forward error correction, which the application has at both ends.
+//! Trials of forward error correction, which the application uses at both ends.
 
 use std::time::Duration;
 
@@ -9,21 +9,23 @@ use super::{PATIENCE, Run, Setup, milliseconds};
 use crate::network::{End, Network, sent_hash};
 use crate::pair::TrialError;
 
-/// Bytes of an answer: seven packets, which the first window takes with their repair frames.
+/// Size of an answer, in bytes. Its seven packets and their repair frames fit into the initial
+/// window.
 const ANSWER: u64 = 7_000;
 
-/// Answers of a connection at most.
+/// Maximum number of answers on a connection.
 const ANSWERS: usize = 5;
 
-/// Packets that the server gave up as lost.
+/// Returns the number of packets that the server declared lost.
 fn lost(network: &mut Network) -> Result<u64, TrialError> {
     let server = network.connection(End::Server);
     let server = server.ok_or_else(|| TrialError::of("there is no connection"))?;
     Ok(server.stats().packets_lost)
 }
 
-/// Measures the late answers, in percent, on a path that loses this percentage of packets. A connection ends with its first
-/// loss, because the window reacts to it with and without the plugin, which would change the later answers.
+/// Measures the percentage of late answers on a path that loses this percentage of packets. Each
+/// connection ends after its first loss, because the window then shrinks with and without the
+/// plugin, which would affect the later answers.
 fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     let drop = Chance::percent(percent);
     let link = Link { delay: milliseconds(20), drop, ..Link::default() };
@@ -45,7 +47,7 @@ fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
             let carried = carried.map_err(TrialError::of)?;
             run.times.push(carried.took.as_secs_f64() * 1e3);
             run.intact &= carried.sha256 == sent_hash(ANSWER);
-            // Losses are known by then.
+            // Wait until losses are detected.
             network.pass(Duration::from_millis(300)).map_err(TrialError::of)?;
             if lost(&mut network)? > before {
                 break;
@@ -64,12 +66,12 @@ fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     Ok(run)
 }
 
-/// Measures single losses, mostly.
+/// Measures a path with mostly single losses.
 pub(super) fn xor(setup: &Setup) -> Result<Run, TrialError> {
     answers(setup, 3.0)
 }
 
-/// Losses that often come by twos.
+/// Measures a path on which losses often come in pairs.
 pub(super) fn rlc(setup: &Setup) -> Result<Run, TrialError> {
     answers(setup, 8.0)
 }

@@ -1,4 +1,5 @@
-//! The cost of a packet scheduler as bytecode: the lowest-latency one of "The Case for Protocol Plugins", table 1.
+//! Measures the cost of a packet scheduler as bytecode. It is the lowest-latency scheduler of "The
+//! Case for Protocol Plugins", table 1.
 
 use std::time::Duration;
 
@@ -11,21 +12,24 @@ use crate::network::End;
 use crate::pair::TrialError;
 use crate::tree::Source;
 
-/// Way to choose the path with the lowest round-trip time.
+/// A scheduler that chooses the path with the lowest round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerArm {
     /// The transport's own scheduler, without a plugin.
     Native,
-    /// The same, and bytecode in its place that leaves each choice to it: the cost of the call.
+    /// Bytecode that leaves each choice to the transport's own scheduler. This measures the cost of
+    /// the call.
     Nothing,
-    /// The plugin `lowest-latency`, which reads what it needs when it needs it.
+    /// The plugin `lowest-latency`, which reads fields when it needs them.
     OnDemand,
-    /// The same choice after all fields of the connection and of each path were read into a structure, as hosts have to
-    /// that cannot know which of them bytecode will read.
+    /// A plugin that makes the same choice as `lowest-latency`, but first reads all fields of the
+    /// connection and of each path into a structure. A host must fill such a structure if it cannot
+    /// know which fields the bytecode will read.
     Filled,
 }
 
-/// A context as large as fields can make it, and the choice of `lowest-latency` in it.
+/// C code that fills a structure with all fields, and then makes the choice of `lowest-latency`
+/// from it.
 const FILLED: &str = "
 #define PATHS 8
 
@@ -93,7 +97,7 @@ equic_u64 choose(struct equic_select_path *call)
 }
 ";
 
-/// Manifest of the arms that are no plugin of the tree.
+/// Manifest of the schedulers that are not plugins of the tree.
 const MANIFEST: &str = "name = \"scheduler\"\nversion = \"1.0.0\"\nauthor = \"The authors of eQUIC\"\nabi = 2\nsteps = 100000
 capabilities = [\"observe\", \"choose\"]
 reads = [\"ActivePath\", \"ApplicationWaits\", \"BytesInFlight\", \"BytesReceived\", \"BytesSent\", \"BytesUnsent\",
@@ -109,11 +113,11 @@ function = \"choose\"
 ";
 
 impl SchedulerArm {
-    /// All of them; the first is the one that the others are compared with.
+    /// All schedulers. The first is the baseline for the others.
     pub const ALL: [SchedulerArm; 4] =
         [SchedulerArm::Native, SchedulerArm::Nothing, SchedulerArm::OnDemand, SchedulerArm::Filled];
 
-    /// Name of the scheduler for tables.
+    /// Returns the name of the scheduler for tables.
     pub fn name(self) -> &'static str {
         match self {
             SchedulerArm::Native => "native",
@@ -123,10 +127,11 @@ impl SchedulerArm {
         }
     }
 
-    /// Compiles and loads its bytecode. Returns `None` if it has none.
+    /// Compiles and loads the scheduler's bytecode. Returns `None` if the scheduler has no
+    /// bytecode.
     ///
     /// # Errors
-    /// Clang is not installed, or refuses it.
+    /// Clang is not installed, or the code does not compile.
     pub fn load(self) -> Result<Option<Plugin>, TrialError> {
         let text = match self {
             SchedulerArm::Native => return Ok(None),
@@ -147,11 +152,12 @@ impl SchedulerArm {
     }
 }
 
-/// Sends this many bytes from a server to a client over two paths that only the CPU limits, with the bytecode of an arm at
-/// the server, or without any. Returns the virtual time of the transfer.
+/// Sends this many bytes from a server to a client over two paths that only the CPU limits. A
+/// scheduler's bytecode, if there is any, runs at the server. Returns the virtual time of the
+/// transfer.
 ///
 /// # Errors
-/// The plugin is not attached, or fails; the transfer is not complete.
+/// The plugin cannot be attached or fails, or the transfer is not complete.
 pub fn schedule(plugin: Option<&Plugin>, seed: u64, bytes: u64) -> Result<Duration, TrialError> {
     let attached = plugin.map(|plugin| (plugin, &[End::Server][..]));
     let config = TransportConfig { max_paths: 2, ..TransportConfig::default() };

@@ -1,4 +1,5 @@
-//! Plugins of the tree and of single tests, compiled, loaded, and put on connections in memory.
+//! Helpers for tests: compile and load plugins of the tree and plugins from text, and attach them
+//! to connections in memory.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 use std::path::{Path, PathBuf};
@@ -9,14 +10,15 @@ use equic_plugin::{Bundle, Origin, Plugin, PluginError, Policy, decide, pack};
 use equic_plugin_kit::{End, Network, compile};
 use equic_transport::TransportConfig;
 
-/// The seed of a test: `EQUIC_SEED`, or this one. It is printed, and shown when the test fails.
+/// Returns the seed of a test, from `EQUIC_SEED` or the default. It is printed, so a failed test
+/// shows it.
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("EQUIC_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17);
     println!("EQUIC_SEED={seed}");
     seed
 }
 
-/// The tree's folder `plugins`.
+/// Returns the folder `plugins` of the tree.
 pub(crate) fn plugins() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins")
 }
@@ -29,7 +31,7 @@ pub(crate) fn object(source: &Path, name: &str) -> Vec<u8> {
     std::fs::read(&object).unwrap()
 }
 
-/// Loads a plugin as the owner's own.
+/// Loads a plugin as the owner's own plugin.
 pub(crate) fn load(manifest: &str, code: &[u8]) -> Result<Plugin, PluginError> {
     let bytes = pack(manifest, code, None).unwrap_or_else(|error| panic!("{error}\n{manifest}"));
     let bundle = Bundle::parse(&bytes).unwrap();
@@ -37,7 +39,7 @@ pub(crate) fn load(manifest: &str, code: &[u8]) -> Result<Plugin, PluginError> {
     Plugin::load(&bundle, &granted)
 }
 
-/// The plugin `plugins/NAME` of this tree, compiled and loaded.
+/// Compiles and loads the plugin `plugins/NAME` of this tree.
 pub(crate) fn of_the_tree(name: &str) -> Plugin {
     let folder = plugins().join(name);
     let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
@@ -45,7 +47,7 @@ pub(crate) fn of_the_tree(name: &str) -> Plugin {
     load(&manifest, &code).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// A plugin from its text: `manifest` is what comes behind the usual lines.
+/// Compiles and loads a plugin from its text. `manifest` follows the common lines of the manifest.
 pub(crate) fn of_text(name: &str, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
@@ -55,19 +57,20 @@ pub(crate) fn of_text(name: &str, manifest: &str, text: &str) -> Result<Plugin, 
     load(&manifest, &object(&source, name))
 }
 
-/// Lines of a manifest that attach one function to an operation, behind the lines given.
+/// Returns the manifest lines `lines`, followed by lines that attach the function `run` to an
+/// operation.
 pub(crate) fn at(lines: &str, operation: &str, anchor: &str) -> String {
     format!(
         "{lines}\n[[operations]]\noperation = \"{operation}\"\nanchor = \"{anchor}\"\nfunction = \"run\"\n"
     )
 }
 
-/// A link with a round trip of 40 ms.
+/// Returns a link with a round trip of 40 ms.
 pub(crate) fn link() -> Link {
     Link { delay: Duration::from_millis(20), ..Link::default() }
 }
 
-/// A bottleneck with a queue of so many milliseconds.
+/// Returns a bottleneck with a queue of this many milliseconds.
 pub(crate) fn bottleneck(bits: u64, queue: u64) -> Link {
     Link {
         rate: Some(bits),
@@ -91,7 +94,7 @@ pub(crate) fn attach(network: &mut Network, end: End, plugin: &Plugin) {
     plugin.attach(network.connection(end).unwrap()).unwrap();
 }
 
-/// Sends from the server to the client.
+/// Sends this many bytes from the server to the client. Returns the time.
 pub(crate) fn download(network: &mut Network, bytes: u64) -> Duration {
     network.transfer(End::Server, bytes, Duration::from_secs(300)).unwrap()
 }

@@ -1,4 +1,5 @@
-//! Peers that break the rules of the exchange, and plugins of theirs that mean harm, on connections in memory.
+//! Tests peers that break the rules of the exchange, and their malicious plugins, on connections in
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use equic_wire::VarInt;
 use crate::common::{bottleneck, link, object, seed};
 use crate::party::{Party, big, built, bundle, key, policy, push, pushing, settle};
 
-/// A hook that sends the frames of the exchange that it is given, against all rules, and takes any.
+/// A hook that sends the given frames of the exchange against all rules, and accepts any frames.
 struct Rude {
     frames: Vec<Vec<u8>>,
 }
@@ -36,7 +37,7 @@ impl Hook for Rude {
             (Operation::WriteFrame, Bytes::Out(room)) => {
                 let token = call.inputs.get(1).copied().unwrap_or(0) as usize;
                 let frame = &self.frames[token];
-                // Without enough room it is asked again for the next packet.
+                // If the space is too small, the transport calls again for the next packet.
                 answer = 0;
                 if let Some(room) = room.get_mut(..frame.len()) {
                     room.copy_from_slice(frame);
@@ -87,7 +88,8 @@ pub(crate) fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookI
     connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
 }
 
-/// Outcome of a client whose server sends these frames; `declared`: the server declares the exchange's parameter.
+/// Sends these frames from a server to a client, and returns the client's outcome. `declared` is
+/// true if the server declares the parameter of the exchange.
 pub(crate) fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
     let (_, client_end) = Party::new(|config| config.policy = Some(policy()));
@@ -100,7 +102,7 @@ pub(crate) fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let server = network.connection(End::Server).unwrap();
     let id = rudely(server, frames);
     server.tell_hook(id, &[]).unwrap();
-    // Several round trips, so that the frames arrive before it is over.
+    // The transfer takes several round trips, so that the frames arrive before it ends.
     match network.transfer(End::Client, 100_000, Duration::from_secs(10)) {
         Ok(_) => "all is well".to_owned(),
         Err(stuck) => stuck.to_string(),
@@ -122,7 +124,7 @@ fn rules_that_are_broken_have_names() {
         (false, detach, "has not declared its parameter"),
         (true, written(&Frame::Want { plugin: 0, limit: 1 }), "plugin ID 0 was never offered"),
         (true, written(&Frame::Data { plugin: 9, offset: 0, data: b"x" }), "never offered"),
-        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is cut"),
+        (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is truncated"),
         (true, b"\xaf\x50\x4c\x04\x02\x41\x00".to_vec(), "plugin ID 256"),
     ];
     for (declared, frame, expected) in cases {
@@ -131,8 +133,8 @@ fn rules_that_are_broken_have_names() {
     }
 }
 
-/// What a client hears of an offer of these bytes: `data` is sent, its manifest in the OFFER and the rest as DATA;
-/// `claimed` is sent as OFFER instead. The client has to live.
+/// Offers these bytes and returns the progress at the client. The manifest in `data` is sent in the
+/// OFFER, and the rest as DATA. `claimed` replaces the OFFER. The connection must survive.
 fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progress> {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
     let (client, client_end) = Party::new(|config| config.policy = Some(policy()));
@@ -159,7 +161,7 @@ fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progr
     let id = rudely(server, vec![offer]);
     server.tell_hook(id, &[]).unwrap();
     network.pass(Duration::from_millis(200)).unwrap();
-    // Its hook sends what it was made with: another takes its place.
+    // A hook sends only the frames that it was created with, so another hook replaces it.
     let server = network.connection(End::Server).unwrap();
     server.detach(id).unwrap();
     let id = rudely(server, pieces);
@@ -173,7 +175,7 @@ fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progr
     client.progress()
 }
 
-/// Bytes of a signed bundle before its object.
+/// Returns the number of bytes before the object of a signed bundle.
 pub(crate) fn preamble(bytes: &[u8]) -> usize {
     16 + 96 + usize::from(u16::from_be_bytes([bytes[8], bytes[9]]))
 }
@@ -204,9 +206,9 @@ fn bundles_that_are_wrong_over_the_wire() {
     assert_eq!(outcome, Some(Status::Corrupt), "its signature");
     let cut = &whole[..whole.len() - 1];
     assert_eq!(ended(over_the_wire(cut, None, cut)), Some(Status::Corrupt), "its length");
-    // Cut on the way: it waits for the rest, as long as the connection lives.
+    // The last byte is never sent. The client must wait for it as long as the connection lives.
     assert_eq!(ended(over_the_wire(&whole, None, cut)), None);
-    // Endless: what is larger than what is taken is refused, and no byte of it is kept.
+    // The offered size exceeds the limit. The offer must be refused, and nothing may be kept.
     let endless = Offer {
         plugin: 0,
         hash: [7; 32],
@@ -233,7 +235,7 @@ fn a_peer_leaves_while_its_plugin_is_fetched() {
     assert!(counted > memory(), "{counted} bytes of the connection, {} of bundles", memory());
     let now = Timestamp::START + network.elapsed();
     network.connection(End::Server).unwrap().close(now, VarInt::from_u32(1), "");
-    // It may end before that, with the connection.
+    // This may fail, because the connection may end earlier.
     let _ = network.pass(Duration::from_secs(1));
     assert!(!client.has(&Progress::Active) && server.has(&Progress::Offered));
     let config = Arc::downgrade(&client.heard);
@@ -241,7 +243,8 @@ fn a_peer_leaves_while_its_plugin_is_fetched() {
     assert!(config.upgrade().is_none(), "nobody holds the client's exchange any more");
 }
 
-/// A plugin with frames of its own, from its text; its functions are named as operations, in small letters.
+/// Returns a plugin with its own frame type, built from its text. Each function has the name of its
+/// operation in lower case.
 fn with_frames(name: &str, operations: &[&str], text: &str) -> Arc<Push> {
     built(name, || {
         let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
@@ -263,7 +266,7 @@ fn with_frames(name: &str, operations: &[&str], text: &str) -> Arc<Push> {
     })
 }
 
-/// Sends frames of 256 bytes as fast as it may.
+/// C code that sends frames of 256 bytes as fast as possible.
 const FLOOD: &str = "
     equic_u64 initopaquedata(void)
     {
@@ -304,18 +307,20 @@ fn a_plugin_that_sends_without_end_leaves_application_data_its_share() {
             settle(&mut network, &server);
             assert!(server.has(&Progress::Active), "{:?}", server.progress());
         }
-        // From the end that runs the plugin.
+        // Send from the end that runs the plugin.
         let took = network.transfer(End::Client, 500_000, Duration::from_secs(60)).unwrap();
         assert_eq!(network.failures(End::Client).len(), 0);
         took
     };
     let (alone, beside) = (time(false), time(true));
-    // A quarter of what is sent, and what was in flight before: a third of the time, and a little.
+    // The plugin may take a quarter of the packets, so the transfer takes a third longer. The rest
+    // of the tolerance is for frames that were in flight before.
     assert!(beside < alone * 16 / 10, "{alone:?} alone, {beside:?} beside the plugin");
     assert!(beside > alone * 11 / 10, "the plugin sends, too: {alone:?}, {beside:?}");
 }
 
-/// Sends frames as large as there is room for, as fast as it may, and tries again by its timer.
+/// C code that sends the largest possible frames as fast as possible, and tries again at each
+/// timer.
 const PUMP: &str = "
     equic_u64 initopaquedata(void)
     {
@@ -368,14 +373,15 @@ fn frames_of_a_peers_plugins_have_a_rate() {
         assert!(server.has(&Progress::Active), "{:?}", server.progress());
         network.carried(End::Client, 0) - before
     };
-    // A second's worth at once, and ten seconds'; headers are a few percent.
+    // The expected amount is one second's bytes at once, and ten seconds' after that. Headers add a
+    // few percent.
     let usual = sent(125_000);
     assert!((1_000_000..1_600_000).contains(&usual), "{usual}");
     let more = sent(1_250_000);
     assert!(more > usual * 3 / 2, "{more} and {usual}");
 }
 
-/// Fails at the first frame that comes; the peer's end sends ten in a row.
+/// C code that fails at the first received frame. The peer's end sends ten in a row.
 const FRAGILE: &str = "
     equic_u64 initopaquedata(struct equic_init_opaque_data *call)
     {
@@ -421,7 +427,7 @@ fn a_plugin_that_runs_is_memory_of_the_connection() {
         pushing(&link(), seed, |config| config.push = vec![push("cap")], |_| {});
     settle(&mut network, &server);
     let with = network.connection(End::Client).unwrap().memory();
-    // At the same moment, as other memory comes and goes with packets.
+    // Compare at the same time, because other memory changes with each packet.
     let plugin = PluginId { by: Origin::Peer, number: 0 };
     client.ask(&mut network, End::Client, |handle| assert!(handle.detach(plugin)));
     let without = network.connection(End::Client).unwrap().memory();
@@ -459,7 +465,7 @@ fn a_plugin_that_expires_is_taken_off_a_connection_that_is_idle() {
     }
 }
 
-/// Counts what the loader behind it has to compile.
+/// A loader that counts how many plugins the loader behind it must compile.
 struct Counted {
     loader: Bytecode,
     compiled: AtomicUsize,
@@ -498,12 +504,13 @@ fn a_bundle_is_compiled_once_for_all_connections() {
         let over = |one: &Progress| matches!(one, Progress::Active | Progress::Over(..));
         assert_eq!(server.progress().iter().filter(|one| over(one)).count(), 3);
     };
-    // One of three is attached, on each connection: the others find the place taken.
+    // On each connection, one of the three copies is attached. The others fail because the
+    // operation is in use.
     for round in 0..3 {
         visit(&push("cap"), seed + round);
     }
     assert_eq!(loader.compiled(), 1);
-    // One that cannot be loaded is looked into once.
+    // A bundle that cannot be loaded must be tried only once.
     let broken = built("broken", || {
         let manifest =
             String::from_utf8(equic_plugin::Bundle::parse(&bundle("cap")).unwrap().text().to_vec());
@@ -540,7 +547,7 @@ fn what_is_kept_of_compiled_plugins_is_bounded() {
     }
 }
 
-/// The bundle with noise, under another version.
+/// Returns the bundle with random data under another version number.
 fn numbered(number: u8) -> Vec<u8> {
     let whole = big(1);
     let whole = equic_plugin::Bundle::parse(whole.bundle()).unwrap();

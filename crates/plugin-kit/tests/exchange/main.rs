@@ -1,5 +1,5 @@
-//! Plugins that one end gives to the other, on connections in memory: as bytecode, over a link that loses packets, and
-//! from peers that break the rules.
+//! Tests plugins that one end pushes to the other on connections in memory: as bytecode, over a
+//! link that loses packets, and from peers that break the rules.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -53,7 +53,7 @@ fn bytecode_that_the_client_pushes_caps_the_server() {
     let capped = network.transfer(End::Server, 2_000_000, Duration::from_secs(60)).unwrap();
     let least = Duration::from_millis(3_900);
     assert!(capped > least, "{capped:?}");
-    // The same transfer without the plugin, on the same connection.
+    // Repeat the same transfer without the plugin, on the same connection.
     let own = PluginId { by: Origin::Own, number: 0 };
     client.ask(&mut network, End::Client, |handle| assert!(handle.detach(own)));
     network.pass(Duration::from_millis(200)).unwrap();
@@ -93,7 +93,8 @@ fn application_data_keeps_its_share() {
     };
     let (alone, _) = time(Vec::new());
     let (beside, active) = time(vec![big(1), big(2), big(3)]);
-    // A quarter of each packet at most: 4/3 of the time, and a little for what was sent before.
+    // Bundles may take at most a quarter of each packet, so the transfer takes up to 4/3 of the
+    // time. The rest of the tolerance is for data that was sent before.
     assert!(beside < alone * 15 / 10, "{alone:?} alone, {beside:?} beside plugins");
     assert!(active, "and the plugins came, too");
 }
@@ -116,8 +117,9 @@ fn a_second_connection_fetches_nothing() {
     assert!(second + 20_000 < first, "{first} bytes, then {second}");
 }
 
-/// A plugin of 20,000 bytes that the policy refuses by what its manifest says: nothing of it is asked for, with a manifest
-/// in the offer, and with one that is sent on its own because the client has a cache.
+/// The policy refuses a plugin of 20,000 bytes because of its manifest. The client must not request
+/// its code, whether the offer carries the manifest or the manifest is sent separately because the
+/// client has a cache.
 #[test]
 fn what_is_refused_costs_a_manifest_and_no_code() {
     let seed = seed();
@@ -145,7 +147,7 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     };
     for (policy, cached) in policies[1..].iter().flat_map(|one| [(one, false), (one, true)]) {
         let (bytes, server, client) = sent(policy, cached);
-        // The handshake is the most of it.
+        // Most of these bytes belong to the handshake.
         assert!(bytes < 8_000, "{bytes} bytes: {policy}");
         for progress in [server, client] {
             let [Progress::Offered, Progress::Over(Status::TooLarge, _)] = &progress[..] else {
@@ -153,7 +155,8 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
             };
         }
     }
-    // What the client declares says already that nobody gets this class: it is not even offered.
+    // The client's parameter shows that no plugin gets this class, so the server must not offer the
+    // plugin.
     let (server, server_end) = Party::new(|config| config.push = vec![big(1)]);
     let none = Policy::parse(policies[0]).unwrap();
     let (_, client_end) = Party::new(|config| config.policy = Some(none));
@@ -162,14 +165,15 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     assert!(matches!(server.progress()[..], [Progress::NotOffered(_)]));
 }
 
-/// Moment of the first data of the server's, and true before it if the client's end ran by then.
+/// Returns whether the plugin ran at the client before the server's first data arrived, and the
+/// time of that data.
 fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
     let (server, server_end) = Party::new(|config| {
         (config.push, config.hold) = (vec![big(1)], hold);
     });
     let (client, mut client_end) = Party::new(|config| config.policy = Some(policy()));
     if !answers {
-        // It declares that it takes plugins, and then takes frames without a word.
+        // The client declares that it accepts plugins, but never answers frames of the exchange.
         client_end.prepare = Some(Box::new(|connection: &mut Connection| {
             rudely(connection, Vec::new());
         }));
@@ -208,7 +212,7 @@ fn replaced_in_the_middle() {
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
 }
 
-/// `plugins/cap` with this name and another pace, in bytes a second.
+/// Returns `plugins/cap` with this name and another rate, in bytes per second.
 fn cap_of(name: &str, rate: &str) -> Arc<Push> {
     built(name, || {
         let folder = plugins().join("cap");
@@ -221,8 +225,8 @@ fn cap_of(name: &str, rate: &str) -> Arc<Push> {
     })
 }
 
-/// A cap that is pushed in the middle of a connection, replaced twice and taken off: each time the client sends as fast
-/// as the plugin lets it that is there then.
+/// A cap is pushed in the middle of a connection, replaced twice and detached. Each time, the
+/// client must send at the rate of the present cap.
 #[test]
 fn a_cap_is_pushed_replaced_twice_and_taken_off() {
     let seed = seed();
@@ -280,7 +284,8 @@ fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
     network.transfer(End::Server, 200_000, Duration::from_secs(60)).unwrap();
 }
 
-/// Every call stays within its budget; all of them together are more than the policy has for a second.
+/// Every call stays within its budget, but all calls together exceed the policy's steps per second.
+/// The plugin must fail.
 #[test]
 fn plugins_of_a_peer_share_the_instructions_of_a_second() {
     let seed = seed();
@@ -304,7 +309,7 @@ fn plugins_of_a_peer_share_the_instructions_of_a_second() {
     };
     assert_eq!(run("1000000000"), Some(Progress::Active));
     let Some(Progress::Over(Status::Failed, why)) = run("200000") else { panic!("it still runs") };
-    assert!(why.contains("steps of this second"), "{why}");
+    assert!(why.contains("used up their steps"), "{why}");
 }
 
 #[test]
@@ -315,6 +320,6 @@ fn a_peer_that_knows_nothing_sees_nothing() {
     let mut network = Network::between(&link(), client_end, server_end, seed).unwrap();
     network.connect().unwrap();
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
-    let nothing = Progress::NotOffered("the peer does not know plugins".to_owned());
+    let nothing = Progress::NotOffered("the peer does not support plugins".to_owned());
     assert_eq!(server.progress(), [nothing]);
 }

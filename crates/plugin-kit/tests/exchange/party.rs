@@ -1,4 +1,4 @@
-//! Ends of connections in memory that speak the exchange, and plugins for them.
+//! Ends of connections in memory that run the exchange, and plugins for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +19,13 @@ pub(crate) fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32]).unwrap()
 }
 
-/// A policy by which everybody's plugins may tune, which is all that the tree's plugins need.
+/// Returns a policy that grants all plugins the class `tune`, which is enough for these plugins of
+/// the tree.
 pub(crate) fn policy() -> Policy {
     Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]").unwrap()
 }
 
-/// The bundle of `plugins/NAME`, signed.
+/// Returns the signed bundle of `plugins/NAME`.
 pub(crate) fn bundle(name: &str) -> Vec<u8> {
     let folder = plugins().join(name);
     let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
@@ -32,7 +33,7 @@ pub(crate) fn bundle(name: &str) -> Vec<u8> {
     pack(&manifest, &code, Some(&key())).unwrap()
 }
 
-/// Plugins that were built, so that no two tests write the same files.
+/// Cache of built plugins, so that no two tests write the same files.
 static BUILT: Mutex<BTreeMap<String, Arc<Push>>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn built(name: &str, build: impl FnOnce() -> Vec<u8>) -> Arc<Push> {
@@ -45,7 +46,8 @@ pub(crate) fn push(name: &str) -> Arc<Push> {
     built(name, || bundle(name))
 }
 
-/// An end with the exchange, what its listener heard, and its handle once the connection is there.
+/// An end with the exchange: the updates that its listener received, and its handle when the
+/// connection exists.
 pub(crate) struct Party {
     pub(crate) heard: Arc<Mutex<Vec<Update>>>,
     pub(crate) handle: Arc<Mutex<Option<(HookId, ExchangeHandle)>>>,
@@ -81,7 +83,7 @@ impl Party {
         self.progress().contains(progress)
     }
 
-    /// Has the exchange do something, and tells the connection.
+    /// Passes a request to the exchange, and notifies the connection.
     pub(crate) fn ask(&self, network: &mut Network, end: End, what: impl FnOnce(&ExchangeHandle)) {
         let handle = self.handle.lock().unwrap().clone();
         let (id, handle) = handle.unwrap();
@@ -94,7 +96,7 @@ pub(crate) fn lossy(percent: f64) -> Link {
     Link { drop: Chance::percent(percent), ..bottleneck(20_000_000, 100) }
 }
 
-/// A server that pushes, and a client that takes.
+/// Connects a server that pushes plugins and a client that accepts them.
 pub(crate) fn pushing(
     link: &Link,
     seed: u64,
@@ -119,7 +121,7 @@ pub(crate) fn settle(network: &mut Network, party: &Party) {
     network.run_until(Duration::from_secs(60), "no plugin runs", done).unwrap();
 }
 
-/// A plugin of more than 20,000 bytes, most of them noise.
+/// Returns a plugin of more than 20,000 bytes, most of them random data.
 pub(crate) fn big(number: u8) -> Arc<Push> {
     built(&format!("big-{number}"), || noisy(number))
 }

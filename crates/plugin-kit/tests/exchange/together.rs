@@ -1,4 +1,4 @@
-//! Plugins of a peer that call one another.
+//! Tests plugins of a peer that call each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ inputs = 1
 outputs = 1
 ";
 
-/// The exchange stands between the connection and a plugin that has frames of its own.
+/// Manifest lines that define a frame type. For a plugin with frame types, the exchange puts its
+/// own hook between the connection and the plugin.
 const FRAMES: &str = "
 [[frames]]
 type = 0x1f00

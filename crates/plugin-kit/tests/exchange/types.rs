@@ -1,4 +1,5 @@
-//! Frame types that offers allot: bytecode sees the numbers of its manifest, the wire those of the connection.
+//! Tests the frame types that offers allot: bytecode uses the numbers of its manifest, and the wire
+//! has those of the connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,8 +17,9 @@ use equic_transport::operation::{
 use crate::common::{link, network, object, of_text, seed};
 use crate::party::{Party, policy, settle};
 
-/// Sends five frames of its type, a letter and a number in each; tells what it gets of the peer's: the type as it is told,
-/// the frame's length, letter and number. HEAD are the bytes of the type, LENGTH how many bytes they are.
+/// C code that sends five frames of its type, each with a letter and a number. It reports each
+/// received frame to the application: its type, length, letter and number. HEAD has the bytes of
+/// the type, and LENGTH their number.
 const POST: &str = "
     #include <equic_plugin.h>
     static const equic_u8 head[] = {HEAD, 2};
@@ -67,7 +69,8 @@ const POST: &str = "
         return EQUIC_DONE;
     }";
 
-/// The bundle of a plugin that posts this letter, in frames whose type it names so.
+/// Returns the bundle of a plugin that sends this letter in frames with the type `named` in its
+/// manifest.
 fn post(letter: char, named: u64, head: &[u8]) -> Vec<u8> {
     let name = format!("post-{letter}-{named:x}");
     let bytes: Vec<String> = head.iter().map(u8::to_string).collect();
@@ -94,8 +97,8 @@ fn post(letter: char, named: u64, head: &[u8]) -> Vec<u8> {
     pack(&manifest, &object(&source, &name), None).unwrap()
 }
 
-/// What plugins told: of each letter the types that they were told, the lengths, and the numbers that came; and the letters
-/// of those whose frames were all acknowledged.
+/// Reports of the plugins. For each letter: the types and lengths of received frames, and the
+/// received numbers. Then the letters whose frames were all acknowledged.
 type Told = (BTreeMap<char, (BTreeSet<(u64, u64)>, BTreeSet<u64>)>, BTreeSet<char>);
 
 fn told(network: &mut Network, end: End) -> Told {
@@ -120,7 +123,7 @@ fn told(network: &mut Network, end: End) -> Told {
     (came, arrived)
 }
 
-/// Notes the types of frames that come.
+/// A hook that records the types of received frames.
 struct Watch(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Hook for Watch {
@@ -143,7 +146,7 @@ fn plugins_that_name_the_same_type_all_run() {
         let bytes = post(letter, 0x1f00, &[0x5f, 0x00]);
         Arc::new(Push::new(&bytes).unwrap().at_both_ends())
     };
-    // Two of the server's, and two of the client's, on their way at the same time.
+    // The server and the client push two plugins each at the same time.
     let (server, server_end) = Party::new(|config| {
         (config.policy, config.push) = (Some(policy()), vec![both('a'), both('b')]);
     });
@@ -174,7 +177,7 @@ fn plugins_that_name_the_same_type_all_run() {
     assert_eq!(wire, [0x1f00, 0x1f01, 0x1f02, 0x1f03], "odd ones the server's");
 }
 
-/// An offerer may choose numbers of any length on the wire.
+/// The offerer may choose numbers of any length on the wire.
 #[test]
 fn numbers_of_other_lengths_on_the_wire() {
     let named: [(u64, &[u8]); 2] =
@@ -215,14 +218,15 @@ fn numbers_of_other_lengths_on_the_wire() {
     }
 }
 
-/// A plugin asks for frames by the names of its manifest alone, even if a number is its own on the wire.
+/// A plugin may queue frames only by the types of its manifest. The number that its type has on the
+/// wire must be refused.
 #[test]
 fn a_number_on_the_wire_is_none_of_the_bytecodes() {
     let bytes = post('w', 0x1f00, &[0x5f, 0x00]);
     let bundle = Bundle::parse(&bytes).unwrap();
     let text = String::from_utf8(bundle.text().to_vec()).unwrap();
     let manifest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    // The same object under a manifest with another name for the type.
+    // Pack the same object with a manifest that has another number for the type.
     let manifest = manifest.replace(&0x1f00.to_string(), &0x1f10.to_string());
     let bytes = pack(&manifest, bundle.code(), None).unwrap();
     let bundle = Bundle::parse(&bytes).unwrap();
@@ -244,7 +248,8 @@ fn a_number_on_the_wire_is_none_of_the_bytecodes() {
     assert!(failed.len() == 1 && failed[0].1.0.contains("not the hook's own"), "{failed:?}");
 }
 
-/// The owner's own plugins have the types of their manifests: no offer allots those, and one that does is refused.
+/// The owner's own plugins use the types of their manifests. Offers must not allot these types, and
+/// an offer that does must be refused.
 #[test]
 fn types_of_the_owners_plugins_are_in_use() {
     let manifest = "capabilities = [\"frames\"]\nframes = [{ type = 0x1f01, ack-eliciting = true }]\n\
@@ -267,14 +272,15 @@ fn types_of_the_owners_plugins_are_in_use() {
         network.connect().unwrap();
         settle(&mut network, &server);
         match (at, client.progress().pop()) {
-            // The server knows of its own, and chooses another.
+            // The server knows the types of its own plugins, so it chooses another number.
             (End::Server, Some(Progress::Active)) => {
                 network.pass(Duration::from_secs(1)).unwrap();
                 assert!(seen.lock().unwrap().contains(&0x1f03));
             }
-            // It cannot know of the client's.
+            // The server cannot know the types of the client's own plugins, so the client refuses
+            // the offer.
             (End::Client, Some(Progress::Over(Status::FrameTypes, why))) => {
-                assert!(why.contains("0x1f01 is in use"), "{why}");
+                assert!(why.contains("0x1f01 is already in use"), "{why}");
                 assert!(!client.has(&Progress::Fetched));
             }
             (_, other) => panic!("{at:?}: {other:?}"),

@@ -7,18 +7,19 @@ use super::config::{Accepted, Load, Loaded};
 use crate::policy::Granted;
 use crate::runtime::Plugin;
 
-/// Default for the bytes of compiled plugins that are kept.
+/// Default for the size of the compiled plugins that are kept, in bytes.
 const USUAL_BYTES: usize = 16 << 20;
 
-/// Most plugins that are kept, including those that cannot be loaded.
+/// Maximum number of kept plugins, including those that cannot be loaded.
 const MAX_KEPT: usize = 1024;
 
-/// Compiles plugins' bytecode ([`Plugin`]), and keeps what was compiled for later connections, by the bundle's hash.
-/// The least recently used is removed first. A bundle that cannot be loaded is remembered, too, so that it is read once.
+/// Compiles the bytecode of plugins ([`Plugin`]), and keeps the result for later connections under
+/// the bundle's hash. The least recently used plugin is removed first. A bundle that cannot be
+/// loaded is remembered too, so that it is read only once.
 #[derive(Debug)]
 pub struct Bytecode {
     most: usize,
-    /// In the order of their last use.
+    /// Sorted by last use, oldest first.
     kept: Mutex<VecDeque<Kept>>,
 }
 
@@ -53,7 +54,7 @@ impl Default for Bytecode {
 }
 
 impl Bytecode {
-    /// Makes a loader that keeps about `most` bytes of plugins that no connection uses.
+    /// Returns a loader that keeps about `most` bytes of plugins that no connection uses.
     pub fn new(most: usize) -> Bytecode {
         Bytecode { most, kept: Mutex::default() }
     }
@@ -67,7 +68,7 @@ impl Bytecode {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the place of a kept plugin, and marks it as used last.
+    /// Returns the entry of a plugin, and marks it as the most recently used.
     fn place(&self, plugin: &Accepted<'_>) -> Arc<OnceLock<Made>> {
         let mut kept = self.kept();
         let found = kept.iter().position(|one| one.is(plugin)).and_then(|at| kept.remove(at));
@@ -93,7 +94,7 @@ impl Bytecode {
     }
 
     fn plugin(&self, plugin: &Accepted<'_>) -> Result<Plugin, String> {
-        // Meanwhile, only connections that need the same plugin wait.
+        // While one connection compiles a plugin, only connections that need the same plugin wait.
         let place = self.place(plugin);
         let made = place.get_or_init(|| {
             let loaded = Plugin::load(plugin.bundle, plugin.granted);

@@ -1,7 +1,8 @@
 //! Caches fetched bundles by their hash, so that later connections need not fetch them.
 //!
-//! A peer can see whether an endpoint requests a bundle, and so whether it has seen the bundle before. Therefore, a cache
-//! belongs to one peer, by the name in its verified certificate, and two servers learn nothing about each other.
+//! A peer can see whether an endpoint requests a bundle, and so whether the endpoint has seen the
+//! bundle before. Therefore, each peer has its own cache, under the name in the peer's verified
+//! certificate. Two servers learn nothing about each other.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,7 +21,7 @@ pub trait Cache: Send + Sync {
     /// Returns the bundle with this SHA-256, or `None` if the cache does not have it.
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>>;
 
-    /// Keeps a bundle whose SHA-256 is `hash`. The cache may decide not to.
+    /// Stores a bundle whose SHA-256 is `hash`. An implementation may ignore the call.
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>);
 }
 
@@ -67,21 +68,22 @@ const MAX_FILES: usize = 256;
 
 /// A cache in a folder, with a file `HASH.qplug` for each bundle, and at most 256 files.
 ///
-/// [`Cache::get`] returns a bundle only if the file is a regular one with the content that its name stands for. Anything
-/// else under such a name (a damaged or long file, a FIFO, a device, a symbolic link) counts as missing, and
-/// [`Cache::put`] replaces it.
+/// [`Cache::get`] returns a bundle only from a regular file whose content has the hash in the
+/// file's name. Anything else under such a name counts as missing: a damaged or overlong file, a
+/// FIFO, a device, a symbolic link. [`Cache::put`] replaces it.
 #[derive(Debug)]
 pub struct FolderCache {
     folder: PathBuf,
 }
 
 impl FolderCache {
-    /// Opens the cache for a peer of this name, in a folder of its own below `folder`. Creates the folders.
+    /// Opens the cache for the peer with this name. The cache has its own folder below `folder`.
+    /// Missing folders are created.
     ///
     /// # Errors
-    /// The folders cannot be created.
+    /// A folder cannot be created.
     pub fn open(folder: &Path, peer: &str) -> io::Result<FolderCache> {
-        // Peers choose their names, so no part of a name may become a part of the path.
+        // The peer chooses its name, so the name must not become part of the path.
         let folder = folder.join(hex(&sha256(peer.as_bytes())));
         fs::create_dir_all(&folder)?;
         Ok(FolderCache { folder })
@@ -100,7 +102,8 @@ impl FolderCache {
         // Another process may read at the same time, so the file appears complete or not at all.
         let part = self.part(hash, bundle)?;
         let moved = fs::rename(&part, &file).or_else(|_| {
-            // A file cannot replace a folder. A folder with content stays, because the content is not this cache's.
+            // A file cannot replace a folder. `remove_dir` removes an empty folder only, because
+            // this cache does not own the content of any other.
             fs::remove_dir(&file)?;
             fs::rename(&part, &file)
         });
@@ -119,7 +122,8 @@ impl FolderCache {
         let part = self.folder.join(name);
         let create = || fs::OpenOptions::new().write(true).create_new(true).open(&part);
         let mut file = create().or_else(|error| match error.kind() {
-            // A process with the same number was killed, or another program put a FIFO or a link there.
+            // A killed process with the same process ID left it behind, or another program created
+            // a FIFO or a link there.
             io::ErrorKind::AlreadyExists => fs::remove_file(&part).and_then(|()| create()),
             _ => Err(error),
         })?;
@@ -131,12 +135,13 @@ impl FolderCache {
         Ok(part)
     }
 
-    /// Removes the oldest files until there is room for another one.
+    /// Removes the oldest files until there is room for one more.
     fn make_room(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            // Another process may have removed it. This cache has no folders.
+            // Another process may have removed the file meanwhile. The cache itself creates no
+            // folders here.
             if let Ok(found) = entry.metadata()
                 && !found.is_dir()
             {
@@ -162,7 +167,7 @@ impl Cache for FolderCache {
     }
 
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
-        // A bundle that is not kept is fetched again.
+        // On failure, the next connection fetches the bundle again.
         let _ = self.write(hash, bundle);
     }
 }
@@ -174,7 +179,8 @@ mod tests {
 
     use super::*;
 
-    /// Puts something under the name of a bundle, and expects that it is refused and then replaced.
+    /// Puts something else under the file name of a bundle. The cache must refuse it, and the next
+    /// `put` must replace it.
     fn repairs(spoil: impl FnOnce(&Path)) {
         let folder = tempfile::tempdir().unwrap();
         let cache = FolderCache::open(folder.path(), "peer").unwrap();
@@ -210,7 +216,8 @@ mod tests {
         repairs(|file| symlink("/nowhere/at/all", file).unwrap());
     }
 
-    /// A link is refused whatever it points to, and its target is not written to.
+    /// The cache must refuse a symbolic link, whatever its target is, and must not write to the
+    /// target.
     #[test]
     fn cache_does_not_follow_links() {
         let elsewhere = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Configuration of an exchange, and the updates that it reports.
+//! Configuration of an exchange, and the updates that an exchange reports.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::policy::{Granted, Policy};
 use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
-/// A plugin that may run: its bundle is the one that was offered, its signature is valid, and the policy permits it.
+/// A plugin that may run: its bundle has the offered hash, its signature is valid, and the policy
+/// permits it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
     /// The bundle.
@@ -25,35 +26,36 @@ pub struct Accepted<'a> {
     pub hash: &'a [u8; 32],
     /// Classes that the plugin is granted.
     pub granted: &'a Granted,
-    /// Frame types on the wire, one for each that the manifest has, in its order.
+    /// Frame types on the wire, one for each frame type of the manifest, in the same order.
     pub frame_types: &'a [u64],
     /// Side that offered the plugin.
     pub origin: Origin,
-    /// Steps that the plugin shares with the peer's other plugins on the connection. `None` for the owner's plugins.
+    /// Steps that this plugin shares with the peer's other plugins on the connection. `None` for
+    /// the owner's plugins.
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
-/// A plugin as a hook, not attached yet.
+/// A loaded plugin that is not attached yet.
 pub struct Loaded {
     /// The plugin as a hook.
     pub hook: Box<dyn Hook>,
     /// Operations that it is attached to.
     pub points: Vec<AttachPoint>,
-    /// Its frame types, as on the wire.
+    /// The plugin's frame types on the wire.
     pub frames: Vec<OwnFrame>,
 }
 
-/// Makes hooks of plugins by compiling their bytecode. It is called while the connection is locked, and only for plugins
-/// that may run.
+/// Loads plugins by compiling their bytecode. It is called while the connection is locked, and only
+/// for plugins that may run.
 pub trait Load: Send + Sync {
-    /// Makes a hook of a plugin.
+    /// Loads a plugin.
     ///
     /// # Errors
-    /// The reason in words. It is sent to the peer.
+    /// The reason as text. The exchange sends it to the peer.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
 
-    /// Returns true if the plugin was compiled before, so that [`Load::load`] takes little time. Other plugins count
-    /// toward [`ExchangeConfig::compile_limit`].
+    /// Returns `true` if the plugin is already compiled, so that [`Load::load`] takes little time.
+    /// Other plugins count toward [`ExchangeConfig::compile_limit`].
     fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
         let _ = plugin;
         false
@@ -74,14 +76,14 @@ where
 pub struct Push {
     pub(super) bytes: Arc<[u8]>,
     pub(super) hash: [u8; 32],
-    /// Bytes before the object.
+    /// Number of bytes before the object.
     pub(super) preamble: usize,
     pub(super) manifest: Manifest,
     pub(super) both: bool,
 }
 
 impl Push {
-    /// Makes an offer of a plugin that runs only at the peer's end, from the bytes of its bundle.
+    /// Returns an offer of the plugin in these bytes. The plugin runs only at the peer's end.
     ///
     /// # Errors
     /// The bytes are not a bundle.
@@ -92,17 +94,18 @@ impl Push {
         Ok(Push { bytes: bundle.into(), hash: sha256(bundle), preamble, manifest, both: false })
     }
 
-    /// Returns the same offer with other bytes, whatever they are, for tests of what peers do with malformed bundles. The
-    /// offer's preamble size is the one in the header of the bytes, or the former one if they have no header.
+    /// Returns the same offer with other bytes, which need not be a bundle. Tests use it to send
+    /// malformed bundles. The offer's preamble size is the one in the header of the bytes. If they
+    /// have no header, it stays the same.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
         let preamble = Header::read(bytes).map_or(self.preamble, |header| header.preamble());
-        // There may be fewer bytes than that.
+        // There may be fewer bytes than the preamble.
         let preamble = preamble.min(bytes.len().saturating_sub(1));
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
-    /// Has the plugin run at this end, too, as soon as the peer reports that it runs there.
+    /// Makes the plugin run at this end too, as soon as the peer reports that it runs there.
     #[must_use]
     pub fn at_both_ends(self) -> Push {
         Push { both: true, ..self }
@@ -123,24 +126,26 @@ impl Push {
         &self.hash
     }
 
-    /// Checks whether a peer with this parameter accepts such a plugin. The error is the reason for which it does not.
+    /// Returns an error with the reason if a peer with this parameter would not accept the plugin.
     pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
         if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
-            return Err("the peer takes no plugins".to_owned());
+            return Err("the peer accepts no plugins".to_owned());
         }
         if u64::from(self.manifest.abi) != peer.abi {
             return Err(format!(
-                "the peer has ABI {}, and it is for {}",
+                "the peer has ABI {}, but the plugin is for ABI {}",
                 peer.abi, self.manifest.abi
             ));
         }
         let (size, most) = (self.bytes.len() as u64, peer.budgets.size.min(peer.budgets.total));
         if size > most {
-            return Err(format!("it has {size} bytes, and the peer takes {most}"));
+            return Err(format!(
+                "the bundle has {size} bytes, but the peer accepts at most {most}"
+            ));
         }
         let granted = |class: &&Class| !peer.classes.contains(class);
         match self.manifest.capabilities.iter().find(granted) {
-            Some(class) => Err(format!("the peer grants `{class}` to no plugin")),
+            Some(class) => Err(format!("the peer grants `{class}` to no plugin of a peer")),
             None => Ok(()),
         }
     }
@@ -169,7 +174,7 @@ pub enum Progress {
     Fetched,
     /// The plugin runs.
     Active,
-    /// The plugin does not run, or no longer runs, for this reason.
+    /// The plugin does not run, or no longer runs. The text is the reason.
     Over(Status, String),
 }
 
@@ -193,43 +198,44 @@ pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 /// Configuration of the exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// Policy for the peer's plugins. `None`: the peer's plugins are refused.
+    /// Policy for the peer's plugins. `None` refuses all of them.
     pub policy: Option<Policy>,
     /// Limits on the peer's plugins.
     pub budgets: Budgets,
-    /// Bytes of one bundle that the peer may have in flight.
+    /// Number of bytes of one bundle that the peer may have in flight.
     pub window: u64,
-    /// Bytes of objects that are compiled for the peer of one connection, over all its offers. Objects that were compiled
-    /// before do not count. Offers beyond this limit are refused.
+    /// Maximum size of the objects that are compiled for the peer of one connection, over all its
+    /// offers, in bytes. Objects that were compiled earlier do not count. Offers beyond this limit
+    /// are refused.
     pub compile_limit: u64,
-    /// Address of the peer. All connections of an address share the policy's `address_steps_per_second`. `None`: each
-    /// connection has that many steps.
+    /// Address of the peer. All connections of an address share the policy's
+    /// `address_steps_per_second`. If it is `None`, each connection has that many steps.
     pub peer: Option<IpAddr>,
     /// Steps of all peers and of their addresses. Clones of a configuration share them.
     pub accounts: Arc<Accounts>,
-    /// Clock, in nanoseconds, that measures calls and loads, so that the peer is charged for their time. `None`: the
-    /// charges do not depend on the machine, as simulations need it.
+    /// Clock in nanoseconds that measures calls and loads, so that the peer is charged for their
+    /// time. If it is `None`, charges do not depend on the machine, which simulations need.
     pub meter: Option<Clock>,
-    /// Largest share of packets, in percent, for pieces of bundles while the application has data to send. Frames of
-    /// plugins have the same share in addition.
+    /// Maximum share of packets, in percent, for pieces of bundles while the application has data
+    /// to send. Plugins' own frames have the same share in addition.
     pub share: u8,
-    /// Longest time after the handshake for which stream data waits for the answers to this end's offers, at most a
-    /// second. Zero: stream data does not wait.
+    /// Maximum time after the handshake for which stream data waits for the answers to this end's
+    /// offers. It is at most one second. With zero, stream data does not wait.
     pub hold: Duration,
-    /// Bundles that were fetched before. `None`: bundles are not kept.
+    /// Cache of bundles that were fetched before. With `None`, bundles are not kept.
     pub cache: Option<Arc<dyn Cache>>,
-    /// Makes hooks of plugins.
+    /// Loads the plugins.
     pub load: Arc<dyn Load>,
     /// Plugins to offer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,
-    /// Callback for the progress of plugins. `None`: progress is not reported.
+    /// Callback for the progress of plugins. With `None`, progress is not reported.
     pub listener: Option<Listener>,
-    /// Clock for plugins that expire, in seconds since the Unix epoch.
+    /// Clock for plugins that expire. It returns seconds since the Unix epoch.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl ExchangeConfig {
-    /// Makes a configuration that accepts no plugins and offers none. `load` makes hooks of plugins.
+    /// Returns a configuration that neither accepts nor offers plugins. `load` loads plugins.
     pub fn new(load: impl Load + 'static) -> ExchangeConfig {
         ExchangeConfig {
             policy: None,
@@ -249,13 +255,13 @@ impl ExchangeConfig {
         }
     }
 
-    /// Returns the transport parameter that the endpoint declares. It does not depend on the content of the cache,
-    /// because that would identify the endpoint.
+    /// Returns the transport parameter that the endpoint sends. It does not depend on the content
+    /// of the cache, because that would identify the endpoint.
     pub(super) fn declared(&self) -> Parameter {
         Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
     }
 
-    /// Returns the transport parameter that the endpoint declares, for
+    /// Returns the transport parameter that the endpoint sends, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
         let parameter = self.declared();
@@ -263,7 +269,7 @@ impl ExchangeConfig {
     }
 }
 
-/// Returns the seconds since the Unix epoch by the system's clock.
+/// Returns the system's time in seconds since the Unix epoch.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

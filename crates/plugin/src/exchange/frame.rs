@@ -5,19 +5,20 @@ use equic_wire::{BufferFull, Reader, UnexpectedEnd, VarInt, Writer};
 
 use super::violation::Violation;
 
-/// Most offers of one side in a connection. Plugin IDs are smaller than this.
+/// Maximum number of offers of one side on a connection. Plugin IDs are smaller than this.
 pub const MAX_OFFERS: u64 = 256;
 
-/// Most bytes of a reason in a STATUS frame.
+/// Maximum length of a reason in a STATUS frame, in bytes.
 pub const MAX_REASON: usize = 200;
 
-/// Most frame types that an offer allots.
+/// Maximum number of frame types that an offer allots.
 pub(crate) const MAX_TYPES: usize = 8;
 
-/// Most bytes of a bundle's preamble that an OFFER carries, so that the frame fits into a packet of 1,200 bytes.
+/// Maximum number of bytes of a bundle's preamble that an OFFER carries, so that the frame fits
+/// into a packet of 1,200 bytes.
 pub const MAX_CARRIED: usize = 1024;
 
-/// Most bytes before the data of a DATA frame: type, length, plugin ID and offset.
+/// Maximum number of bytes before the data of a DATA frame: type, length, plugin ID and offset.
 pub(crate) const DATA_HEAD: usize = 4 + 2 + 2 + 4;
 
 /// Kind of a frame of the exchange. Each has a frame type of its own.
@@ -69,7 +70,8 @@ pub struct Offer {
     pub replaces: Option<u64>,
     /// Frame types on the wire, one for each frame type of the manifest, in the same order.
     pub frame_types: Vec<u64>,
-    /// The beginning of the preamble, or all of it. The peer limits its length.
+    /// The beginning of the preamble, or all of it. The peer's transport parameter limits its
+    /// length.
     pub carried: Vec<u8>,
 }
 
@@ -97,11 +99,11 @@ pub enum Status {
     Removed,
     /// The plugin has expired, before or while it ran.
     Expired,
-    /// Unknown code. The plugin does not run.
+    /// Unknown status code. The plugin does not run.
     Other(u64),
 }
 
-/// Reserved codes, which must be ignored: 31 n + 27.
+/// Returns `true` for reserved status codes, which are 31 n + 27. A receiver must ignore them.
 fn is_reserved(code: u64) -> bool {
     code % 31 == 27
 }
@@ -168,7 +170,7 @@ pub enum Frame<'a> {
     Want {
         /// The peer's offer.
         plugin: u64,
-        /// Number of bytes from the bundle's beginning that may be sent.
+        /// Number of bytes, from the beginning of the bundle, that may be sent.
         limit: u64,
     },
     /// DATA.
@@ -186,7 +188,7 @@ pub enum Frame<'a> {
         plugin: u64,
         /// Outcome of the offer.
         status: Status,
-        /// Reason in words, UTF-8.
+        /// Reason as UTF-8 text.
         reason: &'a str,
     },
     /// DETACH.
@@ -198,7 +200,8 @@ pub enum Frame<'a> {
     Reserved,
 }
 
-/// Returns the length of the frame with a type and a length at the beginning of these bytes, or `None` if it is cut.
+/// Returns the total length of the frame at the beginning of these bytes, or `None` if its type or
+/// length is incomplete.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(bytes);
     reader.varint().ok()?;
@@ -207,10 +210,10 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the frame at the beginning of `bytes`. Also returns its length.
+    /// Reads the frame at the beginning of `bytes`. Returns the frame and its length.
     ///
     /// # Errors
-    /// The frame is cut, has another type, or has an invalid value.
+    /// The frame is truncated, has another type, or has an invalid value.
     pub fn read(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), Violation> {
         let mut reader = Reader::new(bytes);
         let cut = |_: UnexpectedEnd| Violation::Cut;
@@ -275,7 +278,8 @@ impl<'a> Frame<'a> {
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferFull> {
         let mut writer = Writer::new(buffer);
         writer.varint(varint(self.kind().frame_type()))?;
-        // The most bytes of a frame, except for data and for the bytes that an offer carries, which come last.
+        // Large enough for every frame without its data and without the bytes that an offer
+        // carries, because those come last.
         let mut space = [0; 512];
         let mut body = Writer::new(&mut space);
         let mut data: &[u8] = &[];
@@ -343,8 +347,8 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     Ok(Offer { plugin, hash, size, preamble, replaces, frame_types, carried })
 }
 
-/// Skips the options at the end of a frame or of the parameter. They are numbers with values, and none has a meaning yet.
-/// Each must be complete.
+/// Skips the options at the end of a frame or of the parameter. Options are pairs of a number and a
+/// value. No option is defined yet, but each must be complete.
 pub(super) fn options(reader: &mut Reader<'_>) -> Result<(), Violation> {
     while !reader.is_empty() {
         let whole = reader.varint().and_then(|_| reader.varint_bytes());

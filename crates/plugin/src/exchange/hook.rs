@@ -1,5 +1,5 @@
-//! The exchange on a connection: a native hook whose frame types are those of the exchange. Loss detection, congestion
-//! control and acknowledgement are the transport's.
+//! The exchange on a connection, as a native hook for the exchange's frame types. The transport
+//! does loss detection, congestion control and acknowledgement for these frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,13 +18,15 @@ use super::machine::{Exchange, Sent};
 use super::plugins::Plugins;
 use super::violation::{PLUGIN_VIOLATION, Violation};
 
-/// Longest time between two checks for expired plugins, because the system's clock may be changed.
+/// Maximum time between two checks for expired plugins. The system's clock may be changed
+/// meanwhile.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Fewer bytes of a bundle are not worth a frame.
+/// Minimum number of bundle bytes in a DATA frame. For fewer bytes, a frame is not worth its
+/// header.
 const MIN_DATA: usize = 32;
 
-/// Operations that are replaced for frames of the exchange.
+/// Operations that the hook replaces for frames of the exchange.
 const OF_FRAMES: [Operation; 5] = [
     Operation::ParseFrame,
     Operation::ProcessFrame,
@@ -59,25 +61,26 @@ impl ExchangeHandle {
     }
 }
 
-/// The exchange on a connection, as a native hook. It is attached before the connection's first packet, with
-/// [`ExchangeHook::points`] and [`ExchangeHook::frames`], to a connection that declares [`ExchangeConfig::parameter`].
+/// The exchange on a connection, as a native hook. The connection must declare
+/// [`ExchangeConfig::parameter`]. Attach the hook before the connection's first packet, with
+/// [`ExchangeHook::points`] and [`ExchangeHook::frames`].
 pub struct ExchangeHook {
     shared: ExchangeHandle,
     plugins: Plugins,
-    /// Kinds of which a frame waits to be written, at most one of each.
+    /// Kinds of frames that wait to be written, at most one frame of each kind.
     queued: BTreeSet<Kind>,
     /// Contents of the frames in flight, which are sent again if they are lost.
     sent: BTreeMap<u64, Sent>,
     /// The next token. Tokens identify the exchange's frames in the transport.
     next: u64,
-    /// Stream data is held back until the offers are answered.
+    /// True while stream data is held back until the offers are answered.
     holds: bool,
-    /// The peer broke a rule, so the exchange does nothing further.
+    /// True after the peer broke a rule. The exchange then does nothing further.
     over: bool,
 }
 
 impl ExchangeHook {
-    /// Makes the exchange of a new connection.
+    /// Returns the exchange of a new connection.
     pub fn new(config: Arc<ExchangeConfig>) -> (ExchangeHook, ExchangeHandle) {
         let shared = ExchangeHandle(Arc::new(Mutex::new(Exchange::new(config))));
         let hook = ExchangeHook {
@@ -95,7 +98,7 @@ impl ExchangeHook {
     /// Attaches the exchange to a connection that has not sent anything yet.
     ///
     /// # Errors
-    /// Other hooks conflict with it. Nothing is attached then.
+    /// Another hook conflicts with it. Nothing is attached in that case.
     pub fn attach(
         config: Arc<ExchangeConfig>,
         attach: impl FnOnce(Box<dyn Hook>, &[AttachPoint], &[OwnFrame]) -> Result<HookId, AttachError>,
@@ -105,7 +108,8 @@ impl ExchangeHook {
         Ok((id, handle))
     }
 
-    /// Returns the operations that the hook is attached to: those of its frames, and some that report events.
+    /// Returns the operations that the hook attaches to: those of its frames, and some that report
+    /// events.
     pub fn points() -> Vec<AttachPoint> {
         let after = |operation| AttachPoint { before: false, ..AttachPoint::observe(operation) };
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
@@ -126,14 +130,14 @@ impl ExchangeHook {
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect()
     }
 
-    /// Carries out what is due: actions on plugins, frames to queue, or closing the connection.
+    /// Carries out pending work: actions on plugins, frames to queue, or closing the connection.
     fn pump(&mut self, host: &mut HookContext<'_>, outcome: Result<(), Violation>) {
         if self.over {
             return;
         }
         if let Err(violation) = outcome {
             self.over = true;
-            // This is the first request to close the connection, which always finds room.
+            // This cannot fail, because it is the first request to close the connection.
             let _ = host.close(PLUGIN_VIOLATION, &violation.to_string());
             return;
         }
@@ -180,7 +184,7 @@ impl ExchangeHook {
                 most = most.min(share.max(DATA_HEAD + MIN_DATA));
             }
             if most < DATA_HEAD + MIN_DATA {
-                // The transport asks again for the next packet.
+                // The transport calls again for the next packet.
                 return 0;
             }
         }
@@ -257,7 +261,8 @@ impl Hook for ExchangeHook {
                 exchange.handle_confirmed();
                 let hold = exchange.config().hold;
                 if !hold.is_zero() && exchange.is_waiting() {
-                    // If another hook already holds stream data back, that hook decides.
+                    // If another hook already holds stream data back, that hook decides when to
+                    // release it.
                     self.holds = host.hold_streams(Some(host.now() + hold)).is_ok();
                 }
                 Ok(())

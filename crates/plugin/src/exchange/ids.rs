@@ -2,7 +2,7 @@
 
 use super::frame::MAX_OFFERS;
 
-/// A bit for each plugin ID there can be.
+/// A set with one bit for each possible plugin ID.
 #[derive(Debug, Default)]
 pub(super) struct Ids([u64; MAX_OFFERS as usize / 64]);
 

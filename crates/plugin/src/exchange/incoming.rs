@@ -1,4 +1,4 @@
-//! Offers of the peer.
+//! Handles the peer's offers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,16 @@ use crate::runtime::{Account, Allowance};
 /// Steps charged for an offer, before its manifest and signature are read.
 const OFFER: u64 = 300_000;
 
-/// Steps charged for loading a plugin: for each byte of an object that is not compiled yet, and for an instance.
+/// Steps charged for loading a plugin: `LOAD_BYTE` for each byte of an object that is not compiled
+/// yet, and `INSTANCE` for an instance.
 const LOAD_BYTE: u64 = 100;
 const INSTANCE: u64 = 50_000;
 
-/// Most nanoseconds charged for loading a plugin. A longer load was interrupted.
+/// Maximum time charged for loading a plugin, in nanoseconds. If a load took longer, the thread was
+/// interrupted.
 const MOST_FOR_LOADING: u64 = 50_000_000;
 
-/// Consequence of a frame, for the code that runs plugins.
+/// Result of handling a frame. The caller carries it out.
 pub(super) enum Outcome {
     /// Progress to report.
     Progress(u64, Progress),
@@ -52,22 +54,22 @@ pub(super) enum Sent {
 pub(super) struct Incoming {
     offers: BTreeMap<u64, Offered>,
     over: Ids,
-    /// Credit to give the peer, the latest for each offer.
+    /// Credit to send in WANT frames. For each offer, only the latest value counts.
     wants_due: BTreeMap<u64, usize>,
-    /// Statuses to send, the latest for each offer.
+    /// Statuses to send. For each offer, only the latest one counts.
     statuses_due: BTreeMap<u64, (Status, String)>,
-    /// Steps that all plugins of the peer share. `None` until the first is loaded.
+    /// Steps that all plugins of the peer share. `None` until the first plugin is loaded.
     allowance: Option<Arc<Allowance>>,
-    /// Account of the peer's address. `None` until the first offer.
+    /// Account of the peer's address. `None` until the first offer arrives.
     account: Option<Arc<Account>>,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
-    /// Bytes of objects that were compiled for the peer.
+    /// Size of the objects that were compiled for the peer, in bytes.
     compiled: u64,
 }
 
 fn no_time() -> Refused {
-    let why = "the plugins of this address or of all peers have used up their time: try later";
+    let why = "the plugins of this address or of all peers have used up their steps: try later";
     (Status::Failed, why.to_owned())
 }
 
@@ -88,7 +90,8 @@ impl Incoming {
         pieces.sum()
     }
 
-    /// Takes in an OFFER of the peer, which is at `side`. `taken` are frame types of other hooks.
+    /// Handles an OFFER of the peer. `side` is the peer's side. `taken` are the frame types of
+    /// other hooks.
     pub(super) fn on_offer(
         &mut self,
         mut offer: Offer,
@@ -147,7 +150,7 @@ impl Incoming {
         }
     }
 
-    /// Returns the reason for which an offer is refused before its bundle is read or fetched.
+    /// Returns the reason for refusing an offer before its bundle is read or fetched, or `None`.
     fn refusal(
         &self,
         offer: &Offer,
@@ -157,24 +160,31 @@ impl Incoming {
     ) -> Option<Refused> {
         let budgets = ours.budgets;
         if budgets.plugins == 0 {
-            return Some((Status::Refused, "no plugins are taken here".to_owned()));
+            return Some((Status::Refused, "this endpoint accepts no plugins".to_owned()));
         }
         let too_large = |why: String| Some((Status::TooLarge, why));
         if offer.size == 0 || offer.size > budgets.size {
-            return too_large(format!("1 to {} bytes are taken", budgets.size));
+            return too_large(format!("a bundle must have 1 to {} bytes", budgets.size));
         }
         let replaced = offer.replaces.and_then(|other| self.offers.get(&other));
         let (freed, one) = replaced.map_or((0, 0), |offered| (offered.size as u64, 1));
         if self.offers.len() as u64 - one >= budgets.plugins {
-            return too_large(format!("{} plugins are taken at a time", budgets.plugins));
+            return too_large(format!(
+                "at most {} plugins are accepted at a time",
+                budgets.plugins
+            ));
         }
         let total: u64 = self.offers.values().map(|offered| offered.size as u64).sum();
         if total - freed + offer.size > budgets.total {
-            return too_large(format!("{} bytes are taken at a time", budgets.total));
+            return too_large(format!(
+                "at most {} bytes of bundles are accepted at a time",
+                budgets.total
+            ));
         }
         let (size, preamble) = (offer.size, offer.preamble);
         if preamble == 0 || preamble > MAX_PREAMBLE as u64 || preamble >= size {
-            let why = format!("no bundle of {size} bytes has {preamble} before its object");
+            let why =
+                format!("a bundle of {size} bytes cannot have {preamble} bytes before its object");
             return Some((Status::Corrupt, why));
         }
         let others = || self.offers.iter().filter(|(plugin, _)| Some(**plugin) != offer.replaces);
@@ -206,8 +216,8 @@ impl Incoming {
         Err(no_time())
     }
 
-    /// Reserves memory for a plugin, in place of its earlier reservation. Refuses a plugin that would exceed the limit of
-    /// the connection or of the address.
+    /// Reserves memory for a plugin, in place of its earlier reservation. Refuses the plugin if it
+    /// would exceed the limit of the connection or of the address.
     fn hold(&mut self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
         let limits = config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
         let account = self.account(config);
@@ -241,8 +251,8 @@ impl Incoming {
         running.filter_map(|(plugin, offered)| Some((*plugin, offered.expires?)))
     }
 
-    /// Ends an offer because another, `by`, replaces it. If the plugin does not run yet, ends the offer that it would have
-    /// replaced, too. Returns the plugin that ran.
+    /// Ends an offer because the offer `by` replaces it. If the plugin does not run yet, this also
+    /// ends the offer that it would have replaced. Returns the plugin that was running.
     pub(super) fn supersede(
         &mut self,
         plugin: u64,
@@ -260,7 +270,7 @@ impl Incoming {
                     before
                 }
                 None => {
-                    // The OFFER of the replacement overtook this one's.
+                    // The OFFER of the replacement arrived before the OFFER that it replaces.
                     self.over.insert(plugin);
                     self.statuses_due.insert(plugin, (Status::Detached, WHY.to_owned()));
                     None
@@ -273,7 +283,8 @@ impl Incoming {
         None
     }
 
-    /// Gives the peer credit if it needs any: for the preamble, and for the rest after the preamble was accepted.
+    /// Gives the peer credit if it needs more: first for the preamble, and for the rest after the
+    /// preamble was accepted.
     fn ask(&mut self, plugin: u64, window: u64) {
         let Some(offered) = self.offers.get_mut(&plugin) else { return };
         let State::Fetching(fetching) = &mut offered.state else { return };
@@ -300,7 +311,7 @@ impl Incoming {
         }
         let offered = self.offers.get(&plugin).ok_or(Violation::NotOffered(plugin))?;
         let State::Fetching(fetching) = &offered.state else {
-            // A late piece of a bundle that is complete.
+            // The bundle is complete, so this piece is a late duplicate.
             return Ok(());
         };
         let offset = usize::try_from(offset).map_err(|_| Violation::BeyondCredit(plugin))?;
@@ -310,7 +321,8 @@ impl Incoming {
         self.take_in(plugin, offset, data, config, out)
     }
 
-    /// Takes in bytes of a bundle, from its OFFER or from DATA. Judges the preamble or the bundle if that completes it.
+    /// Adds bytes of a bundle, from its OFFER or from DATA. If they complete the preamble or the
+    /// bundle, decides about it.
     fn take_in(
         &mut self,
         plugin: u64,
@@ -324,7 +336,7 @@ impl Incoming {
         let size = if fetching.accepted { offered.size } else { offered.preamble };
         let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(size));
         if pieces.insert(offset, data) == 0 {
-            // All of it had arrived before: nothing has changed.
+            // All of these bytes had arrived before.
             return Ok(());
         }
         match pieces.take() {
@@ -343,8 +355,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Decides by the preamble whether the plugin may run, and requests the rest only if it may. The hash of the whole
-    /// bundle later proves that the preamble belongs to it.
+    /// Decides from the preamble whether the plugin may run, and requests the rest only if it may.
+    /// The hash of the whole bundle later proves that the preamble belongs to it.
     fn judge_early(
         &mut self,
         plugin: u64,
@@ -364,7 +376,7 @@ impl Incoming {
             return self.end(plugin, status, why, out);
         }
         let mut pieces = Pieces::new(offered.size);
-        // These are its first bytes.
+        // The preamble is the first part of the bundle.
         let _ = pieces.insert(0, bytes);
         if let State::Fetching(fetching) = &mut offered.state {
             (fetching.accepted, fetching.pieces) = (true, Some(pieces));
@@ -372,7 +384,7 @@ impl Incoming {
         self.ask(plugin, config.window);
     }
 
-    /// Decides whether a complete bundle may run, and if so, makes its hook.
+    /// Decides whether a complete bundle may run. If so, loads it.
     fn judge(
         &mut self,
         plugin: u64,
@@ -396,7 +408,7 @@ impl Incoming {
         bytes: &Arc<[u8]>,
         config: &ExchangeConfig,
     ) -> Result<Loaded, Refused> {
-        let gone = || (Status::Failed, "the offer is gone".to_owned());
+        let gone = || (Status::Failed, "the offer is over".to_owned());
         let account = self.account(config);
         let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
         let bundle = Bundle::parse(bytes).map_err(corrupt)?;
@@ -428,13 +440,12 @@ impl Incoming {
             self.compiled = self.compiled.saturating_add(code);
             let most = config.compile_limit;
             if self.compiled > most {
-                let why = format!("{most} bytes of objects are compiled in a connection at most");
+                let why = format!("a connection may have at most {most} bytes of objects compiled");
                 return Err((Status::TooLarge, why));
             }
         }
         if !account.has_place() {
-            let why =
-                "few places for plugins are left, and the peer's address or network has several";
+            let why = "few places for plugins are left, and the peer's address or network already has several";
             return Err((Status::Failed, why.to_owned()));
         }
         if !account.pay(cost, self.now) {
@@ -448,7 +459,7 @@ impl Incoming {
         }
         let loaded = loaded?;
         self.hold(plugin, loaded.hook.memory(), config)?;
-        // Only a bundle that was accepted, paid for and loaded is worth keeping.
+        // Only a bundle that was accepted, paid for and loaded is kept.
         if let (Some(cache), Some(offered)) = (&config.cache, self.offers.get(&plugin)) {
             cache.put(&offered.offer.hash, bytes);
         }
@@ -469,7 +480,7 @@ impl Incoming {
         }
     }
 
-    /// Takes in a DETACH: the peer detaches a plugin, or withdraws its offer.
+    /// Handles a DETACH: the peer detaches a plugin, or withdraws its offer.
     pub(super) fn on_detach(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
         if self.over.contains(plugin) {
             return;
@@ -477,7 +488,7 @@ impl Incoming {
         if self.offers.contains_key(&plugin) {
             self.end(plugin, Status::Detached, String::new(), out);
         } else {
-            // The DETACH overtook its OFFER.
+            // The DETACH arrived before its OFFER.
             self.over.insert(plugin);
             self.statuses_due.insert(plugin, (Status::Detached, String::new()));
         }
@@ -499,20 +510,21 @@ impl Incoming {
         }
         let end = (0..=MAX_REASON.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
         why.truncate(end.unwrap_or(0));
-        // Reported first, because the plugin's name is forgotten with the offer.
+        // The progress is reported first, because the plugin's name is forgotten together with the
+        // offer.
         out.push(Outcome::Progress(plugin, Progress::Over(status, why.clone())));
         self.statuses_due.insert(plugin, (status, why));
         self.over.insert(plugin);
         self.wants_due.remove(&plugin);
     }
 
-    /// Forgets the offers that are over. Their end must have been reported.
+    /// Forgets the offers that are over. The caller must have reported their end.
     pub(super) fn forget_over(&mut self) {
         let over = &self.over;
         self.offers.retain(|plugin, _| !over.contains(*plugin));
     }
 
-    /// Returns true if there is a frame of this kind to send.
+    /// Returns `true` if a frame of this kind must be sent.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Want => !self.wants_due.is_empty(),

@@ -1,4 +1,5 @@
-//! The exchange of one connection, without I/O: frames in, frames out, plugins to attach and to take off.
+//! The exchange of one connection, without I/O. It handles received frames, writes frames, and says
+//! which plugins to attach and to detach.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use crate::class::Origin;
 use crate::policy::{Policy, decide};
 use crate::runtime::Bucket;
 
-/// Requests of the application that wait for the handshake at most.
+/// Maximum number of the application's requests that wait for the handshake.
 const MAX_WAITING: usize = 64;
 
-/// Frames of the exchange that a peer may send at a time, and in a second after those. The bundles
-/// that a connection takes come in half as many frames, even if each has the least of data.
+/// Number of exchange frames that a peer may send at once, and per second after that. All bundles
+/// that a connection accepts need half as many frames as the first limit, even if each DATA frame
+/// has the minimum of data.
 const FRAMES: u64 = 16_384;
 const FRAMES_PER_SECOND: u64 = 2_000;
 
@@ -43,7 +45,8 @@ pub enum Action {
         id: PluginId,
         /// Its hook.
         loaded: Loaded,
-        /// Plugin to detach first, because this one replaces it. `None`: it replaces no plugin.
+        /// Plugin to detach first, because this one replaces it. `None` if this one replaces no
+        /// plugin.
         replaces: Option<PluginId>,
     },
     /// Detach a plugin, if it is attached.
@@ -67,7 +70,7 @@ enum Inner {
 /// handle_parameters, handle_confirmed, handle_frame   input from the peer and the handshake
 /// offer, detach                                       requests of the application
 /// poll_action  -> attach or detach                    until it returns None; then on_attached, on_failed
-/// check_expiry                                        now and then, and after the time that it returned
+/// check_expiry                                        periodically, and after the time that it returned
 /// wants(kind), write(kind, buffer)                    frames to send; on_lost for frames that were lost
 /// ```
 pub struct Exchange {
@@ -87,12 +90,13 @@ pub struct Exchange {
     frames: Bucket,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
-    /// A reserved frame must be sent, which reveals peers that do not skip it.
+    /// True if a reserved frame must be sent. It reveals peers that do not skip unknown frames.
     grease_due: bool,
 }
 
 impl Exchange {
-    /// Makes the exchange of a new connection at its client. A server calls [`Exchange::set_side`].
+    /// Returns the exchange of a new connection at the client. At a server, call
+    /// [`Exchange::set_side`].
     pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
         let ours = config.declared();
         let waiting = config.push.iter().map(|push| (push.clone(), None)).collect();
@@ -113,7 +117,7 @@ impl Exchange {
         }
     }
 
-    /// Sets the side of this end. Each side allots frame types from a range of its own.
+    /// Sets the side of this endpoint. Each side allots frame types from its own range.
     pub fn set_side(&mut self, side: Side) {
         self.side = side;
     }
@@ -124,15 +128,15 @@ impl Exchange {
         self.incoming.set_now(now);
     }
 
-    /// Sets the frame types of the connection's other hooks. No offer of either side may allot them.
+    /// Sets the frame types of the connection's other hooks. Neither side's offers may allot them.
     pub fn set_taken(&mut self, frame_types: Vec<u64>) {
         self.foreign = frame_types;
     }
 
-    /// Takes in all transport parameters of the peer (RFC 9000 s.18).
+    /// Handles all transport parameters of the peer (RFC 9000 s.18).
     ///
     /// # Errors
-    /// The exchange's parameter is malformed.
+    /// The parameter of the exchange is malformed.
     pub fn handle_parameters(&mut self, parameters: &[u8]) -> Result<(), Violation> {
         self.peer = match Parameter::find(parameters)? {
             Some(parameter) => Peer::Speaks(parameter),
@@ -148,7 +152,7 @@ impl Exchange {
         self.offer_waiting();
     }
 
-    /// Takes in a whole frame of the exchange, including its type.
+    /// Handles one complete frame of the exchange, including its type.
     ///
     /// # Errors
     /// The peer broke a rule. The caller must close the connection.
@@ -180,19 +184,19 @@ impl Exchange {
         Ok(())
     }
 
-    /// Offers a plugin as soon as the handshake is confirmed. `replaces` is an earlier offer of this side whose plugin the
-    /// new one replaces. The listener receives the progress.
+    /// Offers a plugin as soon as the handshake is confirmed. The plugin replaces that of
+    /// `replaces`, an earlier offer of this side. The listener receives the progress.
     pub fn offer(&mut self, push: Arc<Push>, replaces: Option<PluginId>) {
         if self.waiting.len() >= MAX_WAITING {
-            let why = format!("{MAX_WAITING} offers wait already");
+            let why = format!("{MAX_WAITING} offers are already waiting for the handshake");
             return self.tell_own(None, &push, Progress::NotOffered(why));
         }
         self.waiting.push_back((push, replaces));
         self.offer_waiting();
     }
 
-    /// Detaches a plugin: at the peer's end if this side offered it, at this end if the peer did. Returns false if there
-    /// is no such plugin.
+    /// Detaches a plugin. It is detached at the peer's end if this side offered it, and at this end
+    /// if the peer did. Returns `false` if there is no such plugin.
     pub fn detach(&mut self, id: PluginId) -> bool {
         match id.by {
             Origin::Own => {
@@ -204,14 +208,14 @@ impl Exchange {
             }
             Origin::Peer => {
                 let known = self.incoming.known(id.number).is_some();
-                self.end(id.number, Status::Removed, "taken off by its owner");
+                self.end(id.number, Status::Removed, "detached by the side that ran it");
                 known
             }
         }
     }
 
-    /// Detaches the running plugins that have expired by [`ExchangeConfig::clock`]. Returns the seconds until the next one
-    /// expires, or `None` if no plugin will.
+    /// Detaches the running plugins that have expired by [`ExchangeConfig::clock`]. Returns the
+    /// seconds until the next plugin expires, or `None` if no plugin does.
     pub fn check_expiry(&mut self) -> Option<u64> {
         let peers = self.incoming.expiries().map(|(number, at)| (Origin::Peer, number, at));
         let own = self.outgoing.expiries().map(|(number, at)| (Origin::Own, number, at));
@@ -224,7 +228,7 @@ impl Exchange {
             match by {
                 _ if *at > now => {}
                 Origin::Peer => {
-                    self.end(*number, Status::Expired, &format!("it expired at {at} s after 1970"));
+                    self.end(*number, Status::Expired, &format!("it expired at Unix time {at}"));
                 }
                 Origin::Own => {
                     self.detach(PluginId { by: Origin::Own, number: *number });
@@ -240,7 +244,7 @@ impl Exchange {
         self.actions.pop_front()
     }
 
-    /// Notes that a plugin was attached, as [`Exchange::poll_action`] asked for.
+    /// Notes that a plugin was attached, as [`Exchange::poll_action`] requested.
     pub fn on_attached(&mut self, id: PluginId) {
         if id.by == Origin::Peer {
             let mut out = Vec::new();
@@ -253,7 +257,7 @@ impl Exchange {
     pub fn on_failed(&mut self, id: PluginId, status: Status, why: &str) {
         match id.by {
             Origin::Peer => self.end(id.number, status, why),
-            // A plugin that was to run at both ends is of no use at one.
+            // A plugin for both ends is of no use at one end only.
             Origin::Own => {
                 self.outgoing.detach(id.number);
             }
@@ -264,7 +268,8 @@ impl Exchange {
     pub fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Reserved => self.grease_due,
-            // An offer can overtake the frame that confirms the handshake. Its answer waits for that frame.
+            // An offer can arrive before the frame that confirms the handshake. The answer waits
+            // for that frame.
             _ => self.confirmed && (self.outgoing.wants(kind) || self.incoming.wants(kind)),
         }
     }
@@ -321,8 +326,8 @@ impl Exchange {
                 (Peer::Speaks(peer), Some(frame_types)) => {
                     self.outgoing.offer(push.clone(), frame_types, replaces, peer)
                 }
-                (Peer::Speaks(_), None) => Err("no frame types are left for it".to_owned()),
-                _ => Err("the peer does not know plugins".to_owned()),
+                (Peer::Speaks(_), None) => Err("no frame types are left for the plugin".to_owned()),
+                _ => Err("the peer does not support plugins".to_owned()),
             };
             match offered {
                 Ok(number) => self.tell_own(Some(number), &push, Progress::Offered),
@@ -332,7 +337,7 @@ impl Exchange {
     }
 
     fn on_status(&mut self, number: u64, status: Status, reason: &str) -> Result<(), Violation> {
-        // Read first, because it is forgotten when the offer is over.
+        // Read first, because it is forgotten as soon as the offer is over.
         let replaces = self.outgoing.replaces(number);
         let Some((push, news)) = self.outgoing.on_status(number, status)? else { return Ok(()) };
         let id = PluginId { by: Origin::Own, number };
@@ -353,7 +358,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Loads this end of a plugin that runs at both ends.
+    /// Loads a plugin at this end, if it runs at both ends.
     fn load_own(&mut self, id: PluginId, push: &Push, replaces: Option<PluginId>) {
         let frame_types = self.outgoing.frame_types(id.number).to_vec();
         let loaded = Bundle::parse(&push.bytes).ok().and_then(|bundle| {
@@ -397,7 +402,7 @@ impl Exchange {
                     let ran = replaces
                         .and_then(|other| self.incoming.supersede(other, number, &mut ended));
                     for outcome in ended {
-                        // Attaching the new plugin detaches the one that ran.
+                        // Attaching the new plugin detaches the one that it replaces.
                         if let Outcome::Progress(number, progress) = outcome {
                             self.tell_theirs(number, progress);
                         }
@@ -427,13 +432,13 @@ impl Exchange {
         }
     }
 
-    /// Returns the frame types of plugins that this side offered. Their frames may arrive before the peer's report that
-    /// the plugins run.
+    /// Returns the frame types of the plugins that this side offered. Such a frame may arrive
+    /// before the peer's report that the plugin runs.
     pub(super) fn types_of_offers(&self) -> impl Iterator<Item = u64> + '_ {
         self.outgoing.types()
     }
 
-    /// Returns how often [`Exchange::types_of_offers`] may have changed.
+    /// Returns a counter that changes whenever [`Exchange::types_of_offers`] may have changed.
     pub(super) fn changes_of_offers(&self) -> u64 {
         self.outgoing.changes()
     }

@@ -1,17 +1,24 @@
-//! The exchange: one end of a connection offers plugins to the other, over the connection itself (`docs/plugin-wire.md`).
+//! The exchange: one end of a connection offers plugins to the other over the connection itself
+//! (`docs/plugin-wire.md`).
 //!
-//! An endpoint declares in a transport parameter which plugins it accepts ([`Parameter`]). After the handshake is
-//! confirmed, either end offers plugins by hash. The other end requests the bundles that its [`Cache`] does not have, in
-//! pieces: first the manifest, unless the offer carried it, and the code only if the policy permits the plugin. A plugin
-//! runs only if its bundle has the offered hash, its signature is valid, and the policy permits it
-//! ([`decide`](crate::decide)). Its bytecode is not read before that ([`Load`]).
+//! An endpoint declares in a transport parameter which plugins it accepts ([`Parameter`]). After
+//! the handshake is confirmed, either end offers plugins by hash. The other end requests the
+//! bundles that its [`Cache`] does not have. First it requests the manifest, unless the offer
+//! carried it. It requests the code only if the policy permits the plugin.
 //!
-//! * `frame.rs`, `parameter.rs`: formats;
-//! * `outgoing.rs`: offers of this side; `incoming.rs`, `offered.rs`, `pieces.rs`: those of the peer; `types.rs`: frame types
-//!   that offers allot; `machine.rs`: the whole state machine, [`Exchange`];
-//! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]; `plugins.rs`: the hooks of its plugins;
-//! * `bytecode.rs`: the usual [`Load`], which compiles bytecode;
-//! * `cache.rs`: bundles of earlier connections; `config.rs`: the configuration, and updates for the application.
+//! A plugin runs only if its bundle has the offered hash, its signature is valid, and the policy
+//! permits it ([`decide`](crate::decide)). The endpoint does not read the bytecode before that
+//! ([`Load`]).
+//!
+//! * `frame.rs`, `parameter.rs`: formats on the wire.
+//! * `outgoing.rs`: offers of this side. `incoming.rs`, `offered.rs`, `pieces.rs`: offers of the
+//!   peer. `types.rs`: frame types that offers allot. `machine.rs`: the whole state machine,
+//!   [`Exchange`].
+//! * `hook.rs`: the exchange on a connection, [`ExchangeHook`]. `plugins.rs`: the hooks of its
+//!   plugins.
+//! * `bytecode.rs`: the usual [`Load`], which compiles bytecode.
+//! * `cache.rs`: bundles of earlier connections. `config.rs`: the configuration, and updates for
+//!   the application.
 
 mod bytecode;
 mod cache;

@@ -21,8 +21,8 @@ pub(super) struct Offered {
     pub(super) name: Option<(String, Version)>,
     /// Expiry of the plugin, in seconds since the Unix epoch. `None` if it never expires, or before its manifest was read.
     pub(super) expires: Option<u64>,
-    /// Bytes of the address's account: those of the bundle while it is fetched, and those of the
-    /// sandbox and the program once the plugin is loaded. `None`: the offer is refused.
+    /// Bytes in the account of the address: those of the bundle while it is fetched, and those of
+    /// the sandbox and the program after the plugin is loaded. `None` if the offer is refused.
     pub(super) held: Option<Bytes>,
 }
 
@@ -34,14 +34,16 @@ pub(super) enum State {
     Active,
 }
 
-/// A bundle that is being fetched: first its preamble, and if the policy permits it, the rest.
+/// A bundle that is being fetched. The preamble comes first, and the rest follows if the policy
+/// permits the plugin.
 #[derive(Debug, Default)]
 pub(super) struct Fetching {
-    /// Bytes of the bundle that the peer may send.
+    /// Number of bytes of the bundle that the peer may send.
     pub(super) limit: usize,
-    /// Bytes that have arrived: of the preamble until it is accepted, then of the bundle. `None` before the first byte.
+    /// Bytes that have arrived, of the preamble until it is accepted, and of the bundle afterwards.
+    /// `None` before the first byte.
     pub(super) pieces: Option<Pieces>,
-    /// The preamble is complete, and the policy permits the plugin.
+    /// True if the preamble is complete and the policy permits the plugin.
     pub(super) accepted: bool,
 }
 
@@ -63,12 +65,12 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
 }
 
 impl Offered {
-    /// Returns the memory that the plugin holds, or that fetching it holds, in bytes.
+    /// Returns the memory that the plugin holds, or that its fetch holds, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.held.as_ref().map_or(0, Bytes::count)
     }
 
-    /// Notes what the manifest says.
+    /// Stores the plugin's name, version and expiry from its manifest.
     pub(super) fn read(&mut self, manifest: &Manifest) {
         self.name = Some((manifest.name.clone(), manifest.version));
         self.expires = manifest.expires;
@@ -80,7 +82,7 @@ impl Offered {
         if has == allotted {
             return Ok(());
         }
-        let why = format!("the offer allots {allotted} frame types, and the plugin has {has}");
+        let why = format!("the offer allots {allotted} frame types, but the plugin has {has}");
         Err((Status::FrameTypes, why))
     }
 }

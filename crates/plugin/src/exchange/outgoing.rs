@@ -16,16 +16,16 @@ struct Offered {
     push: Arc<Push>,
     replaces: Option<u64>,
     frame_types: Vec<u64>,
-    /// Bytes that the OFFER carries, the same each time that it is sent.
+    /// Number of bytes that the OFFER carries. It is the same in each retransmission.
     carried: usize,
-    /// Bytes that the peer permits.
+    /// Number of bytes that the peer permits to send.
     limit: usize,
-    /// Bytes that were sent at least once, including those in the OFFER.
+    /// Number of bytes that were sent at least once, including those in the OFFER.
     sent: usize,
     /// Ranges of sent bytes that were lost.
     lost: Vec<Range<usize>>,
     active: bool,
-    /// A DETACH is due or was sent, so no further data is sent.
+    /// True if a DETACH is due or was sent. Then no further data is sent.
     detaching: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Outgoing {
     /// The next plugin ID.
     next: u64,
     over: Ids,
-    /// Offers that are due, for the first time or again.
+    /// Offers to send, for the first time or again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
     /// Frame types of all offers, including offers that are over.
@@ -69,7 +69,8 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Offers a plugin to a peer with this parameter. The error is the reason for which that is impossible.
+    /// Offers a plugin to a peer with this parameter. The error is the reason if that is
+    /// impossible.
     pub(super) fn offer(
         &mut self,
         push: Arc<Push>,
@@ -79,21 +80,24 @@ impl Outgoing {
     ) -> Result<u64, String> {
         push.fits(peer)?;
         if self.next >= MAX_OFFERS {
-            return Err(format!("a connection has {MAX_OFFERS} offers at most"));
+            return Err(format!("a connection permits at most {MAX_OFFERS} offers"));
         }
         let replaced = replaces.and_then(|other| self.offers.get(&other));
         let freed = replaced.map_or(0, |offered| offered.push.bytes.len() as u64);
         if self.offers.len() as u64 - u64::from(replaced.is_some()) >= peer.budgets.plugins {
-            return Err(format!("the peer takes {} plugins at a time", peer.budgets.plugins));
+            return Err(format!(
+                "the peer accepts at most {} plugins at a time",
+                peer.budgets.plugins
+            ));
         }
         let sum = self.total() - freed + push.bytes.len() as u64;
         if sum > peer.budgets.total {
-            return Err(format!("the peer takes {} bytes at a time", peer.budgets.total));
+            return Err(format!("the peer accepts at most {} bytes at a time", peer.budgets.total));
         }
         let plugin = self.next;
         self.next += 1;
         let replaces = replaces.filter(|_| replaced.is_some());
-        // The whole frame leaves room for an acknowledgement in a packet of 1,200 bytes.
+        // Leave room for an acknowledgement in a packet of 1,200 bytes.
         let most = MAX_CARRIED - 8 * frame_types.len().min(MAX_TYPES);
         let most = usize::try_from(peer.carried).map_or(most, |theirs| theirs.min(most));
         let carried = push.preamble.min(most);
@@ -127,7 +131,7 @@ impl Outgoing {
         true
     }
 
-    /// Takes in a WANT, with which the peer gives credit for more of a bundle.
+    /// Handles a WANT, with which the peer permits more of a bundle.
     pub(super) fn on_want(&mut self, plugin: u64, limit: u64) -> Result<(), Violation> {
         let Some(offered) = self.known(plugin)? else { return Ok(()) };
         match usize::try_from(limit) {
@@ -139,7 +143,8 @@ impl Outgoing {
         }
     }
 
-    /// Takes in a STATUS, the outcome of an offer at the peer. Returns `None` if the outcome was known.
+    /// Handles a STATUS, which is the outcome of an offer at the peer. Returns `None` if the
+    /// outcome was already known.
     pub(super) fn on_status(
         &mut self,
         plugin: u64,
@@ -152,10 +157,11 @@ impl Outgoing {
             let news = !std::mem::replace(&mut offered.active, true) && !offered.detaching;
             return Ok(news.then_some((push, News::Active)));
         }
-        // Another plugin replaced it before it ran, and so replaces the one that it would have replaced.
+        // Another plugin replaced this one before it ran. That plugin therefore also replaces the
+        // one that this plugin would have replaced.
         let superseded = status == Status::Detached && !offered.active && !offered.detaching;
         let before = offered.replaces.filter(|_| superseded);
-        // Nothing of the offer is kept. Frames about it that still arrive are late.
+        // Nothing of the offer is kept. Later frames about it are ignored as late.
         self.offers.remove(&plugin);
         self.changes += 1;
         self.detach_all(before);
@@ -165,7 +171,8 @@ impl Outgoing {
         Ok(Some((push, News::Over)))
     }
 
-    /// Asks the peer to detach a plugin and, if it does not run yet, the one that it would have replaced, and so on.
+    /// Asks the peer to detach a plugin. If the plugin does not run yet, also detaches the one that
+    /// it would have replaced, and so on.
     fn detach_all(&mut self, from: Option<u64>) {
         let mut next = from;
         // A plugin replaces one with a smaller number, so the loop ends.
@@ -201,8 +208,9 @@ impl Outgoing {
         self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
     }
 
-    /// Returns true if an offer allots this frame type, or once did, because frames of a detached plugin may still be in
-    /// flight. The plugin that replaces `replaced` may reuse its types.
+    /// Returns `true` if an offer allots this frame type or once did, because frames of a detached
+    /// plugin may still be in flight. The plugin that replaces `replaced` may reuse the types of
+    /// that plugin.
     pub(super) fn has_had(&self, frame_type: u64, replaced: Option<u64>) -> bool {
         if replaced.is_some_and(|other| self.frame_types(other).contains(&frame_type)) {
             return false;
@@ -215,7 +223,7 @@ impl Outgoing {
         self.offers.values().flat_map(|offered| &offered.frame_types).copied()
     }
 
-    /// Returns how often [`Outgoing::types`] may have changed.
+    /// Returns a counter that changes whenever [`Outgoing::types`] may have changed.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }

@@ -12,20 +12,21 @@ use crate::class::Class;
 use crate::manifest::ABI;
 use crate::policy::Policy;
 
-/// Number of the transport parameter.
+/// ID of the transport parameter.
 pub const PARAMETER: u64 = 0x2f50_4c02;
 
-/// Version of the catalogue of operations and fields. It grows when an operation or field is added.
+/// Version of the catalogue of operations and fields. It increases when an operation or field is
+/// added.
 pub(super) const CATALOGUE: u64 = 2;
 
-/// Limits on the plugins that an endpoint accepts in a connection.
+/// Limits on the plugins that an endpoint accepts on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
-    /// Size of a bundle, in bytes.
+    /// Maximum size of a bundle, in bytes.
     pub size: u64,
-    /// Size of all bundles of running plugins and of open offers, in bytes.
+    /// Maximum total size of the bundles of running plugins and of open offers, in bytes.
     pub total: u64,
-    /// Number of running plugins and of open offers.
+    /// Maximum number of running plugins and open offers.
     pub plugins: u64,
 }
 
@@ -36,7 +37,7 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// No plugins are accepted.
+    /// Budgets of an endpoint that accepts no plugins.
     pub const NONE: Budgets = Budgets { size: 0, total: 0, plugins: 0 };
 }
 
@@ -47,18 +48,21 @@ pub struct Parameter {
     pub abi: u64,
     /// Version of the catalogue of operations.
     pub catalogue: u64,
-    /// Limits on the plugins that the endpoint accepts. With zero it accepts none, and may still offer some.
+    /// Limits on the plugins that the endpoint accepts. With zeros the endpoint accepts no plugins,
+    /// but it may still offer some.
     pub budgets: Budgets,
-    /// Classes that at least one author's plugins are granted.
+    /// Classes that the policy grants to the plugins of at least one author.
     pub classes: BTreeSet<Class>,
-    /// Bytes of a bundle's preamble that an OFFER to the endpoint may carry, at most [`MAX_CARRIED`]. Zero: an offer has
-    /// only a hash, and the manifest is sent on request.
+    /// Number of bytes of a bundle's preamble that an OFFER to the endpoint may carry, at most
+    /// [`MAX_CARRIED`]. If it is zero, an offer has only a hash, and the manifest is sent on
+    /// request.
     pub carried: u64,
 }
 
 impl Parameter {
-    /// Returns the parameter of an endpoint with this policy. Without a policy it accepts no plugins. `cached` is true if
-    /// it keeps bundles, so that a hash may be enough.
+    /// Returns the parameter of an endpoint with this policy. Without a policy, the endpoint
+    /// accepts no plugins. `cached` is true if the endpoint keeps bundles, because then the hash in
+    /// an offer may be enough.
     pub fn of(policy: Option<&Policy>, budgets: Budgets, cached: bool) -> Parameter {
         let classes: BTreeSet<Class> = policy.map(Policy::granted_to_somebody).unwrap_or_default();
         let budgets = if classes.is_empty() { Budgets::NONE } else { budgets };
@@ -66,14 +70,15 @@ impl Parameter {
         Parameter { abi: ABI.into(), catalogue: CATALOGUE, budgets, classes, carried }
     }
 
-    /// Writes the value for the wire. `grease` is the number and value of an option without meaning.
+    /// Writes the value for the wire. `grease` is the number and value of an undefined option,
+    /// which peers must skip.
     pub fn write(&self, grease: Option<(u64, &[u8])>) -> Vec<u8> {
         let mut bytes = [0; 128];
         let mut writer = Writer::new(&mut bytes);
         let classes = self.classes.iter().fold(0, |bits, class| bits | bit(*class));
         let Budgets { size, total, plugins } = self.budgets;
         for value in [self.abi, self.catalogue, size, total, plugins, classes, self.carried] {
-            // At most 56 bytes.
+            // The value has at most 56 bytes, so it always fits.
             let _ = writer.varint(varint(value));
         }
         if let Some((n, value)) = grease {
@@ -89,7 +94,7 @@ impl Parameter {
     /// Reads the value. Unknown classes and options are skipped.
     ///
     /// # Errors
-    /// The value is cut, or a field is invalid.
+    /// The value is truncated, or a field is invalid.
     pub fn read(bytes: &[u8]) -> Result<Parameter, Violation> {
         let mut reader = Reader::new(bytes);
         let mut next = || reader.varint().map(equic_wire::VarInt::get).map_err(|_| Violation::Cut);
@@ -98,17 +103,20 @@ impl Parameter {
         let (classes, carried) = (next()?, next()?);
         options(&mut reader)?;
         if budgets.size > MAX_BUNDLE as u64 || budgets.plugins > MAX_OFFERS {
-            return Err(Violation::Parameter("a budget is larger than there can be"));
+            return Err(Violation::Parameter("a budget exceeds its maximum"));
         }
         if carried > MAX_CARRIED as u64 {
-            return Err(Violation::Parameter("an offer carries less of a preamble than that"));
+            return Err(Violation::Parameter(
+                "the number of bytes that an offer may carry exceeds its maximum",
+            ));
         }
         let classes =
             Class::ALL.iter().copied().filter(|class| classes & bit(*class) != 0).collect();
         Ok(Parameter { abi, catalogue, budgets, classes, carried })
     }
 
-    /// Finds the parameter among all of a peer's. Returns `None` if the peer does not support the exchange.
+    /// Finds the parameter among all of the peer's transport parameters. Returns `None` if the peer
+    /// does not support the exchange.
     ///
     /// # Errors
     /// Those of [`Parameter::read`].

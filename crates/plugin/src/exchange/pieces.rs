@@ -1,9 +1,9 @@
 //! Reassembles a bundle, or its preamble, from pieces that arrive in any order.
 //!
-//! The memory is the size of the bundle and an eighth of it, whatever the pieces are. A byte is
-//! copied once, when it first arrives. A byte that is already here is neither copied nor compared:
-//! a piece without new bytes costs one test for each 64 of its bytes. If a later piece contradicts
-//! an earlier one, the first bytes count, and the hash of the whole bundle decides.
+//! The memory is that of the bundle plus one eighth, whatever the pieces are. Each byte is copied
+//! once, when it first arrives. A byte that arrives again is neither copied nor compared: a piece
+//! without new bytes costs one test for each 64 bytes. If a later piece contradicts an earlier one,
+//! the first bytes count. The hash of the whole bundle then decides.
 
 /// A bundle whose pieces arrive in any order.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ impl Pieces {
         Pieces { bytes: vec![0; size], received: vec![0; size.div_ceil(64)], count: 0 }
     }
 
-    /// Adds a piece, without what lies beyond the bundle. Returns the number of bytes that were
-    /// copied: those that had not arrived before.
+    /// Adds a piece, and ignores the part beyond the end of the bundle. Returns the number of bytes
+    /// that were copied because they had not arrived before.
     pub(super) fn insert(&mut self, offset: usize, piece: &[u8]) -> usize {
         let end = offset.saturating_add(piece.len()).min(self.bytes.len());
         let (mut at, before) = (offset, self.count);
@@ -36,7 +36,7 @@ impl Pieces {
                 let from = at - offset;
                 self.bytes[at..at + length].copy_from_slice(&piece[from..from + length]);
             } else {
-                // One turn for each new byte, so none if all of them have arrived before.
+                // The loop runs once for each new byte.
                 let mut left = new;
                 while left != 0 {
                     let at = 64 * word + left.trailing_zeros() as usize;
@@ -49,7 +49,8 @@ impl Pieces {
         self.count - before
     }
 
-    /// Returns the memory that it takes, in bytes. It takes all of it from the first piece on.
+    /// Returns the memory that the buffer takes, in bytes. All of it is allocated with the first
+    /// piece.
     pub(super) fn memory(&self) -> usize {
         Pieces::room(self.bytes.len())
     }
@@ -64,7 +65,7 @@ impl Pieces {
         self.count
     }
 
-    /// Returns the bundle if all of it has arrived.
+    /// Returns the bundle if it is complete, otherwise `None`.
     pub(super) fn take(&mut self) -> Option<Vec<u8>> {
         (self.count == self.bytes.len()).then(|| std::mem::take(&mut self.bytes))
     }
@@ -99,18 +100,19 @@ mod tests {
         let whole = whole(1_000);
         let mut pieces = Pieces::new(1_000);
         assert_eq!(pieces.insert(100, &whole[100..900]), 800);
-        // They differ from what came before. If they were compared or copied, that would show.
+        // These bytes differ from the first ones, so the final comparison would fail if they were
+        // copied.
         let other = [0xff; 1_000];
         for (at, length) in [(100, 800), (500, 1), (101, 63), (128, 64), (836, 64), (163, 600)] {
             assert_eq!(pieces.insert(at, &other[..length]), 0, "{at} {length}");
         }
-        // Of pieces that overlap, the new bytes only are copied.
+        // If a piece overlaps others, only its new bytes are copied.
         assert_eq!(pieces.insert(0, &whole[..101]), 100);
         assert_eq!(pieces.insert(890, &whole[890..]), 100);
         assert_eq!(pieces.take(), Some(whole));
     }
 
-    /// The bytes that are copied for all pieces together are those of the bundle, however it is cut.
+    /// However the bundle is cut into pieces, each of its bytes is copied exactly once.
     #[test]
     fn pieces_of_any_length_are_copied_once() {
         let mut rng = StdRng::seed_from_u64(7);
@@ -128,7 +130,7 @@ mod tests {
             }
             assert_eq!(pieces.take(), Some(whole));
         }
-        // Nothing is taken beyond the bundle.
+        // Bytes beyond the end of the bundle are ignored.
         let mut pieces = Pieces::new(65);
         assert_eq!((pieces.insert(64, &[1, 2]), pieces.insert(usize::MAX, &[1])), (1, 0));
     }

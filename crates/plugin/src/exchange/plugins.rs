@@ -1,4 +1,5 @@
-//! The exchange's plugins as hooks of the connection, and the frame types to skip while no plugin has them.
+//! Attaches the plugins of an exchange as hooks of the connection, and keeps the list of frame
+//! types that the connection must skip while no plugin handles them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,10 +12,10 @@ use super::config::{Loaded, PluginId};
 use super::frame::{Status, length};
 use super::machine::{Action, Exchange};
 
-/// Most frame types of detached plugins that are remembered. The oldest are forgotten.
+/// Maximum number of remembered frame types of detached plugins. The oldest are forgotten.
 const MAX_RETIRED: usize = 64;
 
-/// Most frame types to skip, as in the transport.
+/// Maximum number of frame types to skip. The transport has the same limit.
 const MAX_SKIPPED: usize = 256;
 
 /// A plugin that is attached or being attached.
@@ -22,7 +23,7 @@ struct Attached {
     /// `None` while it is being attached.
     hook: Option<HookId>,
     frame_types: Vec<u64>,
-    /// It must be detached as soon as it is attached.
+    /// True if the plugin must be detached as soon as it is attached.
     unwanted: bool,
 }
 
@@ -35,13 +36,14 @@ pub(super) struct Plugins {
     next: u64,
     /// Frame types of detached plugins, whose frames may still arrive.
     retired: VecDeque<u64>,
-    /// Frame types of this side's offers. The peer's end may send frames before its report that the plugin runs arrives.
+    /// Frame types of this side's offers. A frame from the peer's end may arrive before the report
+    /// that the plugin runs there.
     offered: Vec<u64>,
     /// Frame types that the transport skips now, sorted.
     skipped: Vec<u64>,
-    /// `skipped` matches `attached` and `retired`.
+    /// True if `skipped` matches `attached` and `retired`.
     fresh: bool,
-    /// [`Exchange::changes_of_offers`] when `offered` was read.
+    /// Value of [`Exchange::changes_of_offers`] when `offered` was read.
     seen: u64,
 }
 
@@ -146,9 +148,10 @@ impl Plugins {
         Some(id)
     }
 
-    /// Tells the transport which frame types to skip while no plugin has them. The types of running plugins are among
-    /// them: if a plugin fails at a frame, the rest of that packet is skipped. It is called for each frame of the
-    /// exchange, and does nothing if no plugin and no offer has changed.
+    /// Tells the transport which frame types to skip while no plugin handles them. The list
+    /// includes the types of running plugins: if a plugin fails at a frame, the rest of that packet
+    /// is skipped. The exchange calls this for each of its frames. It does nothing if no plugin and
+    /// no offer has changed.
     pub(super) fn refresh(&mut self, host: &mut HookContext<'_>, exchange: &Exchange) {
         let seen = exchange.changes_of_offers();
         if self.fresh && self.seen == seen {
@@ -180,8 +183,8 @@ fn parse(call: &Call<'_>, outputs: &mut [u64]) -> Decision {
     Decision::Done
 }
 
-/// A plugin whose frames all begin with a type and a length, whatever its own parser does, so that the peer can skip them
-/// before the plugin is attached and after it is detached.
+/// A plugin whose frames all begin with a type and a length, whatever its own parser does. The peer
+/// can therefore skip them before the plugin is attached and after it is detached.
 struct Bounded {
     plugin: Box<dyn Hook>,
     frame_types: Vec<u64>,

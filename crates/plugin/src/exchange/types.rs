@@ -1,7 +1,9 @@
-//! Frame types of plugins on the wire: which ones an offer may allot, and which ones this endpoint allots.
+//! Frame types of plugins on the wire: which types an offer may allot, and which ones this endpoint
+//! allots.
 //!
-//! A plugin names its frame types in its manifest. For each connection, the offerer chooses the numbers on the wire. A
-//! client allots even numbers and a server odd ones, so simultaneous offers do not collide.
+//! A plugin declares its frame types in its manifest. For each connection, the offerer chooses the
+//! numbers on the wire. A client allots even numbers and a server odd ones, so simultaneous offers
+//! do not collide.
 
 use equic_wire::frame::FrameType;
 use equic_wire::{Side, VarInt};
@@ -12,29 +14,29 @@ use super::frame::Kind;
 /// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1).
 const FIRST_PRIVATE: u64 = 0x40;
 
-/// Reason for which an offer's frame types are refused.
+/// Reason for refusing the frame types of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NotAllotted {
     /// The IETF assigns this number.
-    #[error("frame type {0:#x} is not a private one: those begin at 0x40")]
+    #[error("frame type {0:#x} is not a private one: private types begin at 0x40")]
     Reserved(u64),
-    /// It is a frame type of QUIC or of an extension in the transport.
-    #[error("frame type {0:#x} is the transport's own")]
+    /// The type belongs to QUIC or to an extension that the transport implements.
+    #[error("frame type {0:#x} belongs to the transport")]
     Known(u64),
-    /// It is a frame type of the exchange.
-    #[error("frame type {0:#x} is the exchange's own")]
+    /// The type belongs to the exchange.
+    #[error("frame type {0:#x} belongs to the exchange")]
     Exchange(u64),
-    /// The other side allots this number.
+    /// Only the other side may allot this number.
     #[error(
-        "frame type {0:#x} is not its side's to allot: a client has even ones, a server odd ones"
+        "frame type {0:#x} cannot be allotted by its side: a client allots even types, a server odd ones"
     )]
     OtherSide(u64),
-    /// The offer has it twice.
+    /// The offer has the type twice.
     #[error("frame type {0:#x} is allotted twice")]
     Twice(u64),
-    /// Another plugin of the connection has it.
-    #[error("frame type {0:#x} is in use on the connection")]
+    /// Another plugin of the connection uses the type.
+    #[error("frame type {0:#x} is already in use on the connection")]
     InUse(u64),
 }
 
@@ -73,8 +75,9 @@ fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     Ok(())
 }
 
-/// Returns the types to allot for those in a manifest: the same numbers where possible, otherwise numbers of the same
-/// length on the wire. Returns `None` if every number of that length is in use, which the limit on offers prevents.
+/// Returns the types to allot for those in a manifest. They are the same numbers where possible,
+/// otherwise numbers of the same length on the wire. Returns `None` if every number of that length
+/// is in use. The limit on offers prevents this.
 pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
     let mut chosen: Vec<u64> = Vec::with_capacity(named.len());
     for name in named {
@@ -88,7 +91,8 @@ pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) ->
     Some(chosen)
 }
 
-/// Returns the smallest and the largest number of the same length as this one (RFC 9000 s.16) that may be allotted.
+/// Returns the smallest and the largest number that may be allotted and that has the same encoded
+/// length as this one (RFC 9000 s.16).
 fn of_one_length(number: u64) -> (u64, u64) {
     match number {
         ..=0x3fff => (FIRST_PRIVATE, 0x3fff),
@@ -111,7 +115,7 @@ mod tests {
         let by_server = |types: &[u64]| check(types, Side::Server, |one| one == 0x1f09);
         assert_eq!(by_server(&[0x1f01, 0x1f03]), Ok(()));
         assert_eq!(by_server(&[0x3f]), Err(Reserved(0x3f)));
-        // ACK_FREQUENCY, which the transport implements.
+        // This is the frame type of ACK_FREQUENCY, which the transport implements.
         assert_eq!(by_server(&[0xaf]), Err(Known(0xaf)));
         assert_eq!(by_server(&[1 << 62 | 1]), Err(Known(1 << 62 | 1)));
         let data = Kind::Data.frame_type();

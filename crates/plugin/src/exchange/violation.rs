@@ -11,40 +11,41 @@ pub const PLUGIN_VIOLATION: TransportErrorCode = TransportErrorCode(VarInt::from
 #[non_exhaustive]
 pub enum Violation {
     /// A frame, or a field of it, ends too soon.
-    #[error("a frame or parameter of the exchange is cut")]
+    #[error("a frame or parameter of the exchange is truncated")]
     Cut,
     /// The frame type does not belong to the exchange.
-    #[error("{0:#x} is no frame type of the exchange")]
+    #[error("{0:#x} is not a frame type of the exchange")]
     FrameType(u64),
     /// The plugin ID is too large.
-    #[error("plugin ID {0} is beyond what a connection can have")]
+    #[error("plugin ID {0} exceeds the limit of a connection")]
     PluginId(u64),
-    /// More frames than an exchange needs.
+    /// The peer sent more frames than an exchange needs.
     #[error("too many frames of the exchange: {0} in a row, or {1} in a second")]
     TooManyFrames(u64, u64),
     /// The offer has too many frame types.
     #[error("an offer allots too many frame types")]
     TooManyTypes,
-    /// An offer carries more of a bundle than its preamble, or than the accepter lets offers carry.
-    #[error("the offer of plugin {0} carries more than it may")]
+    /// An offer carries more bytes than the bundle's preamble has, or more than the receiver
+    /// permits.
+    #[error("the offer of plugin {0} carries more bytes than permitted")]
     Carried(u64),
-    /// A reason that is not UTF-8, or too long.
+    /// The reason of a STATUS frame is not UTF-8, or too long.
     #[error("the reason of a STATUS frame is not UTF-8 or too long")]
     Reason,
     /// A value of the transport parameter is invalid.
     #[error("the transport parameter of the exchange: {0}")]
     Parameter(&'static str),
-    /// A frame of a peer that has not declared the transport parameter.
+    /// The peer sent a frame of the exchange without declaring the transport parameter.
     #[error("a frame of the exchange from a peer that has not declared its parameter")]
     Undeclared,
-    /// Two offers with the same ID that differ.
-    #[error("plugin ID {0} is offered twice, differently")]
+    /// Two different offers have the same ID.
+    #[error("plugin ID {0} is offered twice with different content")]
     OfferTwice(u64),
-    /// A frame about a plugin that was never offered.
+    /// A frame refers to a plugin that was never offered.
     #[error("plugin ID {0} was never offered")]
     NotOffered(u64),
     /// The data is beyond the limit of WANT.
-    #[error("data of plugin {0} beyond the requested limit")]
+    #[error("data of plugin {0} exceeds the requested limit")]
     BeyondCredit(u64),
     /// The limit of WANT is larger than the bundle.
     #[error("the requested limit of plugin {0} is larger than its bundle")]

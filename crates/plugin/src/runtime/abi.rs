@@ -1,5 +1,6 @@
-//! The interface between bytecode and its host: arguments of a call, and helpers. Plugins are compiled against it, so
-//! numbers are never reused, and a removal changes [`crate::ABI`].
+//! The interface between bytecode and its host: arguments of a call, and helpers. Compiled plugins
+//! depend on it. Therefore, a number is never reused, and a change that removes something increases
+//! [`crate::ABI`].
 //!
 //! A function of a plugin is called with four arguments:
 //!
@@ -18,19 +19,19 @@ use equic_vm::HelperHost;
 use super::view::Context;
 use crate::class::Class;
 
-/// Bytes for the words of a call, up to eight inputs and eight outputs.
+/// Space for the words of a call, in bytes: up to eight inputs and eight outputs.
 pub(super) const WORDS: u64 = 128;
-/// Most bytes of a call that bytecode reads or writes.
+/// Maximum number of a call's bytes that bytecode can read or write.
 pub(super) const MAX_BYTES: u64 = 4096;
-/// Bytes of the sandbox that calls use.
+/// Size of the part of the sandbox that calls use, in bytes.
 pub(super) const AREA: u64 = WORDS + MAX_BYTES;
 
-/// Returned by a function that replaces an operation: run the default.
+/// Result of a function that replaces an operation and wants the default to run.
 pub const DEFAULT: u64 = 0;
-/// Returned by a function that replaces an operation: the outputs are written.
+/// Result of a function that replaces an operation and has written the outputs.
 pub const DONE: u64 = 1;
 
-/// The bytecode's host.
+/// The host of the bytecode, as a type parameter of the engine.
 #[derive(Debug)]
 pub(super) struct Abi;
 
@@ -43,17 +44,18 @@ impl HelperHost for Abi {
 pub(crate) struct Helper {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// Type of the result in C.
+    /// C type of the result.
     pub(crate) result: &'static str,
-    /// Parameters in C.
+    /// C parameters.
     pub(crate) parameters: &'static str,
     /// Description in the C header.
     pub(crate) does: &'static str,
     /// Steps that a call costs.
     pub(crate) cost: u32,
-    /// Class that a plugin needs to have the helper.
+    /// Class that a plugin needs for the helper. `None` if every plugin has the helper.
     pub(super) class: Option<Class>,
-    /// It changes the connection, so only functions that replace an operation may call it.
+    /// True if the helper changes the connection. Only functions that replace an operation may call
+    /// it.
     pub(super) changes: bool,
 }
 
@@ -64,7 +66,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_get",
         result: "equic_u64",
         parameters: "equic_u64 field",
-        does: "Reads a field, one of the manifest's `reads`.",
+        does: "Returns the value of a field. The field must be in the manifest's `reads`.",
         cost: 15,
         class: Some(Class::Observe),
         changes: false,
@@ -74,8 +76,9 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_set",
         result: "equic_u64",
         parameters: "equic_u64 field, equic_u64 value",
-        does: "Sets a field, one of the manifest's `sets`, in an operation's place. Returns the value that it has \
-               then: it is held within bounds.",
+        does: "Sets a field and returns its new value, which is limited to the field's bounds. \
+               The field must be in the manifest's `sets`. Only functions that replace an \
+               operation may call it.",
         cost: 40,
         class: None,
         changes: true,
@@ -85,7 +88,7 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_now",
         result: "equic_u64",
         parameters: "void",
-        does: "The moment of the call, in nanoseconds on the connection's clock.",
+        does: "Returns the time of the call, in nanoseconds on the connection's clock.",
         cost: 10,
         class: None,
         changes: false,
@@ -95,8 +98,8 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_log",
         result: "equic_u64",
         parameters: "const void *text, equic_u64 length, equic_u64 value",
-        does: "A line for who develops the plugin, and a number: `equic plugin run` shows them. Otherwise nobody \
-               sees it.",
+        does: "Logs a line of text and a number for the plugin's developer. `equic plugin run` \
+               shows them. Otherwise they are discarded.",
         cost: 50,
         class: None,
         changes: false,
@@ -106,9 +109,10 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_queue_frame",
         result: "equic_u64",
         parameters: "equic_u64 type, equic_u64 token",
-        does: "Asks for a frame of this type, one of the plugin's own, to be sent: WriteFrame will be called for \
-               it, with `token`. In an operation's place. Returns 1; 0: 64 frames of the plugin wait already, or the \
-               peer's plugins have used up their `frame_bytes_per_second`: ask again later.",
+        does: "Queues a frame of this type, which must be one of the plugin's own. The connection \
+               then calls WriteFrame with `token`. Only functions that replace an operation may \
+               call it. Returns 1, or 0 if 64 frames of the plugin are waiting or the peer's \
+               plugins have used up their `frame_bytes_per_second`. After 0, try again later.",
         cost: 50,
         class: Some(Class::Frames),
         changes: true,
@@ -118,8 +122,8 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_tell",
         result: "equic_u64",
         parameters: "const void *message, equic_u64 length",
-        does: "Tells the application something, in 1,024 bytes at most. Returns 1; 0: it has not taken the messages \
-               before.",
+        does: "Sends a message of at most 1,024 bytes to the application. Returns 1, or 0 if too \
+               many messages are waiting for the application.",
         cost: 500,
         class: None,
         changes: false,
@@ -129,8 +133,9 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_set_timer",
         result: "equic_u64",
         parameters: "equic_u64 at",
-        does: "Has HookTimer called at this moment, once, and no sooner than in 10 milliseconds; EQUIC_NONE: not at \
-               all. A plugin has one timer. In an operation's place, be it InitOpaqueData or HookTimer.",
+        does: "Sets the plugin's only timer: HookTimer is called once at this time, but not \
+               sooner than in 10 milliseconds. EQUIC_NONE stops the timer. Only functions that \
+               replace an operation may call it, including InitOpaqueData and HookTimer.",
         cost: 50,
         class: None,
         changes: true,
@@ -140,9 +145,11 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_get_of",
         result: "equic_u64",
         parameters: "equic_u64 field, equic_u64 part",
-        does: "Reads a field, one of the manifest's `reads`, of one part of the connection: what a path has, of the \
-               path with this number; EQUIC_BYTES_UNSENT, of the stream with this ID; EQUIC_NEXT_PATH, from this \
-               number on. EQUIC_NONE: there is no such path or stream, or the field is the whole connection's.",
+        does: "Returns the value of a field for one part of the connection. The field must be in \
+               the manifest's `reads`. For a field of paths, `part` is the path's number. For \
+               EQUIC_BYTES_UNSENT, it is a stream ID. For EQUIC_NEXT_PATH, it is the lowest path \
+               number to consider. Returns EQUIC_NONE if there is no such path or stream, or if \
+               the field belongs to the whole connection.",
         cost: 25,
         class: Some(Class::Observe),
         changes: false,
@@ -152,10 +159,11 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_process_payload",
         result: "equic_u64",
         parameters: "equic_u64 number, const void *payload, equic_u64 length",
-        does: "Hands up the payload of a 1-RTT packet that did not come, of 4,096 bytes at most, in an operation's \
-               place: frames of streams and DATAGRAM frames in it count as if the packet had come, up to the first \
-               frame of another type that QUIC does not know. The packet is not acknowledged. Returns 1; 0: too many \
-               requests wait.",
+        does: "Delivers the payload of a 1-RTT packet that did not arrive, at most 4,096 bytes. \
+               Its stream frames and DATAGRAM frames are processed as if the packet had arrived, \
+               up to the first frame of a type that QUIC does not define. The packet is not \
+               acknowledged. Only functions that replace an operation may call it. Returns 1, or \
+               0 if too many requests are waiting.",
         cost: 500,
         class: Some(Class::Payload),
         changes: true,
@@ -165,10 +173,12 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_call",
         result: "equic_u64",
         parameters: "equic_u64 call, equic_u64 *words, equic_u64 length",
-        does: "Calls an operation that another plugin provides: the one at this place of the manifest's `calls`, \
-               counted from 0. `words` are its inputs, and behind them room for its outputs: `length` bytes in all. \
-               Returns 1; 0: no such plugin is attached, it runs already, it failed, or it may take more \
-               instructions than this call has left; the outputs are zeros then. What it takes counts here, too.",
+        does: "Calls an operation that another plugin provides. `call` is its index in the \
+               manifest's `calls`, from 0. `words` has its inputs, followed by space for its \
+               outputs, `length` bytes in total. Returns 1, or 0 if no such plugin is attached, \
+               it is already running, it failed, or its budget exceeds the steps that this call \
+               has left. After 0, the outputs are zeros. The steps that the operation uses count \
+               toward this call.",
         cost: 100,
         class: None,
         changes: false,
@@ -178,10 +188,10 @@ pub(crate) const HELPERS: &[Helper] = &[
         name: "equic_call_default",
         result: "equic_u64",
         parameters: "void",
-        does: "What the default answers, or the plugin that was attached before: writes it to `call->out`, whatever \
-               the function has written there, and returns its first word. Only of operations that the manifest \
-               attaches with `default = true`: the default is asked before the function is called, once, whether \
-               or not this is.",
+        does: "Writes the answer of the default, or of the plugin that was attached before, to \
+               `call->out`, and returns its first word. It overwrites what the function has \
+               written there. The manifest must attach the operation with `default = true`. The \
+               default runs once, before the function, whether or not the function calls this.",
         cost: 10,
         class: None,
         changes: false,

@@ -1,12 +1,13 @@
-//! Translates frame types between the numbers in a plugin's manifest, which its bytecode uses, and the numbers that the
-//! offer allotted, which are on the wire. Calls and the beginnings of frames are translated.
+//! Translates frame types between the numbers in a plugin's manifest and the numbers on the wire.
+//! Its bytecode uses the former, and the offer allots the latter. Calls and the beginnings of
+//! frames are translated.
 
 use equic_transport::operation::{Bytes, Call, HookError};
 use equic_wire::{Reader, VarInt, Writer};
 
 use crate::manifest::Frame;
 
-/// A frame type under its two numbers.
+/// The two numbers of a frame type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameTypes {
     /// Number in the manifest.
@@ -20,7 +21,7 @@ pub(super) struct FrameTypes {
 pub(super) struct Allotted(Vec<FrameTypes>);
 
 impl Allotted {
-    /// Combines the types of a manifest with the types that an offer allots.
+    /// Pairs the types of a manifest with the types that an offer allots.
     pub(super) fn new(frames: &[Frame], wire: &[u64]) -> Allotted {
         let pairs = frames.iter().zip(wire);
         Allotted(
@@ -38,20 +39,20 @@ impl Allotted {
         self.0.iter().find(|one| one.named == named).map(|one| one.wire)
     }
 
-    /// Returns the type that a call is about, or `None` if the type is not the plugin's.
+    /// Returns the frame type of a call, or `None` if the type is not the plugin's.
     pub(super) fn of(&self, call: &Call<'_>) -> Option<FrameTypes> {
         self.0.iter().find(|one| one.wire == call.parameter).copied()
     }
 }
 
 impl FrameTypes {
-    /// Returns the bytes of a call with the frame type of the manifest, and how many bytes longer they are than on the
-    /// wire.
+    /// Returns the bytes of a call with the manifest's frame type, and how much longer they are
+    /// than on the wire.
     pub(super) fn seen(self, bytes: &Bytes<'_>) -> Option<(Vec<u8>, isize)> {
         match bytes {
             Bytes::None => None,
             Bytes::In(frame) => Some(self.named_in(frame)),
-            // An observer gets an empty buffer.
+            // A function that observes gets an empty buffer.
             Bytes::Out(buffer) => Some((vec![0; buffer.len()], 0)),
         }
     }
@@ -59,29 +60,29 @@ impl FrameTypes {
     fn named_in(self, frame: &[u8]) -> (Vec<u8>, isize) {
         let mut reader = Reader::new(frame);
         if reader.varint().map(VarInt::get) != Ok(self.wire) {
-            // It is not a frame of this type.
+            // The frame does not begin with this type.
             return (frame.to_vec(), 0);
         }
         let mut head = [0; 8];
         let mut writer = Writer::new(&mut head);
-        // Eight bytes are enough for every type.
+        // The buffer has eight bytes, which is enough for every type.
         let _ = writer.varint(varint(self.named));
         let seen = [writer.written(), reader.rest()].concat();
         let more = seen.len() as isize - frame.len() as isize;
         (seen, more)
     }
 
-    /// Returns the room that the plugin has for a frame if there are this many bytes on the wire.
+    /// Returns the space that the plugin has for a frame if there are this many bytes on the wire.
     pub(super) fn room(self, bytes: usize) -> usize {
         let longer =
             varint(self.wire).encoded_len().saturating_sub(varint(self.named).encoded_len());
         bytes.saturating_sub(longer)
     }
 
-    /// Writes a plugin's frame with the type of the wire. Returns its length there.
+    /// Writes a plugin's frame with the type that is used on the wire. Returns its length there.
     ///
     /// # Errors
-    /// The frame does not have the expected type.
+    /// The plugin's frame does not begin with the expected type, or the buffer is too small.
     pub(super) fn write(self, written: &[u8], buffer: &mut [u8]) -> Result<usize, HookError> {
         let mut reader = Reader::new(written);
         let found = reader.varint().map(VarInt::get);
@@ -121,7 +122,7 @@ mod tests {
             assert!(types.room(length) <= written.len());
             let more = written.len() as isize - length as isize;
             assert_eq!(types.seen(&Bytes::In(&packet[..length])), Some((written.clone(), more)));
-            // No room, another type, and nothing at all.
+            // The cases are: a buffer that is too small, another type, and an empty frame.
             assert!(types.write(&written, &mut packet[..length - 1]).is_err());
             assert!(types.write(b"\x41\x05hello", &mut packet[..]).is_err());
             assert!(types.write(b"", &mut packet).is_err());

@@ -1,8 +1,9 @@
-//! Steps and frames that the plugins of one connection's peer share. The budget of a call bounds that call only, and a
-//! peer can cause any number of calls by sending packets.
+//! Steps and frames that the plugins of one connection's peer share. The budget of a call limits
+//! only that call, and a peer can cause any number of calls by sending packets.
 //!
-//! A step takes half a nanosecond of a core for most plugins, and less than two for every known plugin (`docs/vm.md`).
-//! With a clock, some calls are measured, and a call that took longer than its steps is charged for its time.
+//! A step takes half a nanosecond of a core for most plugins, and less than two nanoseconds for
+//! every known plugin (`docs/vm.md`). With a clock, some calls are measured. A call that took
+//! longer than its steps is charged for its time.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,36 +14,37 @@ use super::account::{Account, rate};
 use super::bucket::Bucket;
 use crate::policy::Limits;
 
-/// Steps charged for each call, whatever the function does: to find the plugin, to copy words in and out, and to enter
-/// and leave compiled code.
+/// Steps charged for each call, whatever the function does. They pay for finding the plugin,
+/// copying words in and out, and entering and leaving compiled code.
 pub(super) const CALL: u64 = 100;
 
-/// Bytes that are copied for one step.
+/// Number of bytes that can be copied for one step.
 const COPIED: usize = 16;
 
-/// Additional steps of a call for a timer, because the connection and its thread wake up.
+/// Additional steps charged for a timer call, because it wakes up the connection and its thread.
 pub(super) const WAKE: u64 = 5_000;
 
-/// Steps for a frame that was written, because it may need a packet of its own.
+/// Steps charged for a written frame, because it may need its own packet.
 const FRAME: u64 = 3_000;
 
-/// Bytes that a queued frame counts as until it is written.
+/// Number of bytes that a queued frame counts as until it is written.
 const RESERVED: u64 = 1_200;
 
-/// Fewest bytes that a written frame counts as, because it may need a packet of its own.
+/// Minimum number of bytes that a written frame counts as, because it may need its own packet.
 const LEAST_FRAME: u64 = 64;
 
-/// One of this many calls is measured, on average.
+/// On average, one of this many calls is measured.
 const TIMED: u64 = 16;
 
-/// A call is charged at most this many times its steps. A longer call was interrupted.
+/// Maximum charge for a measured call, as a multiple of its steps. If a call took longer, its
+/// thread was interrupted.
 const SLOWEST: u64 = 32;
 
 /// A monotonic clock, in nanoseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Steps and bytes of frames that the plugins of one peer share on a connection. Only this connection spends them, in
-/// one call after the other.
+/// Steps and frame bytes that the plugins of one peer share on a connection. Only this connection
+/// spends them, one call at a time.
 pub struct Allowance {
     /// Steps that were taken from `refill` and can be spent.
     left: AtomicU64,
@@ -50,7 +52,7 @@ pub struct Allowance {
     per_packet: u64,
     account: Option<Arc<Account>>,
     clock: Option<Clock>,
-    /// State of the random choice of measured calls. Plugins cannot predict it.
+    /// State of the random choice of measured calls. Plugins cannot predict the choice.
     chance: AtomicU64,
 }
 
@@ -69,15 +71,15 @@ impl fmt::Debug for Allowance {
 }
 
 impl Allowance {
-    /// Makes the allowance of a connection, by the policy's limits. It takes its steps from `account`. With a clock, calls
-    /// are charged for the time that they take.
+    /// Creates the allowance of a connection, with the policy's limits. It takes its steps from
+    /// `account`. With a clock, calls are charged for the time that they take.
     pub fn new(limits: &Limits, account: Option<Arc<Account>>, clock: Option<Clock>) -> Allowance {
         let refill = Refill {
             steps: rate(limits.steps_per_second),
             packets: 0,
             frames: Bucket::new(limits.frame_bytes_per_second, limits.frame_bytes_per_second),
         };
-        // Zero would stay zero.
+        // The generator must not start at zero, because it would stay there.
         let chance = clock.as_ref().map_or(1, |_| RandomState::new().hash_one(0) | 1);
         Allowance {
             left: AtomicU64::new(0),
@@ -93,8 +95,9 @@ impl Allowance {
         self.refill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the steps that are left for a call that needs up to `want`, which may be more or fewer. `now` is in
-    /// nanoseconds on the connection's clock. `packets` returns the number of packets sent and received.
+    /// Returns the number of steps left for a call that needs up to `want`. The result may be more
+    /// or less than `want`. `now` is in nanoseconds on the connection's clock. `packets` returns
+    /// the number of packets sent and received.
     pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         if left >= want { left } else { self.more(left, want, now, packets()) }
@@ -107,7 +110,7 @@ impl Allowance {
         let new = packets.saturating_sub(refill.packets);
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
-        // Half as many again, so that the next calls do not come here.
+        // Take half as many again, so that the next calls do not need the account.
         let need = want - left;
         let most = need.saturating_add(want / 2).min(refill.steps.left());
         let need = need.min(most);
@@ -123,7 +126,7 @@ impl Allowance {
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);
     }
 
-    /// Returns the time if the call that begins now is measured, otherwise `None`.
+    /// Returns the current time if the call that begins now is measured, otherwise `None`.
     pub(super) fn begin(&self) -> Option<u64> {
         let clock = self.clock.as_ref()?;
         // Xorshift.
@@ -135,8 +138,8 @@ impl Allowance {
         chance.is_multiple_of(TIMED).then(|| clock())
     }
 
-    /// Ends a measured call that used `steps`. If it took longer, the allowance pays the difference, once for each call
-    /// that this one stands for.
+    /// Ends a measured call that used `steps`. If the call took longer than that, charges the
+    /// difference, once for each call that this one represents.
     pub(super) fn end(&self, began: u64, steps: u64) {
         let Some(clock) = &self.clock else { return };
         let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));
@@ -160,8 +163,8 @@ impl Allowance {
         true
     }
 
-    /// Notes that a frame of this many bytes was written. A queued frame that was not written keeps its room, because it
-    /// may be written later.
+    /// Notes that a frame of this many bytes was written. If a queued frame was not written, its
+    /// bytes stay reserved, because it may be written later.
     pub(super) fn on_frame(&self, bytes: u64) {
         if bytes > 0 {
             let mut refill = self.refill();
@@ -203,7 +206,7 @@ mod tests {
         assert_eq!(allowance.left(5_000, SECOND / 10, || 0), 800);
         allowance.spend(800);
         assert_eq!(allowance.left(5_000, SECOND / 10 + SECOND / 1_000, || 0), 4);
-        // After an hour, a quarter of a second's steps have been saved up.
+        // After an hour, no more than a quarter of a second's steps have been saved up.
         allowance.spend(4);
         assert_eq!(allowance.left(5_000, 3_600 * SECOND, || 0), 1_000);
     }
@@ -257,7 +260,7 @@ mod tests {
         let allowance = allowance(4_000);
         assert!(allowance.queue_frame(0) && allowance.queue_frame(0));
         assert!(!allowance.queue_frame(0));
-        // One of them had 200 bytes.
+        // One of the queued frames was written with 200 bytes.
         allowance.on_frame(200);
         assert!(allowance.queue_frame(0));
         assert!(!allowance.queue_frame(0));

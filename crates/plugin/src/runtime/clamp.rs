@@ -1,6 +1,7 @@
-//! Limits answers to what a plugin's classes permit. The transport bounds the answers of every hook (its
-//! `connection/bounds.rs`), so that no answer stalls a connection. This module has the bounds of `tune`: without `raise`,
-//! a plugin may not send more than the connection would send without it.
+//! Limits answers to what a plugin's classes permit. The transport limits the answers of every
+//! hook, so that no answer stalls a connection (see its `connection/bounds.rs`). This module has
+//! the limits for `tune`: without `raise`, a plugin must not send more than the connection would
+//! send without it.
 
 use equic_transport::operation::{Field, Operation};
 
@@ -8,7 +9,8 @@ use super::Rights;
 use super::view::Connection;
 use crate::class::Class;
 
-/// Number of consecutive probe timeouts that each double the next (RFC 9002 s.6.2.1), as in the transport.
+/// Maximum number of consecutive probe timeouts that double the timeout (RFC 9002 s.6.2.1). The
+/// transport uses the same number.
 const DOUBLINGS: u64 = 10;
 
 /// Limits an answer to what the plugin's classes permit.
@@ -32,7 +34,8 @@ pub(super) fn clamp(
             *answer = (*answer).max(1 << count);
         }
         Operation::SetTimer => {
-            // RFC 9002 s.6.2.1: each consecutive probe timeout doubles. Packets lost by then are no probes.
+            // RFC 9002 s.6.2.1: each consecutive probe timeout doubles. A timer for packets that
+            // are lost by then is not a probe timeout.
             let sent = connection.get(Field::LastElicitingSent);
             if sent == u64::MAX {
                 return;
@@ -46,7 +49,7 @@ pub(super) fn clamp(
     }
 }
 
-/// Reads a field of the path in the first input.
+/// Reads a field of the path whose number is the first input.
 fn of_path(connection: &dyn Connection, field: Field, inputs: &[u64]) -> u64 {
     let path = inputs.first().and_then(|path| connection.get_of(field, *path));
     path.unwrap_or_else(|| connection.get(field))
@@ -107,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Moment of a plugin's timer that asks for `answer`, after so many probe timeouts.
+    /// Returns the time of a plugin's timer that asks for `answer`, after `count` probe timeouts.
     fn timer(answer: u64, count: u64, loss_time: u64, class: Class) -> u64 {
         let rights = Rights {
             reads: 0,

@@ -1,5 +1,6 @@
-//! Helpers are functions of the host that bytecode may call. A plugin's table has only the helpers of its classes, so
-//! bytecode that calls another one is not loaded. Access to an undeclared field ends the call, and the plugin.
+//! Helpers, which are functions of the host that bytecode may call. A plugin's table has only the
+//! helpers of its classes, so bytecode that calls another helper does not load. Access to an
+//! undeclared field ends the call and detaches the plugin.
 
 use equic_transport::operation::{Denied, Field, ProvidedCall};
 use equic_vm::{Caller, HelperError, Helpers, Region};
@@ -11,13 +12,13 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
-/// Steps for each part of the connection that a helper examines, such as a stream.
+/// Steps charged for each part of the connection that a helper examines, such as a stream.
 const PART: u64 = 50;
 
-/// Steps for each plugin that is searched for an operation.
+/// Steps charged for each plugin that is searched for an operation.
 const ASKED: u64 = 200;
 
-/// Most bytes of a log line. The rest is cut off.
+/// Maximum number of bytes of a log line. The rest is cut off.
 const MAX_LINE: u64 = 256;
 
 /// Returns the helpers of a plugin.
@@ -46,7 +47,7 @@ pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
             "equic_process_payload" => helpers.add(number, name, cost, process_payload),
             "equic_call" => helpers.add(number, name, cost, call),
             "equic_call_default" => helpers.add(number, name, cost, call_default),
-            _ => unreachable!("a test makes the whole table"),
+            _ => unreachable!("a test checks that the table has every helper"),
         };
         debug_assert!(added.is_ok(), "{name}");
     }
@@ -63,12 +64,13 @@ fn known(number: u64) -> Result<Field, HelperError> {
 fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     let field = known(number)?;
     if !caller.data.rights.may_read(field) {
-        return Err(HelperError::failed(format!("{field:?} is not among the manifest's `reads`")));
+        return Err(HelperError::failed(format!("{field:?} is not in the manifest's `reads`")));
     }
     Ok(field)
 }
 
-/// Charges for a field that the connection searches for. The helper's own cost includes one part.
+/// Charges for a field that requires a search through parts of the connection. The helper's own
+/// cost includes one part.
 fn charge_parts(caller: &mut Call<'_, '_>, field: Field) -> Result<(), HelperError> {
     if matches!(field, Field::ApplicationWaits | Field::NextPath) {
         let others = caller.data.connection().parts_of(field).saturating_sub(1);
@@ -94,14 +96,14 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     let field = known(number)?;
     let data = &mut *caller.data;
     if !data.rights.may_set(field) {
-        return Err(HelperError::failed(format!("{field:?} is not among the manifest's `sets`")));
+        return Err(HelperError::failed(format!("{field:?} is not in the manifest's `sets`")));
     }
     let class = class_of_setting(field).unwrap_or(Class::Never);
     if !data.rights.has(class) {
-        return Err(HelperError::failed(format!("setting {field:?} takes `{class}`")));
+        return Err(HelperError::failed(format!("setting {field:?} needs `{class}`")));
     }
     let value = match field {
-        // It may only be lowered. Raising it needs the class `raise`.
+        // Without the class `raise`, the window can only be lowered.
         Field::CongestionWindow if !data.rights.has(Class::Raise) => {
             value.min(data.connection().get(Field::ControllerWindow))
         }
@@ -135,9 +137,9 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
     Ok(0)
 }
 
-/// Sends a message to the application. Returns 1, or 0 if too many messages wait.
+/// Sends a message to the application. Returns 1, or 0 if too many messages are waiting.
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
-    // The message is kept until the application takes it.
+    // The charge pays for the memory that holds the message until the application takes it.
     caller.charge(message.len / 4)?;
     let message = caller.memory.read(message)?;
     match caller.data.tell(message) {
@@ -152,7 +154,7 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
     Ok(0)
 }
 
-/// Queues a frame. Returns 1, or 0 if too many frames of the plugin wait.
+/// Queues a frame. Returns 1, or 0 if too many frames of the plugin are waiting.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
     let denied = || HelperError::failed(Denied::FrameType.to_string());
     let frame = caller.data.on_the_wire(frame).ok_or_else(denied)?;
@@ -167,7 +169,8 @@ fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64,
     }
 }
 
-/// Delivers the payload of a packet that did not arrive. Returns 1, or 0 if too many requests wait.
+/// Delivers the payload of a packet that did not arrive. Returns 1, or 0 if too many requests are
+/// waiting.
 fn process_payload(
     caller: &mut Call<'_, '_>,
     number: u64,
@@ -182,18 +185,21 @@ fn process_payload(
     }
 }
 
-/// Calls an operation of another plugin. Returns 1 if it has answered, otherwise 0.
+/// Calls an operation of another plugin. Returns 1 if the operation has answered, otherwise 0.
 fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, HelperError> {
     let calls = &caller.data.rights.calls;
     let wanted = usize::try_from(at).ok().and_then(|at| calls.get(at)).ok_or_else(|| {
-        HelperError::failed(format!("{at} is not one of the manifest's {} `calls`", calls.len()))
+        HelperError::failed(format!(
+            "{at} is out of range: the manifest has {} `calls`",
+            calls.len()
+        ))
     })?;
     let length = 8 * (wanted.inputs + wanted.outputs) as u64;
     if words.len != length {
         let what = format!("{} takes {length} bytes of words, not {}", wanted.operation, words.len);
         return Err(HelperError::failed(what));
     }
-    // Checked first, because the outputs must have a place.
+    // The area is checked before the call, because the outputs are written there.
     caller.memory.read(words)?;
     let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
     let (inputs, outputs) = (&mut inputs[..wanted.inputs], &mut outputs[..wanted.outputs]);
@@ -215,8 +221,9 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     Ok(used.is_some().into())
 }
 
-/// Writes the outputs of the default again, as the function received them. The default ran before the function, because
-/// it may call operations of this plugin, and the connection is borrowed now.
+/// Writes the default's outputs again, as the function received them. The default ran before the
+/// function. It cannot run now, because it may call operations of this plugin, and the connection
+/// is borrowed.
 fn call_default(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
     let Given { outputs, at } = caller.data.given;
     for (word, at) in outputs.iter().zip((at..).step_by(8)) {
@@ -231,7 +238,8 @@ mod tests {
 
     use super::*;
 
-    /// Every helper of the list is made for a plugin that has everything, and none for one that has nothing.
+    /// A plugin with every class must get every helper. A plugin with only the class `tune` must
+    /// get none of the helpers in the last list.
     #[test]
     fn every_helper_is_made() {
         let manifest = |more: &str| {

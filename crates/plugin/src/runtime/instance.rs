@@ -1,4 +1,4 @@
-//! A plugin on one connection, which is a hook of the transport and has memory of its own.
+//! A plugin on one connection. It is a hook of the transport and has its own memory.
 
 use std::io;
 use std::sync::Arc;
@@ -18,17 +18,19 @@ use super::view::{Context, Given, Role};
 use super::{Inner, Plugin};
 use crate::manifest::Anchor;
 
-/// Most bytes of the reason for which a plugin failed. It can contain names from the plugin.
+/// Maximum length of the reason for which a plugin failed, in bytes. The reason can contain names
+/// from the plugin.
 const MAX_REASON: usize = 512;
 
-/// A plugin's memory on one connection, and its hook.
+/// The hook of a plugin on one connection, with the plugin's memory.
 pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
-    /// Steps that it shares with other plugins. `None`: only the steps of each call are bounded.
+    /// Steps that the plugin shares with the peer's other plugins. With `None`, only the steps of
+    /// each call are limited.
     allowance: Option<Arc<Allowance>>,
-    /// Its frame types on the wire. `None` if they are those of its manifest.
+    /// The plugin's frame types on the wire. `None` if they are the same as in its manifest.
     allotted: Option<Allotted>,
     /// Number of packets sent and received when a function last chose a timer.
     timed: u64,
@@ -56,8 +58,9 @@ impl Instance {
         Ok(Instance { plugin, machine, trace, allowance, allotted, timed: 0, _place: place })
     }
 
-    /// Returns true if a function chooses a timer although no packet was sent or received since it
-    /// last did. Such calls happen when a timer has run out, which an early timer makes frequent.
+    /// Returns `true` if a function chooses a timer although no packet was sent or received since
+    /// it last chose one. Such calls happen after a timer has expired. A plugin that chooses early
+    /// timers makes them frequent.
     fn may_wake(&mut self, role: Role, host: &HookContext<'_>, operation: Operation) -> bool {
         let timers = [Operation::SetTimer, Operation::AckDeadline, Operation::PaceUntil];
         if matches!(role, Role::LooksOn) || !timers.contains(&operation) {
@@ -85,7 +88,8 @@ impl Instance {
         self.look_named(anchor, host, &named, outputs)
     }
 
-    /// Runs [`Instance::look`] after the frame type was translated to the manifest's.
+    /// Runs a function that observes an operation. The frame type of the call is already the
+    /// manifest's.
     fn look_named(
         &mut self,
         anchor: Anchor,
@@ -166,7 +170,8 @@ impl Instance {
         context.allowance = allowance;
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
-        // Other plugins have paid for the steps that they used.
+        // Subtract the steps of other plugins that this one called, because those plugins have paid
+        // for them.
         let used_by_others = context.used_by_others;
         if let Some(allowance) = allowance {
             let used = (given - budget).saturating_sub(used_by_others).saturating_add(cost);
@@ -207,7 +212,8 @@ impl Instance {
         answer
     }
 
-    /// Calls [`Instance::replace_named`] with a frame whose type on the wire is another one.
+    /// Translates the frame type of a call from the wire to the manifest, and then calls
+    /// [`Instance::replace_named`].
     #[cold]
     fn replace_allotted(
         &mut self,
@@ -221,7 +227,8 @@ impl Instance {
             let mut room = vec![0; types.room(buffer.len()).min(MAX_BYTES as usize)];
             let mut named = Call { operation, parameter, inputs, bytes: Bytes::Out(&mut room) };
             let decision = self.replace_named(host, &mut named, outputs)?;
-            // The first output is the number of bytes that it wrote. They fit into the room.
+            // The first output is the number of bytes that the function wrote. They fit into the
+            // buffer.
             if let (Decision::Done, Some(length)) = (decision, outputs.first_mut())
                 && *length > 0
             {
@@ -243,7 +250,8 @@ impl Instance {
         Ok(decision)
     }
 
-    /// Takes the answer of a function that replaces an operation.
+    /// Converts the result of a function that replaces an operation into a decision for the
+    /// transport.
     fn answer(
         &mut self,
         value: u64,
@@ -265,7 +273,7 @@ impl Instance {
             *output = u64::from_le_bytes(*word);
         }
         if let Bytes::Out(buffer) = &mut call.bytes {
-            // The first output is the number of bytes that it wrote.
+            // The first output is the number of bytes that the function wrote.
             let length = outputs.first().copied().unwrap_or(0);
             let most = (buffer.len() as u64).min(MAX_BYTES);
             if length > most {
@@ -324,7 +332,7 @@ fn wrong(operation: Operation, what: &str) -> HookError {
 /// Returns the error of a call that had fewer steps left than its manifest permits.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
-    let what = "the peer's plugins have used up their steps of this second";
+    let what = "the peer's plugins have used up their steps for now";
     HookError(printable(&format!("{operation}: {what}: {trap}"), MAX_REASON))
 }
 
@@ -385,7 +393,8 @@ impl Hook for Instance {
         let Some(one) = found.filter(|_| inner.manifest.steps <= call.budget) else {
             return Ok(Provided::Nothing);
         };
-        // It runs like an operation with these words and no bytes. The name of that operation must not be in the message.
+        // The function runs like an operation with these words and no bytes. The operation's name
+        // is arbitrary and must not appear in messages.
         let operation = Operation::HookMessage;
         let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
         let ran = self.run(one.entry, Role::LooksOn, host, &asked, outputs);
@@ -401,7 +410,8 @@ impl Hook for Instance {
         Ok(Provided::Done(ran.steps))
     }
 
-    /// Returns the memory of its sandbox and its program, in bytes. Other connections may share the program.
+    /// Returns the memory of the plugin's sandbox and program, in bytes. Other connections may
+    /// share the program.
     fn memory(&self) -> usize {
         self.plugin.manifest().memory + self.plugin.size()
     }

@@ -1,5 +1,5 @@
-//! Finds faults in a plugin's code for its author: helpers, fields and frame types that the manifest does not declare.
-//! The host makes the same checks while the plugin runs.
+//! Finds faults in a plugin's code for its author: uses of helpers, fields and frame types that the
+//! manifest does not declare. The host makes the same checks while the plugin runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{Calls, Manifest};
 use crate::policy::Granted;
 
-/// Returns the faults of a bundle's code, a sentence each. Returns no faults of an object that cannot be loaded, because
-/// loading it reports the reason. Only constant fields and types are checked.
+/// Returns the faults of a bundle's code, one sentence for each. Returns no faults if the object
+/// cannot be loaded, because loading it reports the reason. Fields and frame types are checked only
+/// if they are constants.
 pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     let manifest = bundle.manifest();
     let mut found = BTreeSet::new();
@@ -32,7 +33,7 @@ pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Loads the bundle's object with all helpers, whatever its manifest declares.
+/// Loads the bundle's object with all helpers, whatever the manifest declares.
 fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::Abi>> {
     let mut all = manifest.clone();
     (all.reads, all.sets) = (Field::ALL.to_vec(), Field::ALL.to_vec());
@@ -45,7 +46,8 @@ fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::
     Program::load(bundle.code(), Arc::new(helpers), &config).ok()
 }
 
-/// Returns the fault of a helper's call, whose first argument is `first` if that is a constant.
+/// Returns the fault of a call of a helper, or `None`. `first` is the first argument if it is a
+/// constant.
 fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String> {
     let needs = HELPERS.iter().find(|one| one.name == helper).and_then(|one| one.class);
     if let Some(class) = needs.filter(|class| !manifest.capabilities.contains(class)) {
@@ -65,7 +67,7 @@ fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String
             let number = manifest.calls.len() as u64;
             let place = first.unwrap_or(0);
             (place >= number).then(|| {
-                format!("calls the operation at place {place} of `calls`, and the manifest has {number} there")
+                format!("calls operation {place} of `calls` (from 0), but the manifest has only {number}")
             })
         }
         "equic_queue_frame" => {
@@ -81,11 +83,13 @@ fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String
 
 fn not_granted(manifest: &Manifest, class: Option<Class>) -> Option<String> {
     let class = class.filter(|class| !manifest.capabilities.contains(class))?;
-    Some(format!("sets a field that needs the capability `{class}`"))
+    Some(format!(
+        "sets a field that needs the capability `{class}`: add it to `capabilities` in the manifest"
+    ))
 }
 
-/// Returns the fault of a field that does not exist, or that the manifest's list of this key does not have. If the field
-/// is not a constant, the list must have at least one field.
+/// Returns the fault of a field that does not exist, or that is not in the manifest's list `key`.
+/// If the field is not a constant, the list must have at least one field.
 fn undeclared(
     number: Option<u64>,
     declared: &[Field],

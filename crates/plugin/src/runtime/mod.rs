@@ -1,16 +1,19 @@
-//! Bytecode on the operations of one connection.
+//! Runs bytecode at the operations of one connection.
 //!
-//! * [`Plugin`], here: a bundle that was loaded, and where its functions belong; connections share it;
-//! * `allotted.rs`: its frame types under other numbers on the wire;
-//! * `allowance.rs`: steps and frames that the plugins of a connection's peer have together;
-//!   `account.rs`: those of an address, and of all peers; `bucket.rs`: what time gives back;
-//! * `abi.rs`: the interface to bytecode: a call's arguments, the place of its words and bytes, the helpers;
-//! * `instance.rs`: a plugin on one connection, as the transport's `Hook`;
-//! * `helpers.rs`: functions of the host that bytecode may call; `view.rs`: the connection as they see it;
-//! * `lint.rs`: what the code uses and the manifest does not declare, for authors;
-//! * `places.rs`: how many plugins of peers a process has, and how much memory they take;
-//! * `clamp.rs`: answers that are more than a plugin's classes allow;
-//! * `trace.rs`: every call, for developers of plugins.
+//! * [`Plugin`], in this file: a loaded bundle and the operations of its functions. Connections
+//!   share it.
+//! * `allotted.rs`: translates the plugin's frame types to other numbers on the wire.
+//! * `allowance.rs`: steps and frames that the plugins of a connection's peer share. `account.rs`:
+//!   the same for all connections of an address, and for all peers. `bucket.rs`: an amount that
+//!   refills with time.
+//! * `abi.rs`: the interface to bytecode, with the arguments of a call and the list of helpers.
+//! * `instance.rs`: a plugin on one connection, as a `Hook` of the transport.
+//! * `helpers.rs`: functions of the host that bytecode may call. `view.rs`: the connection as
+//!   helpers use it.
+//! * `lint.rs`: finds uses that the manifest does not declare, for authors.
+//! * `places.rs`: limits the number and the memory of peers' plugins in a process.
+//! * `clamp.rs`: limits answers to what a plugin's classes permit.
+//! * `trace.rs`: reports every call to developers of plugins.
 
 mod abi;
 mod account;
@@ -51,37 +54,38 @@ pub use lint::lint;
 pub use places::{MAX_BYTES_OF_PEERS, MAX_OF_PEERS};
 pub use trace::{Answer, Trace, Traced};
 
-/// Reason for which a plugin cannot run on a connection.
+/// Reason that a plugin cannot run on a connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PluginError {
-    /// The object was refused: it cannot be read, or its bytecode may not run.
+    /// The object cannot be read, or its bytecode is refused.
     #[error("the object: {0}")]
     Load(#[from] LoadError),
     /// The manifest names a function that the object does not have.
     #[error("the object has no function `{0}`, which the manifest attaches: is it static?")]
     NoFunction(String),
-    /// The object's variables leave no room for calls.
+    /// The object's variables leave too little memory for calls.
     #[error(
-        "its variables leave {left} bytes of its memory, and calls need {needed}: raise `memory`"
+        "its variables leave {left} bytes of its memory, but calls need {needed}: increase `memory`"
     )]
     NoRoom {
-        /// Bytes that are left between variables and stack.
+        /// Bytes left between variables and stack.
         left: u64,
         /// Bytes that calls need.
         needed: u64,
     },
     /// The plugin uses an operation or field of a class that was not granted.
-    #[error("{what} takes `{class}`, which was not granted")]
+    #[error("{what} needs `{class}`, which was not granted")]
     NotGranted {
-        /// Operation or field that is used, by name.
+        /// Name of the operation or field.
         what: String,
-        /// Class that it needs.
+        /// Class that the operation or field needs.
         class: Class,
     },
-    /// A function that looks on, or that other plugins call, calls a helper that changes the connection.
+    /// A function that only observes, or that other plugins call, calls a helper that changes the
+    /// connection.
     #[error(
-        "`{function}` calls {helper}, which changes the connection, and is attached before or after an operation, or \
+        "`{function}` calls {helper}, which changes the connection, but is attached before or after an operation, or \
          provided for other plugins: attach it as `replace`, and have it return EQUIC_DEFAULT"
     )]
     LooksOn {
@@ -90,16 +94,17 @@ pub enum PluginError {
         /// Name of the helper.
         helper: String,
     },
-    /// A function asks for the default's answer, and the manifest does not.
+    /// A function calls `equic_call_default`, but the manifest attaches it without `default =
+    /// true`.
     #[error(
-        "`{0}` calls equic_call_default, and is attached without `default = true`: add that to the operation in the \
+        "`{0}` calls equic_call_default, but is attached without `default = true`: add that to the operation in the \
          manifest"
     )]
     NoDefault(String),
-    /// The connection has no place for it.
+    /// The connection cannot attach the plugin.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// There is no memory for an instance.
+    /// Memory for an instance cannot be allocated.
     #[error("memory for an instance: {0}")]
     Memory(#[from] io::Error),
 }
@@ -110,7 +115,7 @@ struct Functions {
     before: Option<Entry>,
     replace: Option<Entry>,
     after: Option<Entry>,
-    /// The one in the default's place is given what the default answers.
+    /// True if the `replace` function gets the default's answer.
     with_default: bool,
 }
 
@@ -132,13 +137,13 @@ impl Functions {
     }
 }
 
-/// Fields and classes that a plugin has.
+/// Fields and classes that a plugin may use.
 #[derive(Clone, Debug)]
 struct Rights {
-    /// A bit for each field, by its number.
+    /// One bit for each readable field, at the field's number.
     reads: u128,
     sets: u128,
-    /// Operations of other plugins that it may call.
+    /// Operations of other plugins that the plugin may call.
     calls: Vec<Calls>,
     granted: Granted,
 }
@@ -157,8 +162,8 @@ impl Rights {
     }
 }
 
-/// Helpers that functions call, by entry. A manifest can name one function often, and to find its
-/// helpers takes a walk over the program.
+/// Cache of the helpers that each function calls. Finding them requires a walk over the program,
+/// and a manifest can name one function several times.
 #[derive(Default)]
 struct Called(Vec<(Entry, Vec<String>)>);
 
@@ -174,8 +179,9 @@ impl Called {
     }
 }
 
-/// Looks for helpers in a function that change the connection: it may have none of them, not even where it never calls
-/// it. So what looks on is read-only before it runs.
+/// Returns an error if a function that only observes contains a call of a helper that changes the
+/// connection, even if the call is never reached. Observing functions are therefore read-only
+/// before they run.
 fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
     let changes = |name: &&String| HELPERS.iter().any(|one| one.changes && one.name == **name);
     match called.iter().find(changes) {
@@ -186,7 +192,9 @@ fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
     }
 }
 
-/// Looks for the helper in a function that has the default's answer, where that is not asked for.
+/// Returns an error if a function calls `equic_call_default`. The caller checks only functions
+/// whose manifest entry lacks `default = true`, because the host does not compute the default's
+/// answer for those.
 fn asks_no_default(called: &[String], function: &str) -> Result<(), PluginError> {
     if called.iter().any(|name| name == "equic_call_default") {
         return Err(PluginError::NoDefault(function.to_owned()));
@@ -203,40 +211,41 @@ struct Inner {
     manifest: Manifest,
     program: Program<Abi>,
     rights: Rights,
-    /// Functions at operations without frame types, by the operation's number.
+    /// Functions at operations without frame types. The index is the operation's number.
     functions: Vec<Functions>,
-    /// Functions at operations that are there for each frame type; a few.
+    /// Functions at operations that exist for each frame type. There are only a few.
     of_frames: Vec<((Operation, u64), Functions)>,
-    /// Operations that it provides for other plugins.
+    /// Operations that the plugin provides for other plugins.
     provided: Vec<Provided>,
-    /// Offset in the sandbox of the call's words.
+    /// Offset of a call's words in the sandbox.
     area: u64,
-    /// The program's bytes, which count for the process.
+    /// Reservation of the program's size in the memory limit of the process.
     _held: places::Held,
 }
 
 /// An operation that a plugin provides for others.
 #[derive(Debug)]
 struct Provided {
-    /// Name by which others call it.
+    /// Name by which other plugins call it.
     name: String,
     inputs: usize,
     outputs: usize,
     entry: Entry,
 }
 
-/// A plugin that was loaded: checked, compiled, and held to what it was granted. Clones share it.
+/// A loaded plugin: checked, compiled, and limited to what it was granted. Clones share the
+/// program.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     inner: Arc<Inner>,
 }
 
 impl Plugin {
-    /// Loads the bundle's object. It takes time and memory in proportion to the object's size, and of the
-    /// instance's memory nothing yet.
+    /// Loads the bundle's object. Time and memory are proportional to the object's size. The memory
+    /// of an instance is not allocated yet.
     ///
     /// # Errors
-    /// [`PluginError`]: but for [`PluginError::Attach`] and [`PluginError::Memory`] any of them.
+    /// Any [`PluginError`] except [`PluginError::Attach`] and [`PluginError::Memory`].
     pub fn load(bundle: &Bundle<'_>, granted: &Granted) -> Result<Plugin, PluginError> {
         let manifest = bundle.manifest().clone();
         for (what, class) in manifest.uses() {
@@ -310,24 +319,25 @@ impl Plugin {
         Ok(Plugin { inner: Arc::new(inner) })
     }
 
-    /// The plugin's manifest.
+    /// Returns the plugin's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.inner.manifest
     }
 
-    /// Instructions of its bytecode.
+    /// Returns the number of instructions of the plugin's bytecode.
     pub fn instructions(&self) -> usize {
         self.inner.program.instructions()
     }
 
-    /// Bytes that it takes, roughly, however many connections share it.
+    /// Returns the approximate memory of the plugin, in bytes. All connections share this memory.
     pub(crate) fn size(&self) -> usize {
         self.inner.program.size() + self.inner.functions.len() * size_of::<Functions>()
     }
 
-    /// Puts it on the operations of a connection, with memory of its own. `Connection::detach` takes it off; if it
-    /// fails, it is taken off by itself, defaults run, and the application is told
-    /// ([`Event::HookFailed`](equic_transport::Event::HookFailed)).
+    /// Attaches the plugin to the operations of a connection, with memory of its own.
+    /// `Connection::detach` detaches it. If the plugin fails, the connection detaches it, runs the
+    /// defaults, and reports [`Event::HookFailed`](equic_transport::Event::HookFailed) to the
+    /// application.
     ///
     /// # Errors
     /// [`PluginError::Attach`], [`PluginError::Memory`].
@@ -335,10 +345,10 @@ impl Plugin {
         self.attach_with(connection, None)
     }
 
-    /// As [`Plugin::attach`], and every call is reported to `trace`.
+    /// Attaches the plugin like [`Plugin::attach`], and reports every call to `trace`.
     ///
     /// # Errors
-    /// As [`Plugin::attach`].
+    /// Those of [`Plugin::attach`].
     pub fn attach_traced(
         &self,
         connection: &mut Connection,
@@ -347,7 +357,8 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
-    /// A hook with memory of its own, to be attached by other means than a [`Connection`].
+    /// Returns a hook with memory of its own, for callers that do not attach it with
+    /// [`Plugin::attach`].
     ///
     /// # Errors
     /// [`PluginError::Memory`].
@@ -355,17 +366,19 @@ impl Plugin {
         self.instantiate_with(None, None, &[])
     }
 
-    /// As [`Plugin::instantiate`], of a peer's plugin, which takes its steps from `allowance`: if they are used up,
-    /// it has failed.
+    /// Returns a hook for a peer's plugin, like [`Plugin::instantiate`]. The plugin takes its steps
+    /// from `allowance`, and fails if they are used up.
     ///
     /// # Errors
-    /// [`PluginError::Memory`], and so it is if the peers of this process have [`MAX_OF_PEERS`] plugins.
+    /// [`PluginError::Memory`], also if the peers of this process already have [`MAX_OF_PEERS`]
+    /// plugins.
     pub fn instantiate_within(&self, allowance: Arc<Allowance>) -> Result<Loaded, PluginError> {
         self.instantiate_with(None, Some(allowance), &[])
     }
 
-    /// As [`Plugin::instantiate`] or, with an allowance, [`Plugin::instantiate_within`], of a plugin whose frame types are
-    /// these on the wire, one for each of the manifest.
+    /// Returns a hook like [`Plugin::instantiate`], or with an allowance like
+    /// [`Plugin::instantiate_within`]. `frame_types` are the plugin's frame types on the wire, one
+    /// for each type of the manifest.
     pub(crate) fn instantiate_as(
         &self,
         frame_types: &[u64],
@@ -397,7 +410,8 @@ impl Plugin {
         Ok(Loaded { hook: Box::new(instance), points, frames })
     }
 
-    /// Its frame types; `wire` has the number on the wire.
+    /// Returns the plugin's frame types. `wire` translates a type of the manifest to its number on
+    /// the wire.
     fn frames(&self, wire: impl Fn(u64) -> u64) -> Vec<OwnFrame> {
         let frames = self.inner.manifest.frames.iter().map(|own| OwnFrame {
             frame_type: wire(own.frame_type),
@@ -426,7 +440,7 @@ impl Plugin {
         simple.chain(of_frames).filter(|one| one.before || one.replace || one.after).collect()
     }
 
-    /// The function that a call goes to.
+    /// Returns the function for a call, or `None` if the plugin has none.
     fn function(&self, operation: Operation, frame: u64, anchor: Anchor) -> Option<Entry> {
         let inner = &self.inner;
         let simple = inner.functions.get(operation as usize).and_then(|one| one.at(anchor));

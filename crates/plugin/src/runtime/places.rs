@@ -1,30 +1,33 @@
-//! Bounds the instances and the memory of all peers' plugins in this process. The policy bounds those of a connection.
+//! Limits the number and the memory of all peers' plugins in this process. The policy limits those
+//! of a connection.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most instances of peers' plugins in a process. Each needs memory areas, which the kernel limits. The engine has half
-/// as many again ([`equic_vm::MAX_INSTANCES`]), so peers cannot take the places of the owner's plugins.
+/// Maximum number of instances of peers' plugins in a process. Each instance needs memory areas,
+/// and the kernel limits their number. The engine permits half as many again
+/// ([`equic_vm::MAX_INSTANCES`]), so peers cannot take the places of the owner's plugins.
 pub const MAX_OF_PEERS: usize = equic_vm::MAX_INSTANCES / 3 * 2;
 
-/// Most memory of the sandboxes of peers' plugins, and of compiled plugins, in a process, in bytes.
+/// Maximum memory of compiled plugins and of the sandboxes of peers' plugins in a process, in
+/// bytes.
 pub const MAX_BYTES_OF_PEERS: usize = 640 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A place of one instance, which is free again when this is dropped.
+/// A place for one instance. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     _memory: Held,
 }
 
-/// Bytes that count until this is dropped.
+/// Bytes that count toward the limit until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held(usize);
 
 impl Held {
-    /// Counts the bytes of a compiled program, however many there are.
+    /// Counts the size of a compiled program, even beyond the limit.
     pub(super) fn count(bytes: usize) -> Held {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
         Held(bytes)
@@ -35,7 +38,7 @@ impl Held {
         let taken = BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let full = || {
             format!(
-                "the plugins of peers have all of their {MAX_BYTES_OF_PEERS} bytes in this process"
+                "the plugins of peers use all of their {MAX_BYTES_OF_PEERS} bytes in this process"
             )
         };
         taken.map(|_| Held(bytes)).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
@@ -57,7 +60,7 @@ impl Place {
         let memory = Held::take(bytes)?;
         let next = |taken| (taken < MAX_OF_PEERS).then_some(taken + 1);
         let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let full = || format!("the peers of this process have {MAX_OF_PEERS} plugins already");
+        let full = || format!("the peers of this process already have {MAX_OF_PEERS} plugins");
         taken
             .map(|_| Place { _memory: memory })
             .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
@@ -70,7 +73,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns whether a quarter of the places, or of the bytes, or less is left.
+/// Returns `true` if at most a quarter of the places or of the bytes is left.
 pub(super) fn are_few() -> bool {
     TAKEN.load(Ordering::Relaxed) >= MAX_OF_PEERS / 4 * 3
         || BYTES.load(Ordering::Relaxed) >= MAX_BYTES_OF_PEERS / 4 * 3

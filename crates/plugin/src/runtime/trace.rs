@@ -12,7 +12,8 @@ pub enum Answer<'a> {
     Seen,
     /// The default runs.
     Default,
-    /// The function replaced the operation, with these outputs, limited by the plugin's classes.
+    /// The function replaced the operation with these outputs. They are limited by the plugin's
+    /// classes.
     Done(&'a [u64]),
     /// The function failed for this reason, so the plugin is detached.
     Failed(&'a str),
@@ -37,16 +38,17 @@ pub struct Traced<'a> {
     pub steps: u64,
 }
 
-/// Receiver of a plugin's calls and of its log.
+/// Receives a plugin's calls and its log lines.
 pub trait Trace: Send {
-    /// A function of the plugin was called.
+    /// Handles a call of a function of the plugin.
     fn on_call(&mut self, call: &Traced<'_>);
 
-    /// The plugin logs a line, and a number with it. It has no control characters.
+    /// Handles a log line of the plugin and the number that belongs to it. The line has no control
+    /// characters.
     fn on_log(&mut self, line: &str, value: u64);
 }
 
-/// Makes text from bytecode readable: one line of at most `most` characters.
+/// Makes text from bytecode printable: one line of at most `most` characters.
 pub(super) fn printable(text: &str, most: usize) -> String {
     let shown =
         |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };

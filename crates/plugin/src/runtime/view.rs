@@ -9,9 +9,8 @@ use super::allotted::Allotted;
 use super::allowance::Allowance;
 use super::trace::Trace;
 
-/// Reason for which an observing function may not call a helper.
-const LOOKS_ON: &str =
-    "a function that is called before or after, or by another plugin, changes nothing";
+/// Message of the error if an observing function calls a helper that changes the connection.
+const LOOKS_ON: &str = "a function that runs before or after an operation, or that another plugin calls, must not change anything";
 
 /// A connection, as helpers use it.
 pub(super) trait Connection {
@@ -77,12 +76,13 @@ impl Connection for HookContext<'_> {
     }
 }
 
-/// Role of a function, which decides what it may change of the connection.
+/// Role of a function, which decides whether it may change the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It replaces an operation: it may change what the plugin's classes permit.
+    /// The function replaces an operation. It may change what the plugin's classes permit.
     Replaces,
-    /// It runs before or after an operation, or another plugin called it: it may change nothing.
+    /// The function runs before or after an operation, or another plugin called it. It may change
+    /// nothing.
     LooksOn,
 }
 
@@ -95,7 +95,8 @@ pub(super) struct Given<'h> {
 
 /// State that helpers use while a function runs.
 pub(super) struct Context<'h> {
-    /// Helpers do not use it directly, because the function's role decides what it may change.
+    /// Helpers use the connection through the methods of `Context`, because the function's role
+    /// decides what they may change.
     connection: &'h mut (dyn Connection + 'h),
     role: Role,
     pub(super) rights: &'h Rights,

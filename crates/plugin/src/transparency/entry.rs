@@ -7,15 +7,15 @@ use crate::bundle::{Bundle, MAX_MANIFEST};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 use crate::manifest::{Manifest, ManifestError};
 
-/// Version of an entry's form, its first byte.
+/// Format version of an entry, which is its first byte.
 const VERSION: u8 = 1;
-/// Version, key and signature.
+/// Size of the version, the key and the signature, in bytes.
 const FIXED: usize = 1 + KEY + SIGNATURE;
 
-/// Most bytes of an entry.
+/// Maximum size of an entry, in bytes.
 pub const MAX_ENTRY: usize = FIXED + MAX_MANIFEST;
 
-/// Reason for which bytes are refused as an entry.
+/// Reason for refusing bytes as an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EntryError {
@@ -23,7 +23,7 @@ pub enum EntryError {
     #[error("this is not an entry of version 1")]
     Form,
     /// The signature does not match the manifest and the key.
-    #[error("the signature by {0} is not one of this manifest")]
+    #[error("the signature by {0} does not match this manifest")]
     Signature(PublicKey),
     /// The manifest was refused.
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum EntryError {
     Unsigned,
 }
 
-/// An entry: a manifest, which has its object's hash, with its author's key and signature.
+/// An entry: a manifest, which contains its object's hash, with the author's key and signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     bytes: Vec<u8>,
@@ -54,7 +54,7 @@ impl Entry {
         Ok(Entry { bytes, author, manifest: bundle.manifest().clone() })
     }
 
-    /// Reads an entry, of at most [`MAX_ENTRY`] bytes, and checks its signature.
+    /// Reads an entry of at most [`MAX_ENTRY`] bytes, and checks its signature.
     ///
     /// # Errors
     /// [`EntryError`], except [`EntryError::Unsigned`].
@@ -76,7 +76,7 @@ impl Entry {
         &self.bytes
     }
 
-    /// Returns the hash of its leaf in a tree.
+    /// Returns the leaf hash of the entry in a Merkle tree.
     pub fn leaf(&self) -> Hash {
         merkle::leaf(&self.bytes)
     }
@@ -96,7 +96,7 @@ fn assemble(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Vec<
     [&[VERSION], author.as_bytes().as_slice(), signature, text].concat()
 }
 
-/// Returns the hash of a signed manifest's leaf.
+/// Returns the leaf hash of a signed manifest.
 pub(super) fn leaf_of(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Hash {
     merkle::leaf(&assemble(author, signature, text))
 }

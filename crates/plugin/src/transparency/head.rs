@@ -1,4 +1,5 @@
-//! Tree heads: signed statements of a log about its tree (RFC 9162 s.4.10, in a form of this project).
+//! Tree heads, which are a log's signed statements about its tree (RFC 9162 s.4.10, in this
+//! project's own format).
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +15,10 @@ const TITLE: &str = "equic plugin log 1";
 /// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
-/// Most bytes of a head's text.
+/// Maximum length of a head's text, in bytes.
 pub const MAX_HEAD: usize = 512;
 
-/// Reason for which a text is refused as a tree head.
+/// Reason for refusing a text as a tree head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
@@ -25,11 +26,11 @@ pub enum HeadError {
     #[error("this is not a tree head of version 1")]
     Form,
     /// The signature does not match the head and its key.
-    #[error("the signature by {0} is not one of this tree head")]
+    #[error("the signature by {0} does not match this tree head")]
     Signature(PublicKey),
 }
 
-/// The size of a log's tree at a time and its root, signed by the log.
+/// The size and root of a log's tree at a given time, signed by the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeHead {
     log: PublicKey,
@@ -50,7 +51,7 @@ impl TreeHead {
         TreeHead { log: key.public(), size, time, root, signature }
     }
 
-    /// Makes a head of these values, if the signature is valid.
+    /// Returns a head with these values if the signature is valid.
     pub(super) fn verified(
         log: PublicKey,
         size: u64,
@@ -89,7 +90,7 @@ impl TreeHead {
     }
 }
 
-/// The head's text: six lines.
+/// Writes the head's text, which has six lines.
 impl fmt::Display for TreeHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TreeHead { log, size, time, root, signature } = self;

@@ -1,4 +1,4 @@
-//! A log as a folder, which any server of files can serve:
+//! A log as a folder, which any file server can serve:
 //!
 //! | file | |
 //! |---|---|
@@ -6,7 +6,8 @@
 //! | `leaves` | the hashes of all leaves, 32 bytes each |
 //! | `entries/N` | entry N, from 0 |
 //!
-//! They are written in the order entry, leaves, head. Entries that the head does not count are not in the log yet.
+//! The files are written in the order entry, leaves, head. Entries that the head does not count are
+//! not in the log yet.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,7 +21,7 @@ use crate::bundle::Bundle;
 use crate::file::read_regular;
 use crate::key::{PublicKey, SigningKey};
 
-/// Reason for which a log cannot be read or be added to.
+/// Reason that a log cannot be read or extended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -40,26 +41,24 @@ pub enum LogError {
     Entry {
         /// Place of the entry, from 0.
         index: u64,
-        /// Reason for which it was refused.
+        /// Reason for refusing the entry.
         error: EntryError,
     },
     /// The bundle cannot be an entry.
     #[error(transparent)]
     Bundle(#[from] EntryError),
     /// The leaves do not match the head.
-    #[error(
-        "the log's leaves are not those of its head: it was changed, or only a part of it copied"
-    )]
+    #[error("the log's leaves do not match its head: the log was changed, or copied incompletely")]
     Leaves,
     /// An entry does not match its leaf.
-    #[error("entry {0} of the log is not the one that its leaf stands for")]
+    #[error("entry {0} of the log does not match its leaf")]
     Other(u64),
-    /// The key is not the log's.
-    #[error("the key is that of {found}, and the log's {expected}")]
+    /// The signing key does not belong to the log.
+    #[error("the key belongs to {found}, but the log's key is {expected}")]
     Key {
         /// The log's public key.
         expected: PublicKey,
-        /// Public key of the given key.
+        /// Public key that belongs to the given signing key.
         found: PublicKey,
     },
     /// There are as many entries as a log may have.
@@ -87,7 +86,8 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, LogError> {
     read_regular(path, most).map_err(failed(path))
 }
 
-/// Writes a file so that readers find either the old or the new content, complete.
+/// Writes a file. A concurrent reader finds either the complete old content or the complete new
+/// content.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
     let new = path.with_extension("new");
     let mut file = File::create(&new).map_err(failed(&new))?;
@@ -96,14 +96,15 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
 }
 
 impl Log {
-    /// Makes an empty log in a folder, which must not have one. `now` is in seconds since the Unix epoch.
+    /// Creates an empty log in a folder, which must not contain a log. `now` is in seconds since
+    /// the Unix epoch.
     ///
     /// # Errors
     /// [`LogError::File`].
     pub fn create(folder: &Path, key: &SigningKey, now: u64) -> Result<Log, LogError> {
         let entries = folder.join("entries");
         fs::create_dir_all(folder).map_err(failed(folder))?;
-        // It fails if there is a log.
+        // This fails if the folder already contains a log.
         fs::create_dir(&entries).map_err(failed(&entries))?;
         let tree = Tree::default();
         let head = TreeHead::sign(key, 0, now, tree.root());
@@ -121,7 +122,7 @@ impl Log {
         let text = String::from_utf8(text).map_err(|_| HeadError::Form)?;
         let head: TreeHead = text.parse()?;
         let path = folder.join("leaves");
-        // There may be one more leaf, if its head was not written.
+        // There may be one more leaf than the head counts, if writing the head failed.
         let bytes = read(&path, (head.size() + 1) * 32)?;
         let (leaves, _) = bytes.as_chunks::<32>();
         let size = usize::try_from(head.size()).map_err(|_| LogError::Leaves)?;
@@ -143,7 +144,7 @@ impl Log {
         &self.tree
     }
 
-    /// Reads an entry, and checks its signature and that it matches the tree's leaf.
+    /// Reads an entry. Checks its signature, and that it matches its leaf in the tree.
     ///
     /// # Errors
     /// [`LogError::File`], [`LogError::Other`], [`LogError::Entry`].
@@ -151,7 +152,7 @@ impl Log {
         Entry::parse(&self.bytes(index)?).map_err(|error| LogError::Entry { index, error })
     }
 
-    /// Reads the bytes of an entry, and checks that they match the tree's leaf.
+    /// Reads the bytes of an entry, and checks that they match its leaf in the tree.
     pub(super) fn bytes(&self, index: u64) -> Result<Vec<u8>, LogError> {
         let bytes = read(&self.place(index), MAX_ENTRY as u64)?;
         let leaf = usize::try_from(index).ok().and_then(|index| self.tree.leaves().get(index));
@@ -170,8 +171,9 @@ impl Log {
         Ok(Staple::new(self.head, index, path))
     }
 
-    /// Adds a bundle, unless the log has it, and returns the proof that it is in the log. `now` is in seconds since the Unix epoch. Another
-    /// process that adds to the same log waits.
+    /// Adds a bundle, unless the log already has it, and returns the proof that it is in the log.
+    /// `now` is in seconds since the Unix epoch. If another process is adding to the log, this call
+    /// waits.
     ///
     /// # Errors
     /// [`LogError`].
@@ -200,7 +202,7 @@ impl Log {
         }
         write(&log.place(index), entry.as_bytes())?;
         log.tree.push(entry.leaf());
-        // If the clock was set back, the log's time stays.
+        // The log's time never decreases, even if the clock was set back.
         let time = now.max(log.head.time());
         log.head = TreeHead::sign(key, log.tree.size(), time, log.tree.root());
         log.store()?;

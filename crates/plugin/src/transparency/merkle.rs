@@ -5,7 +5,7 @@ use crate::bundle::sha256;
 /// A node's hash.
 pub type Hash = [u8; 32];
 
-/// Most hashes of a proof, for a tree of 2^63 leaves.
+/// Maximum number of hashes in a proof. It is enough for a tree of 2^63 leaves.
 pub(crate) const MAX_PATH: usize = 63;
 
 /// Returns the hash of a leaf (RFC 9162 s.2.1.1).
@@ -13,8 +13,8 @@ pub(crate) fn leaf(data: &[u8]) -> Hash {
     sha256(&[&[0], data].concat())
 }
 
-/// Returns the hash of two nodes (RFC 9162 s.2.1.1). Its input begins with another byte than a leaf's, so a node cannot
-/// be mistaken for a leaf.
+/// Returns the hash of two child nodes (RFC 9162 s.2.1.1). The first byte of its input differs from
+/// a leaf's, so a node cannot be mistaken for a leaf.
 fn node(left: &Hash, right: &Hash) -> Hash {
     let mut bytes = [1; 65];
     bytes[1..33].copy_from_slice(left);
@@ -22,14 +22,14 @@ fn node(left: &Hash, right: &Hash) -> Hash {
     sha256(&bytes)
 }
 
-/// A tree by the hashes of its leaves.
+/// A Merkle tree, given by the hashes of its leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     leaves: Vec<Hash>,
 }
 
 impl Tree {
-    /// Makes the tree with these leaves.
+    /// Returns the tree with these leaves.
     pub fn new(leaves: Vec<Hash>) -> Tree {
         Tree { leaves }
     }
@@ -53,14 +53,14 @@ impl Tree {
         root(&self.leaves)
     }
 
-    /// Returns the root of the tree's first `size` leaves, or `None` if it has fewer.
+    /// Returns the root of the tree's first `size` leaves, or `None` if the tree has fewer.
     pub fn root_of_first(&self, size: u64) -> Option<Hash> {
         let size = usize::try_from(size).ok()?;
         Some(root(self.leaves.get(..size)?))
     }
 
-    /// Returns the proof that leaf `index` is in the tree (RFC 9162 s.2.1.3.1), from the leaf up, or `None` if there is no
-    /// such leaf.
+    /// Returns the proof that leaf `index` is in the tree, from the leaf up (RFC 9162 s.2.1.3.1).
+    /// Returns `None` if there is no such leaf.
     pub fn proof(&self, index: u64) -> Option<Vec<Hash>> {
         let index = usize::try_from(index).ok().filter(|index| *index < self.leaves.len())?;
         let mut path = Vec::new();
@@ -69,12 +69,13 @@ impl Tree {
     }
 }
 
-/// Divides a tree of two leaves or more at the largest power of two that is less than the number of its leaves.
+/// Splits a tree of at least two leaves. The left part has the largest power of two that is less
+/// than the number of leaves.
 fn divide(leaves: &[Hash]) -> (&[Hash], &[Hash]) {
     leaves.split_at(leaves.len().next_power_of_two() / 2)
 }
 
-/// It recurses as deep as the tree is high.
+/// Returns the root hash of these leaves. The recursion is as deep as the tree is high.
 fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => sha256(&[]),
@@ -100,8 +101,9 @@ fn prove(leaves: &[Hash], index: usize, path: &mut Vec<Hash>) {
     }
 }
 
-/// Returns the root of a tree of `size` leaves in which `leaf` is leaf `index`, computed from a proof's hashes (RFC 9162
-/// s.2.1.3.2). Returns `None` if no tree of this size has such a proof. The proof is valid if this is the tree's root.
+/// Computes the root of a tree of `size` leaves from a proof's hashes, if `leaf` is leaf `index`
+/// (RFC 9162 s.2.1.3.2). Returns `None` if no tree of this size has such a proof. The proof is
+/// valid if the result is the tree's root.
 pub fn root_by(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size || path.len() > MAX_PATH {
         return None;
@@ -131,7 +133,8 @@ mod tests {
     use super::*;
     use crate::key::{hex, unhex};
 
-    /// Leaves of the tests of the first implementation of Certificate Transparency, and the root after each.
+    /// Leaves from the tests of the first implementation of Certificate Transparency, with the root
+    /// after each leaf.
     const KNOWN: [(&[u8], &str); 8] = [
         (b"", "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
         (b"\x00", "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"),
@@ -158,7 +161,8 @@ mod tests {
         assert_eq!(tree.root_of_first(9), None);
     }
 
-    /// Each proof of each small tree holds, and nothing else does: no other leaf, place, size or path.
+    /// In every small tree, each proof must be valid, and must become invalid with another leaf,
+    /// index, size or path.
     #[test]
     fn proofs_hold_for_what_they_are_of() {
         for size in 1..=33_u64 {

@@ -1,15 +1,16 @@
-//! Transparency logs of plugins: an append-only Merkle tree (RFC 9162 s.2.1) of what authors have signed, so that
-//! all accepted plugins are public, and visible to their authors.
+//! Transparency logs of plugins. A log is an append-only Merkle tree (RFC 9162 s.2.1) of the
+//! manifests that authors have signed. Because of it, all accepted plugins are public and visible
+//! to their authors.
 //!
-//! * `merkle.rs`: the tree: roots and inclusion proofs;
-//! * `entry.rs`: an entry: a manifest with its author's key and signature;
-//! * `head.rs`: what the log signs: size, time and root of the tree;
-//! * `staple.rs`: the proof that a bundle carries that its entry is in a log;
-//! * `log.rs`: a log as a folder of files, for its operator;
-//! * `monitor.rs`: checks that a log has only grown, and lists the new entries, for watchers.
+//! * `merkle.rs`: the tree, with roots and inclusion proofs.
+//! * `entry.rs`: an entry, which is a manifest with its author's key and signature.
+//! * `head.rs`: the size, time and root of the tree, which the log signs.
+//! * `staple.rs`: the proof in a bundle that its entry is in a log.
+//! * `log.rs`: a log as a folder of files, for its operator.
+//! * `monitor.rs`: checks that a log has only grown, and lists the new entries, for monitors.
 //!
-//! `docs/plugins.md` describes the defence against each threat: a forged proof, a proof of another bundle, and a log that
-//! shows two trees or removes entries.
+//! `docs/plugins.md` describes the defence against each threat: a forged proof, a proof of another
+//! bundle, and a log that shows two trees or removes entries.
 
 mod entry;
 mod head;
@@ -26,5 +27,5 @@ pub use monitor::{Alarm, News, check};
 pub use staple::Staple;
 pub(crate) use staple::{MAX_STAPLE, length as staple_length};
 
-/// The most entries that a log has: a monitor reads 32 bytes of each.
+/// Maximum number of entries in a log. A monitor reads 32 bytes for each.
 pub const MAX_ENTRIES: u64 = 1 << 24;

@@ -1,17 +1,18 @@
-//! Monitors check that a log has only grown, and list the new entries. A monitor has the leaves of the whole log, 32 bytes
-//! for each entry, and computes the roots itself, so it needs no consistency proof (RFC 9162 s.2.1.4) from the log.
+//! Monitors check that a log has only grown, and list the new entries. A monitor has the leaves of
+//! the whole log, 32 bytes for each entry. It computes the roots itself, so it needs no consistency
+//! proof (RFC 9162 s.2.1.4) from the log.
 
 use thiserror::Error;
 
 use super::{Entry, Log, LogError, Staple, TreeHead};
 use crate::key::PublicKey;
 
-/// Misbehaviour of a log, or an unreadable part of it.
+/// A fault that a monitor finds in a log.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Alarm {
     /// The log is signed with another key.
-    #[error("this log is {found}, not {expected}")]
+    #[error("this log's key is {found}, not {expected}")]
     AnotherLog {
         /// Public key of the watched log.
         expected: PublicKey,
@@ -19,35 +20,36 @@ pub enum Alarm {
         found: PublicKey,
     },
     /// Entries are missing.
-    #[error("the log was TRUNCATED: it had {known} entries, and has {present}")]
+    #[error("the log was TRUNCATED: it had {known} entries, and now has {present}")]
     Truncated {
         /// Former number of entries.
         known: u64,
         /// Present number of entries.
         present: u64,
     },
-    /// The first entries have changed, or the log shows different trees to different readers.
-    #[error("the log was FORKED: its first {size} entries are not those that it signed before")]
+    /// The entries that the log signed before have changed, or the log shows different trees to
+    /// different readers.
+    #[error("the log was FORKED: its first {size} entries differ from those that it signed before")]
     Forked {
         /// Size of the tree that the log signed before.
         size: u64,
     },
-    /// The log has more entries, but its head is older.
+    /// The log's present head is older than the known one.
     #[error(
-        "the log's head is of {present} seconds after 1970, before that of {known} which is known"
+        "the log's head has Unix time {present}, which is earlier than that of the known head, {known}"
     )]
     TimeWentBack {
-        /// Time of the known head.
+        /// Time of the known head, in seconds since the Unix epoch.
         known: u64,
-        /// Time of the present head.
+        /// Time of the present head, in seconds since the Unix epoch.
         present: u64,
     },
-    /// An old entry has other content, or is missing.
-    #[error("entry {index} of the log, which was there before, was EXCHANGED or removed: {error}")]
+    /// An entry that the monitor has seen has other content, or is missing.
+    #[error("entry {index} of the log was EXCHANGED or removed: {error}")]
     Exchanged {
         /// Place of the entry, from 0.
         index: u64,
-        /// The fault of the entry's file.
+        /// The error from reading the entry.
         error: LogError,
     },
     /// The log cannot be read, or contradicts itself.
@@ -55,21 +57,22 @@ pub enum Alarm {
     Log(#[from] LogError),
 }
 
-/// Difference between a log's known head and its present one.
+/// Difference between the known head of a log and its present one.
 #[derive(Debug)]
 pub struct News {
-    /// The log's present head, for the next comparison.
+    /// Present head of the log, to compare with the next time.
     pub head: TreeHead,
-    /// Place and content of the new entries, in order.
+    /// New entries with their places, in order.
     pub entries: Vec<(u64, Entry)>,
 }
 
-/// Compares a log with its `known` head, or with nothing the first time (`None`). Each entry, new or old, is compared with
-/// its leaf, because a log could otherwise serve other content for a signed entry. `stapled` are proofs of bundles from
-/// other sources, which show whether the log presents the same tree to the users of plugins.
+/// Compares a log with its `known` head. `known` is `None` the first time. Each entry, new or old,
+/// is compared with its leaf, because a log could otherwise serve other content for a signed entry.
+/// `stapled` are proofs from bundles of other sources. They show whether users of plugins see the
+/// same tree.
 ///
 /// # Errors
-/// [`Alarm`]. The known head must be kept then.
+/// [`Alarm`]. The caller must keep the known head in that case.
 pub fn check(
     log: &Log,
     key: PublicKey,
@@ -98,7 +101,7 @@ pub fn check(
     Ok(News { head, entries })
 }
 
-/// Checks that a head that the log once signed belongs to its present tree.
+/// Checks that a head that the log signed earlier matches its present tree.
 fn compare(log: &Log, key: PublicKey, known: &TreeHead) -> Result<(), Alarm> {
     if known.log() != key {
         return Err(Alarm::AnotherLog { expected: key, found: known.log() });

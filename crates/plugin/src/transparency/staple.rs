@@ -1,18 +1,20 @@
-//! A staple is a bundle's proof that its entry is in a log. The author's signature does not cover it, because it is made
-//! later. It has no root: the root follows from the entry and the proof, and the log has signed exactly that root.
+//! A staple is a bundle's proof that its entry is in a log. The author's signature does not cover
+//! the staple, because the staple is made later. A staple contains no root: the root is computed
+//! from the entry and the proof, and the log's signature covers exactly that root.
 
 use super::entry::leaf_of;
 use super::head::{HeadError, TreeHead};
 use super::merkle::{Hash, MAX_PATH, root_by};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 
-/// Key, size, time, signature, index.
+/// Size of the fields before the hashes: key, size, time, signature and index.
 const FIXED: usize = KEY + 8 + 8 + SIGNATURE + 8;
 
-/// Most bytes of a staple.
+/// Maximum size of a staple, in bytes.
 pub(crate) const MAX_STAPLE: usize = FIXED + MAX_PATH * 32;
 
-/// Returns the bytes of a staple whose proof has this many hashes, or `None` if there are too many.
+/// Returns the size in bytes of a staple whose proof has this many hashes, or `None` if there are
+/// too many.
 pub(crate) fn length(hashes: u8) -> Option<usize> {
     let hashes = usize::from(hashes);
     (hashes <= MAX_PATH).then_some(FIXED + hashes * 32)
@@ -31,7 +33,7 @@ impl Staple {
         Staple { head, index, path }
     }
 
-    /// Reads a staple, and checks it for a manifest with this signature of `author`.
+    /// Reads a staple, and checks that it proves a manifest with this signature of `author`.
     pub(crate) fn parse(
         bytes: &[u8],
         author: PublicKey,
@@ -51,7 +53,7 @@ impl Staple {
         Ok(Staple { head, index, path: path.to_vec() })
     }
 
-    /// Returns the number of hashes, and the bytes.
+    /// Returns the number of hashes in the staple, and the staple's bytes.
     pub(crate) fn write(&self) -> (u8, Vec<u8>) {
         let mut bytes = Vec::with_capacity(FIXED + self.path.len() * 32);
         bytes.extend_from_slice(self.head.log().as_bytes());

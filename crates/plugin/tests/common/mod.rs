@@ -5,7 +5,7 @@ use equic_plugin::{SigningKey, pack};
 
 pub(crate) const CODE: &[u8] = b"\x7fELF and so on";
 
-/// A manifest that observes, and lines for its top and its end.
+/// Returns a manifest that observes one operation. `top` and `end` are additional lines.
 pub(crate) fn manifest(capabilities: &str, top: &str, end: &str) -> String {
     format!(
         r#"
@@ -26,7 +26,7 @@ function = "on_rtt"
     )
 }
 
-/// One more function at an operation.
+/// Returns the manifest lines for one more function.
 pub(crate) fn operation(name: &str, anchor: &str) -> String {
     format!("[[operations]]\noperation = \"{name}\"\nanchor = \"{anchor}\"\nfunction = \"f\"\n")
 }

@@ -1,4 +1,4 @@
-//! What peers are charged for offering and loading plugins: time, for an address, and memory.
+//! Tests what a peer's address is charged for offers and loads: time and memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::pair::{End, bundle, load, taking};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A plugin that takes this much memory.
+/// A hook that reports this much memory.
 struct Large(usize);
 
 impl Hook for Large {
@@ -40,7 +40,8 @@ fn memory_of_a_connections_plugins_is_bounded() {
     offer_whole(&mut end, 0, None);
     offer_whole(&mut end, 1, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, None));
-    // One more is more than 1.5 MiB; in another's place it is not.
+    // A third plugin exceeds the limit of 1.5 MiB, but it is accepted if it replaces another
+    // plugin.
     offer_whole(&mut end, 2, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, Some(Status::TooLarge)));
     let bytes = bundle(3, 1_000);
@@ -50,7 +51,8 @@ fn memory_of_a_connections_plugins_is_bounded() {
     assert!(end.attached.iter().any(|id| id.number == 3), "{:?}", end.attached);
 }
 
-/// Room for two plugins of an address: an offer is 300,000 steps, and loading one of these 150,000.
+/// Limits an address to the steps of two plugins: an offer costs 300,000 steps, and loading one of
+/// these plugins 150,000.
 fn narrow(config: &mut ExchangeConfig) {
     config.peer = Some([192, 0, 2, 1].into());
     config.policy.as_mut().unwrap().limits.address_steps_per_second = 4_000_000;
@@ -66,7 +68,7 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
     assert_eq!((end.attached.len(), last_status(&end)), (2, None));
     offer_whole(&mut end, 2, None);
     assert_eq!(last_status(&end), Some(Status::Failed), "an address has no more");
-    // Neither has another connection of the address; another address has.
+    // Another connection of the same address is refused. Another address is accepted.
     let mut again = victim_of((second, Default::default()));
     offer_whole(&mut again, 0, None);
     assert_eq!(again.attached.len(), 0);
@@ -75,7 +77,7 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
     let mut other = victim_of((other, Default::default()));
     offer_whole(&mut other, 0, None);
     assert_eq!(other.attached.len(), 1);
-    // Time gives it back.
+    // After a second, the address has steps again.
     again.exchange.set_now(SECOND);
     let bytes = bundle(9, 1_000);
     hand(&mut again, &Frame::Offer(offer(9, &bytes))).unwrap();
@@ -83,7 +85,7 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
     assert_eq!(again.attached.len(), 1);
 }
 
-/// An object whose compilation takes longer than its steps is charged for the time.
+/// If compiling an object takes longer than its steps pay for, the address is charged for the time.
 #[test]
 fn time_for_loading_is_charged_where_there_is_a_clock() {
     let time = Arc::new(AtomicU64::new(0));

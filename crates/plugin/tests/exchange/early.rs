@@ -1,5 +1,6 @@
-//! Manifests before code: what the policy does not let run is refused by what its offer carries, or by the part of its bundle
-//! that is asked for first; and a manifest is only as good as the hash.
+//! Tests that a plugin is refused by its manifest before its code is requested. The manifest may be
+//! in the offer, or be the first part of the bundle that is requested. The hash of the whole bundle
+//! decides in the end whether that manifest was genuine.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::common::{CODE, key, manifest, operation};
 use crate::hostile::{data, give, hand, last_status, offer, preamble, said, victim_of};
 use crate::pair::{End, Pair, bundle, config, progress, push, taking};
 
-/// An offer that carries so many bytes of the bundle.
+/// Returns an offer that carries this many bytes of the bundle.
 fn carrying(plugin: u64, bytes: &[u8], carried: usize) -> Offer {
     Offer { carried: bytes[..carried].to_vec(), ..offer(plugin, bytes) }
 }
 
-/// Limits of the WANT frames that the end sends now.
+/// Returns the limits of the WANT frames that the end sends now.
 fn wanted(end: &mut End) -> Vec<u64> {
     let limit = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
         Frame::Want { limit, .. } => Some(limit),
@@ -27,7 +28,8 @@ fn wanted(end: &mut End) -> Vec<u64> {
     said(&mut end.exchange).iter().filter_map(limit).collect()
 }
 
-/// A bundle that the policy refuses, and the status that it ends with.
+/// Returns bundles that the policy refuses, each with a name, the expected status, and a part of
+/// the expected reason.
 fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
     let of = |classes: &str, top: &str, end: &str, author| {
         let manifest = manifest(classes, top, end);
@@ -77,7 +79,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
     ]
 }
 
-/// A bundle whose author is trusted, and whose manifest the policy has withdrawn.
+/// Returns a bundle of a trusted author whose manifest the policy has withdrawn.
 fn withdrawn() -> Vec<u8> {
     let manifest = manifest("\"observe\"", "", "").replace("1.2.3", "6.6.6");
     pack(&manifest, CODE, Some(&key(7))).unwrap()
@@ -100,7 +102,7 @@ fn what_the_policy_refuses_is_refused_before_a_byte_of_code() {
         let frame_types =
             if what == "types" || what == "frames" { vec![0x1f01] } else { Vec::new() };
         let code = preamble(&bytes);
-        // The offer carries all of the preamble, a part of it, or nothing.
+        // The offer carries the whole preamble, a part of it, or nothing.
         for carried in [code, 100, 0] {
             let mut end = victim_of(taking(strict));
             let offer = Offer { frame_types: frame_types.clone(), ..carrying(0, &bytes, carried) };
@@ -143,8 +145,8 @@ fn what_the_policy_lets_run_is_asked_for_once_its_manifest_is_there() {
     }
 }
 
-/// Without a cache the offer carries the manifest; with one it is a hash, and so it is all there is to send of a bundle
-/// that is known.
+/// To an end without a cache, the offer carries the manifest. To an end with a cache, the offer
+/// carries only the hash, so a known bundle costs no more than that.
 #[test]
 fn a_bundle_that_is_known_costs_its_hash() {
     let cache = Arc::new(MemoryCache::new(1 << 20));
@@ -166,7 +168,8 @@ fn a_bundle_that_is_known_costs_its_hash() {
     let (offers, wants, data) = visit(push(1, 5000), Some(cache.clone()));
     assert!((32..50).contains(&offers), "{offers} bytes of offers");
     assert_eq!((wants, data), (0, 0));
-    // A manifest that no packet has room for, as long as there are any: the rest of it is asked for.
+    // A packet has no room for the longest possible manifest, so the rest of the manifest must be
+    // requested.
     let of = |padding: usize| {
         let manifest = manifest("\"observe\"", &"#".repeat(padding), "");
         pack(&manifest, CODE, Some(&key(7))).unwrap()
@@ -178,10 +181,12 @@ fn a_bundle_that_is_known_costs_its_hash() {
     assert_eq!(wants, 2);
 }
 
-/// What the OFFER carries is not believed: it is a part of the bundle, and that has the hash.
+/// An OFFER that carries another bundle's manifest must end with the status Corrupt, because the
+/// whole bundle does not have the offered hash.
 #[test]
 fn a_manifest_that_is_not_the_bundles() {
-    // What runs here, and what does not: `tune` is for Ann.
+    // The policy permits the first bundle. It refuses the second one, because only Ann's plugins
+    // get `tune`.
     let modest = pack(&manifest("\"observe\"", "", ""), CODE, Some(&key(8))).unwrap();
     let greedy = manifest("\"observe\", \"tune\"", "", "");
     let greedy = pack(&greedy, CODE, Some(&key(8))).unwrap();
@@ -190,7 +195,7 @@ fn a_manifest_that_is_not_the_bundles() {
         Some(Progress::Over(status, why)) => (status, why),
         other => panic!("{other:?}"),
     };
-    // The hash is the greedy one's; the manifest and the lengths are the other's.
+    // The offer has the hash of the greedy bundle, but the manifest and lengths of the modest one.
     let hash = offer(0, &greedy).hash;
     let mut end = victim_of(taking(strict));
     hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
@@ -198,7 +203,8 @@ fn a_manifest_that_is_not_the_bundles() {
     hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
     let (found, why) = status(&end);
     assert!(found == Status::Corrupt && why.contains("does not have the hash"), "{why}");
-    // Then the real manifest, where the other was: it is ignored, and the hash is wrong in the end.
+    // The same offer, followed by the greedy manifest at the same offset. These late bytes must be
+    // ignored, and the hash must not match at the end.
     let mut end = victim_of(taking(strict));
     hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
     hand(&mut end, &data(0, 0, &greedy[..front])).unwrap();
@@ -206,15 +212,16 @@ fn a_manifest_that_is_not_the_bundles() {
     hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
     let (found, why) = status(&end);
     assert!(found == Status::Corrupt && why.contains("does not have the hash"), "{why}");
-    // The lengths are the greedy one's.
+    // The offer carries the modest manifest, but has the lengths of the greedy bundle.
     let mut end = victim_of(taking(strict));
     let lies = Offer { carried: modest[..front].to_vec(), ..offer(0, &greedy) };
     assert_eq!(lies.preamble, back as u64);
     hand(&mut end, &Frame::Offer(lies)).unwrap();
     hand(&mut end, &data(0, front as u64, &greedy[front..back])).unwrap();
     let (found, why) = status(&end);
-    assert!(found == Status::Corrupt && why.contains("where its header says"), "{why}");
-    // The right bundle, and a preamble of another length: fetched, and from the cache.
+    assert!(found == Status::Corrupt && why.contains("but its header says"), "{why}");
+    // The bundle matches the hash, but the offered preamble length is wrong. This must be found in
+    // a fetched and in a cached bundle.
     let cache = Arc::new(MemoryCache::new(1 << 20));
     for cached in [false, true] {
         let mut end = victim_of(taking(|config| {
@@ -227,9 +234,9 @@ fn a_manifest_that_is_not_the_bundles() {
         hand(&mut end, &Frame::Offer(lies)).unwrap();
         hand(&mut end, &data(0, 0, &modest[..front - 1])).unwrap_or_default();
         let (found, why) = status(&end);
-        assert!(found == Status::Corrupt && why.contains("stand before the object"), "{why}");
+        assert!(found == Status::Corrupt && why.contains("the object begins after"), "{why}");
     }
-    // And the connections live: the same end takes another plugin.
+    // After such an offer, the same end must still accept another plugin.
     let mut end = victim_of(taking(strict));
     hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
     hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
@@ -242,19 +249,20 @@ fn a_manifest_that_is_not_the_bundles() {
 fn no_more_is_carried_than_the_accepter_lets() {
     let bytes = bundle(1, 100);
     let code = preamble(&bytes);
-    // An end with a cache wants hashes.
+    // An end with a cache declares that offers must not carry any bytes.
     let cache = Arc::new(MemoryCache::new(1 << 20));
     let mut end = victim_of(taking(|config| config.cache = Some(cache)));
     let one = Frame::Offer(carrying(0, &bytes, 1));
     assert_eq!(hand(&mut end, &one), Err(Violation::Carried(0)));
-    // Lengths of preambles that cannot be.
+    // Preamble lengths that are impossible for the size of the bundle must be refused.
     for length in [0, bytes.len() as u64, 8400, 1 << 40] {
         let mut end = victim_of(taking(|_| {}));
         let one = Offer { preamble: length, ..offer(0, &bytes) };
         hand(&mut end, &Frame::Offer(one)).unwrap();
         assert_eq!((last_status(&end), wanted(&mut end).len()), (Some(Status::Corrupt), 0));
     }
-    // The same offer again is the same, and one that carries another length is not.
+    // An identical repeated offer must be accepted. An offer that carries a different number of
+    // bytes must be a violation.
     let mut end = victim_of(taking(|_| {}));
     for _ in 0..3 {
         hand(&mut end, &Frame::Offer(carrying(0, &bytes, code))).unwrap();

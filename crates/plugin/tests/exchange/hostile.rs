@@ -1,4 +1,5 @@
-//! Peers that do not mean well: bounded memory and time, and a named error or a refusal.
+//! Tests malicious peers. Memory and time must stay bounded, and each case must end with a specific
+//! error or status.
 
 use equic_plugin::Origin;
 use equic_plugin::exchange::{Action, Exchange, Frame, Kind, Offer, Progress, Status, Violation};
@@ -6,7 +7,8 @@ use equic_plugin::exchange::{Action, Exchange, Frame, Kind, Offer, Progress, Sta
 use crate::common::{key, manifest};
 use crate::pair::{End, bundle, config, declared, progress, push, taking};
 
-/// An end that takes plugins, and whose handshake with a peer that speaks the exchange is confirmed.
+/// Returns an end that accepts plugins. Its handshake is confirmed, and its peer supports the
+/// exchange.
 pub(crate) fn victim() -> End {
     victim_of(taking(|_| {}))
 }
@@ -44,7 +46,8 @@ pub(crate) fn offer(plugin: u64, bytes: &[u8]) -> Offer {
     }
 }
 
-/// Bytes before the object: header, and as its flag and length say key, signature and manifest. Of what is no bundle, some.
+/// Returns the number of bytes before the object: the header, the key and signature if the flag is
+/// set, and the manifest. For bytes that are not a bundle, returns an arbitrary number.
 pub(crate) fn preamble(bytes: &[u8]) -> usize {
     let length = match bytes {
         [0x89, _, _, _, _, _, _, _, high, low, _, _, _, _, signed, ..] => {
@@ -55,7 +58,7 @@ pub(crate) fn preamble(bytes: &[u8]) -> usize {
     length.min(bytes.len().saturating_sub(1))
 }
 
-/// Hands over a whole bundle, as it is asked for: the preamble, then the rest.
+/// Sends a whole bundle in the order in which the end requests it: the preamble, then the rest.
 pub(crate) fn give(end: &mut End, plugin: u64, bytes: &[u8]) {
     let (preamble, rest) = bytes.split_at(preamble(bytes));
     hand(end, &data(plugin, 0, preamble)).unwrap();
@@ -66,7 +69,7 @@ pub(crate) fn data(plugin: u64, offset: u64, data: &[u8]) -> Frame<'_> {
     Frame::Data { plugin, offset, data }
 }
 
-/// All frames that the end has to send now.
+/// Returns all frames that the end sends now.
 pub(crate) fn said(end: &mut Exchange) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     for kind in Kind::ALL {
@@ -89,13 +92,13 @@ pub(crate) fn last_status(end: &End) -> Option<Status> {
 fn frames_before_the_parameter() {
     let mut end = End::new(taking(|_| {}));
     assert_eq!(hand(&mut end, &Frame::Reserved), Err(Violation::Undeclared));
-    // A peer that knows nothing of plugins, or says so.
+    // A peer that sends no parameter of the exchange must not send its frames.
     end.exchange.handle_parameters(&[0x01, 0x01, 0x05]).unwrap();
     let bytes = bundle(1, 100);
     assert_eq!(hand(&mut end, &Frame::Offer(offer(0, &bytes))), Err(Violation::Undeclared));
     end.exchange.handle_confirmed();
     assert_eq!(said(&mut end.exchange), [] as [Vec<u8>; 0], "nor is anything sent to it");
-    // A parameter that is cut.
+    // A truncated parameter must be refused.
     let mut end = End::new(taking(|_| {}));
     let cut = [0xaf, 0x50, 0x4c, 0x02, 1, 1];
     assert_eq!(end.exchange.handle_parameters(&cut), Err(Violation::Cut));
@@ -111,7 +114,7 @@ fn a_wrong_hash() {
     assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Corrupt)));
 }
 
-/// Offers bytes whose hash is right; returns what becomes of them.
+/// Offers these bytes with their correct hash, and returns the final status.
 fn offered(bytes: &[u8]) -> Option<Status> {
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, bytes))).unwrap();
@@ -158,7 +161,7 @@ fn ten_thousand_different_ones() {
     let mut most = 0;
     let mut outcome = Ok(());
     for plugin in 0..10_000u64 {
-        // None of these bundles is ever sent whole.
+        // None of these bundles is ever sent completely.
         let one = offer(plugin, &plugin.to_be_bytes());
         let one = Offer { size: 60_000, preamble: 8_000, ..one };
         outcome = hand(&mut end, &Frame::Offer(one));
@@ -172,7 +175,7 @@ fn ten_thousand_different_ones() {
     assert_eq!(outcome, Err(Violation::PluginId(256)));
     assert!(most <= (256 << 10) * 9 / 8, "{most} bytes kept");
     assert!(said(&mut end.exchange).len() <= 300);
-    // Well-formed ones, one after the other: no more run at a time than the budget has.
+    // Valid bundles, one after another: no more plugins than the budget permits may run at a time.
     let mut end = victim();
     for plugin in 0..256 {
         let bytes = bundle(plugin, 10);
@@ -189,7 +192,7 @@ fn data_that_overlaps_and_contradicts() {
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     hand(&mut end, &data(0, 0, &bytes[..preamble(&bytes)])).unwrap();
     for at in (0..bytes.len()).rev().step_by(3) {
-        // Thousands of pieces, overlapping.
+        // Thousands of small overlapping pieces.
         let piece = &bytes[at..(at + 5).min(bytes.len())];
         hand(&mut end, &data(0, at as u64, piece)).unwrap();
     }
@@ -221,7 +224,7 @@ fn data_beyond_what_was_asked_for() {
     let last = code + 999;
     assert_eq!(hand(&mut end, &data(0, last as u64, &bytes[last..=last])), Ok(()));
     assert_eq!(hand(&mut end, &data(0, last as u64 + 1, b"x")), Err(Violation::BeyondCredit(0)));
-    // Code, before the manifest was judged.
+    // Code must not be sent before the manifest was accepted.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     assert_eq!(hand(&mut end, &data(0, code as u64, b"x")), Err(Violation::BeyondCredit(0)));
@@ -241,7 +244,8 @@ fn offers_that_contradict() {
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     let other = Offer { size: 5, ..offer(0, &bytes) };
     assert_eq!(hand(&mut end, &Frame::Offer(other)), Err(Violation::OfferTwice(0)));
-    // Seventeen that each take the place of the same one.
+    // Many offers that all replace the same plugin must not increase the limits on memory and on
+    // running plugins.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     give(&mut end, 0, &bytes);
@@ -265,7 +269,7 @@ fn credit_and_statuses_of_what_was_never_offered() {
     assert_eq!(hand(&mut end, &want(1, 5)), Err(Violation::NotOffered(1)));
     assert_eq!(hand(&mut end, &status(1)), Err(Violation::NotOffered(1)));
     assert_eq!(hand(&mut end, &want(0, size + 1)), Err(Violation::Credit(0)));
-    // The same credit for ever sends nothing twice.
+    // However often the peer repeats the same credit, no data may be sent twice.
     let mut sent = 0;
     for _ in 0..1000 {
         hand(&mut end, &want(0, size)).unwrap();
@@ -273,7 +277,7 @@ fn credit_and_statuses_of_what_was_never_offered() {
         sent += said(&mut end.exchange).iter().map(Vec::len).sum::<usize>();
     }
     assert!(sent < 2000, "{sent}");
-    // An offer that is over stays over.
+    // After a final status, further statuses for the same offer must be ignored.
     let failed = Frame::Status { plugin: 0, status: Status::Failed, reason: "" };
     for _ in 0..1000 {
         hand(&mut end, &failed).unwrap();
@@ -287,17 +291,17 @@ fn credit_and_statuses_of_what_was_never_offered() {
 fn storms_of_detach() {
     let mut end = victim();
     let bytes = bundle(1, 100);
-    // Less often than is a violation.
+    // This stays below the rate of frames that is a violation.
     for round in 0..60 {
         for plugin in 0..256 {
             hand(&mut end, &Frame::Detach { plugin }).unwrap();
         }
-        // Offers that were taken back before they came are not heeded.
+        // An offer that was withdrawn before it arrived must be ignored.
         hand(&mut end, &Frame::Offer(offer(round, &bytes))).unwrap();
     }
     assert_eq!((end.attached.len(), progress(&end.heard).len()), (0, 0));
     assert_eq!(said(&mut end.exchange).len(), 256 + 1, "one answer for each, and the grease");
-    // DETACH of a plugin that runs, again and again.
+    // Repeated DETACH frames for a running plugin must detach it once.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     give(&mut end, 0, &bytes);

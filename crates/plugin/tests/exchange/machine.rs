@@ -1,4 +1,4 @@
-//! The exchange by itself: two ends that mean well, over a network that does not.
+//! Tests the exchange between two well-behaved ends over a network that loses and reorders frames.
 
 use std::sync::Arc;
 
@@ -85,7 +85,8 @@ fn what_was_fetched_once_is_not_fetched_again() {
         let again = [Progress::Offered, Progress::Cached, Progress::Active];
         assert_eq!(visit(), (0, again.to_vec()));
     }
-    // The cache of another peer knows nothing of it, and a file that was changed on the disk counts for nothing.
+    // The cache of another peer must not have the bundle, and a file that was changed on disk must
+    // count as missing.
     let hash = *push(1, 30_000).hash();
     let other = FolderCache::open(folder.path(), "../other.test").unwrap();
     assert_eq!(other.get(&hash), None);
@@ -126,19 +127,19 @@ fn replaced_and_removed() {
         let heard = progress(&pair.ends[0].heard);
         let replaced = |one: &Progress| matches!(one, Progress::Over(Status::Detached, _));
         assert_eq!(heard.iter().filter(|one| replaced(one)).count(), 1, "seed {seed}");
-        // Taken off by the end that offered it.
+        // The end that offered the plugin detaches it.
         assert!(pair.ends[0].exchange.detach(id(OWN, 1)));
         assert!(!pair.ends[0].exchange.detach(id(OWN, 0)), "it is over");
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
-        // Taken off by the end that runs it.
+        // The end that runs the plugin detaches it.
         pair.ends[0].exchange.offer(push(3, 3000), None);
         pair.run();
         assert!(pair.ends[1].exchange.detach(id(PEER, 2)));
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
         let heard = progress(&pair.ends[0].heard);
-        assert_eq!(over(&heard), Some((Status::Removed, "taken off by its owner")));
+        assert_eq!(over(&heard), Some((Status::Removed, "detached by the side that ran it")));
     }
 }
 
@@ -163,7 +164,7 @@ fn a_plugin_at_both_ends() {
     pair.run();
     assert_eq!(pair.ends[0].attached, [id(OWN, 0)]);
     assert_eq!(pair.ends[1].attached, [id(PEER, 0)]);
-    // The peer's end fails: this one goes, too.
+    // If the plugin fails at the peer's end, this end must detach it too.
     pair.ends[1].exchange.on_failed(id(PEER, 0), Status::Failed, "out of steps");
     pair.run();
     assert_eq!(pair.ends[0].attached, []);
@@ -174,10 +175,10 @@ fn a_plugin_at_both_ends() {
 #[test]
 fn who_declares_that_it_takes_nothing_is_offered_nothing() {
     let cases = [
-        (config(|_| {}), "the peer takes no plugins"),
+        (config(|_| {}), "the peer accepts no plugins"),
         (taking(|config| config.policy = Some(equic_plugin::Policy::default())), "no plugins"),
-        (taking(|config| config.budgets.size = 100), "the peer takes 100"),
-        (taking(|config| config.budgets.total = 100), "the peer takes 100"),
+        (taking(|config| config.budgets.size = 100), "the peer accepts at most 100"),
+        (taking(|config| config.budgets.total = 100), "the peer accepts at most 100"),
     ];
     for (taking, expected) in cases {
         let pushing = config(|config| config.push = vec![push(1, 3000)]);
@@ -188,7 +189,7 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
         assert!(why.contains(expected), "{why}");
         assert_eq!(progress(&pair.ends[1].heard), []);
     }
-    // A class that nobody gets there.
+    // The peer's policy grants this class to no author.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(7))).unwrap();
     let pushing = config(|config| config.push = vec![Arc::new(Push::new(&tunes).unwrap())]);
@@ -196,7 +197,10 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
     let mut pair = Pair::new(1, 0.0, pushing, taking(|config| config.policy = Some(observe)));
     pair.run();
     let heard = progress(&pair.ends[0].heard);
-    assert_eq!(heard, [Progress::NotOffered("the peer grants `tune` to no plugin".to_owned())]);
+    assert_eq!(
+        heard,
+        [Progress::NotOffered("the peer grants `tune` to no plugin of a peer".to_owned())]
+    );
 }
 
 #[test]
@@ -215,7 +219,7 @@ fn no_more_at_a_time_than_the_peer_takes() {
 
 #[test]
 fn refused_by_the_policy_and_the_peer_hears_why() {
-    // Signed by another key: it may observe, as anybody, and not tune.
+    // The author's key is unknown to the policy, so the plugin may observe but not tune.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(8))).unwrap();
     let pushing = config(|config| config.push = vec![Arc::new(Push::new(&tunes).unwrap())]);
@@ -224,7 +228,7 @@ fn refused_by_the_policy_and_the_peer_hears_why() {
     let heard = progress(&pair.ends[0].heard);
     let Some((Status::Refused, why)) = over(&heard) else { panic!("{heard:?}") };
     assert!(why.contains("`tune`"), "{why}");
-    // A failure of the loader.
+    // The loader fails, and its reason is longer than a STATUS frame can carry.
     let pushing = config(|config| config.push = vec![push(1, 100)]);
     let fails = taking(|config| {
         config.load =

@@ -1,4 +1,5 @@
-//! Plugins that one end gives to the other: formats, the exchange by itself, and on connections.
+//! Tests plugins that one end offers to the other: formats, the exchange without I/O, and exchanges
+//! on connections.
 
 mod charges;
 #[path = "../common/mod.rs"]

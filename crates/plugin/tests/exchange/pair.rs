@@ -1,4 +1,4 @@
-//! Two exchanges in memory, and a network between them that loses frames and turns them about.
+//! Two exchanges in memory, connected by a network that loses and reorders frames.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,19 +13,20 @@ use rand::{Rng, SeedableRng};
 
 use crate::common::{key, manifest};
 
-/// Updates that a listener heard.
+/// Updates that a listener received.
 pub(crate) type Heard = Arc<Mutex<Vec<Update>>>;
 
 struct Nothing;
 
 impl Hook for Nothing {}
 
-/// A hook that does nothing, for any plugin.
+/// Returns a hook that does nothing, for any plugin.
 pub(crate) fn load(_: &Accepted<'_>) -> Result<Loaded, String> {
     Ok(Loaded { hook: Box::new(Nothing), points: Vec::new(), frames: Vec::new() })
 }
 
-/// Plugins of key 7 may observe and tune; those of anybody may observe.
+/// Returns a policy under which plugins signed by key 7 may observe and tune, and all others may
+/// only observe.
 pub(crate) fn policy() -> Policy {
     let key = key(7).public();
     let text = format!(
@@ -34,7 +35,7 @@ pub(crate) fn policy() -> Policy {
     Policy::parse(&text).unwrap()
 }
 
-/// A bundle that is not like another: of `size` bytes of code, signed by key 7.
+/// Returns a bundle signed by key 7 with `size` bytes of code. The code differs for each number.
 pub(crate) fn bundle(number: u64, size: usize) -> Vec<u8> {
     let mut rng = StdRng::seed_from_u64(number);
     let code: Vec<u8> = (0..size).map(|_| rng.random()).collect();
@@ -45,7 +46,7 @@ pub(crate) fn push(number: u64, size: usize) -> Arc<Push> {
     Arc::new(Push::new(&bundle(number, size)).unwrap())
 }
 
-/// A configuration, and the updates that its listener will hear.
+/// Returns a configuration, and the updates that its listener will receive.
 pub(crate) fn config(set: impl FnOnce(&mut ExchangeConfig)) -> (ExchangeConfig, Heard) {
     let heard = Heard::default();
     let mut config = ExchangeConfig::new(load);
@@ -65,7 +66,7 @@ pub(crate) fn taking(set: impl FnOnce(&mut ExchangeConfig)) -> (ExchangeConfig, 
     })
 }
 
-/// The progress of a plugin, in order.
+/// Returns the progress of a plugin, in order.
 pub(crate) fn progress(heard: &Heard) -> Vec<Progress> {
     heard.lock().unwrap().iter().map(|update| update.progress.clone()).collect()
 }
@@ -81,7 +82,7 @@ impl End {
         End { exchange: Exchange::new(Arc::new(config)), heard, attached: Vec::new() }
     }
 
-    /// Carries out the actions of the exchange: attaches plugins and takes them off.
+    /// Carries out the actions of the exchange: attaches and detaches plugins.
     pub(crate) fn act(&mut self) {
         while let Some(action) = self.exchange.poll_action() {
             match action {
@@ -96,7 +97,7 @@ impl End {
     }
 }
 
-/// Transport parameters with the exchange's.
+/// Returns encoded transport parameters that contain the one of the exchange.
 pub(crate) fn declared(config: &ExchangeConfig) -> Vec<u8> {
     let (id, value) = config.parameter();
     let mut bytes = (id | 0x8000_0000).to_be_bytes()[4..].to_vec();
@@ -108,15 +109,15 @@ pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     rng: StdRng,
     loss: f64,
-    /// Bytes of DATA frames that were sent, and of OFFER frames.
+    /// Number of bytes sent in DATA frames. The next field counts OFFER frames.
     pub(crate) data: usize,
     pub(crate) offers: usize,
-    /// WANT frames that were sent.
+    /// Number of WANT frames sent.
     pub(crate) wants: usize,
 }
 
 impl Pair {
-    /// Two ends whose handshake is confirmed: a server and a client.
+    /// Returns two ends, a server and a client, whose handshake is confirmed.
     pub(crate) fn new(
         seed: u64,
         loss: f64,
@@ -134,7 +135,7 @@ impl Pair {
         Pair { ends, rng: StdRng::seed_from_u64(seed), loss, data: 0, offers: 0, wants: 0 }
     }
 
-    /// Passes frames until nobody has any more.
+    /// Passes frames in random order until neither end has a frame to send.
     pub(crate) fn run(&mut self) {
         let mut flying = Vec::new();
         loop {
@@ -142,7 +143,8 @@ impl Pair {
                 end.act();
                 for kind in Kind::ALL {
                     let mut room = [0; 1150];
-                    // An offer goes into one frame; nothing else is of a length that matters.
+                    // An offer gets the whole room, because it must fit into one frame. Other
+                    // frames get a random room.
                     let least = if kind == Kind::Offer { room.len() } else { 300 };
                     let most = self.rng.random_range(least..=room.len());
                     if let Some((length, sent)) = end.exchange.write(kind, &mut room[..most]) {
@@ -164,7 +166,7 @@ impl Pair {
             let (from, bytes, sent) = flying.swap_remove(self.rng.random_range(0..flying.len()));
             if self.rng.random_bool(self.loss) {
                 self.ends[from].exchange.on_lost(sent);
-                // And perhaps it was not lost at all.
+                // Sometimes a frame that was reported as lost arrives nevertheless.
                 if self.rng.random_bool(0.7) {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Rules that hold between plugins of a connection: who takes whose place, whose frame types count, what expires, and
-//! how much is compiled.
+//! Tests the rules between plugins of a connection: which plugin replaces which, whose frame types
+//! count, when plugins expire, and how much is compiled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn replacing(plugin: u64, replaces: u64, bytes: &[u8]) -> Frame<'static> {
     Frame::Offer(Offer { replaces: Some(replaces), ..offer(plugin, bytes) })
 }
 
-/// Statuses that the end sends now, by plugin ID.
+/// Returns the statuses that the end sends now, with their plugin IDs.
 fn statuses(end: &mut End) -> Vec<(u64, Status)> {
     let said = said(&mut end.exchange);
     let of = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
@@ -37,7 +37,7 @@ fn statuses(end: &mut End) -> Vec<(u64, Status)> {
 fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     let (first, second) = (bundle(1, 100), bundle(2, 100));
     let both = [(0, Status::Detached), (1, Status::Active)];
-    // The second is whole while the first is on its way.
+    // The second plugin, which replaces the first, arrives completely before the first does.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
@@ -45,7 +45,7 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
-    // The second runs before the first is offered.
+    // The second plugin runs before the offer of the first arrives.
     let mut end = victim();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
     give(&mut end, 1, &second);
@@ -53,7 +53,7 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
-    // One that is refused takes nobody's place.
+    // A plugin that is refused must not replace another one.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, b"no bundle")).unwrap();
@@ -75,7 +75,7 @@ fn a_plugin_that_overtakes_two() {
     assert_eq!(end.attached, [id(Origin::Peer, 2)]);
     let gone = [(0, Status::Detached), (1, Status::Detached), (2, Status::Active)];
     assert_eq!(statuses(&mut end), gone);
-    // Plugins that each take the other's place.
+    // Two plugins that each replace the other: the first that arrives must run.
     let mut end = victim();
     hand(&mut end, &replacing(0, 1, &bundles[0])).unwrap();
     hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
@@ -107,7 +107,7 @@ fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
     assert!(end.exchange.detach(id(Origin::Own, 0)));
     end.act();
     assert_eq!(end.attached, [], "the peer may never answer");
-    // A status that is late does not attach it again.
+    // A late STATUS must not attach the plugin again.
     let active = Frame::Status { plugin: 0, status: Status::Active, reason: "" };
     hand(end, &active).unwrap();
     assert_eq!(end.attached, []);
@@ -146,7 +146,8 @@ fn a_plugin_expires_while_it_runs() {
     let over: Vec<_> = progress(&pair.ends[0].heard).into_iter().filter_map(over).collect();
     let [(Status::Expired, why)] = &over[..] else { panic!("{over:?}") };
     assert!(why.contains("1893456000"), "{why}");
-    // Its own end takes a plugin off, too, if the peer's clock is late.
+    // If the peer's clock is behind, the offerer must still detach its own end when the plugin
+    // expires.
     now.store(expires - 10, Ordering::Relaxed);
     let both = Arc::new(Push::new(&expiring).unwrap().at_both_ends());
     pair.ends[0].exchange.offer(both, None);
@@ -158,7 +159,7 @@ fn a_plugin_expires_while_it_runs() {
     assert_eq!(pair.ends[0].attached, []);
 }
 
-/// Loads anything, and counts what it has not loaded before.
+/// A loader that accepts every plugin, and counts the loads.
 #[derive(Default)]
 struct Counting {
     compiled: AtomicUsize,
@@ -177,7 +178,8 @@ fn a_peer_has_no_more_compiled_than_it_may() {
     let mut end = victim_of(taking(|config| {
         config.load = loader.clone();
         config.compile_limit = 5_000;
-        // No time passes here: 256 offers at once would be refused.
+        // The limits are high because the test's clock stands still. With the defaults, 256 offers
+        // at once would be refused.
         config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
         config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
     }));
@@ -191,8 +193,9 @@ fn a_peer_has_no_more_compiled_than_it_may() {
     assert_eq!(last_status(&end), Some(Status::TooLarge));
 }
 
-/// Ten thousand different bundles, whole and well signed, of a peer that connects anew once its offers are used up: what
-/// is kept beyond each connection has its bounds, and so has what is compiled for one.
+/// A peer reconnects whenever it has used up its offers, and sends ten thousand different valid
+/// bundles. The memory that outlives a connection must stay bounded, and so must the amount
+/// compiled for one connection.
 #[test]
 fn ten_thousand_whole_bundles_of_many_connections() {
     let cache = Arc::new(MemoryCache::new(20_000));
@@ -203,7 +206,8 @@ fn ten_thousand_whole_bundles_of_many_connections() {
             config.cache = Some(cache.clone());
             config.load = loader.clone();
             config.compile_limit = 10_000;
-            // No time passes here: so many offers at once would be refused.
+            // The limits are high because the test's clock stands still. With the defaults, this
+            // many offers at once would be refused.
             config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
             config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
         }));
@@ -224,7 +228,7 @@ fn ten_thousand_whole_bundles_of_many_connections() {
     assert!((1..=200).contains(&left), "{left} bundles of more than 100 bytes in 20,000");
 }
 
-/// A peer that is gone in the middle leaves nothing behind, whatever was under way.
+/// If a peer disconnects in the middle of several transfers, the exchange must free everything.
 #[test]
 fn a_peer_that_leaves_in_the_middle() {
     let (config, heard) = taking(|config| config.push = vec![push(1, 5000)]);

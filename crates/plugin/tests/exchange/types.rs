@@ -1,5 +1,5 @@
-//! Frame types that offers allot: plugins that name the same run beside one another, and what may not be allotted is
-//! refused before anything is fetched.
+//! Tests the frame types that offers allot. Plugins with the same types in their manifests must run
+//! at the same time. An invalid type must be refused before anything is fetched.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ fn id(by: Origin, number: u64) -> PluginId {
     PluginId { by, number }
 }
 
-/// A bundle with two frame types of its own, whose manifest differs by its number.
+/// Returns a bundle with two frame types. Its manifest differs for each number.
 fn with_frames(number: u64) -> Vec<u8> {
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n\
                   [[frames]]\ntype = 0x41\nack-eliciting = true\n";
@@ -32,10 +32,10 @@ fn push(number: u64) -> Arc<Push> {
     Arc::new(Push::new(&with_frames(number)).unwrap().at_both_ends())
 }
 
-/// Which side's plugin an end has loaded, and its frame types on the wire.
+/// For each loaded plugin: the side that offered it, and its frame types on the wire.
 type Allotted = Arc<Mutex<Vec<(Origin, Vec<u64>)>>>;
 
-/// An end that takes such plugins, and pushes some.
+/// Returns an end that accepts such plugins, and offers those in `push`.
 fn end(push: Vec<Arc<Push>>) -> ((ExchangeConfig, Heard), Allotted) {
     let allotted = Allotted::default();
     let loaded = allotted.clone();
@@ -50,7 +50,7 @@ fn end(push: Vec<Arc<Push>>) -> ((ExchangeConfig, Heard), Allotted) {
     (config, allotted)
 }
 
-/// Of each plugin that runs, the types at the end that offered it and at the other: sorted.
+/// Returns the frame types of the plugins that `by` offered and that this end has loaded, sorted.
 fn types(of: &Allotted, by: Origin) -> Vec<Vec<u64>> {
     let all = of.lock().unwrap();
     let mut types: Vec<Vec<u64>> =
@@ -73,7 +73,8 @@ fn plugins_that_name_the_same_types_run_beside_one_another() {
                 .flat_map(|by| (0..3).map(move |n| id(by, n)));
             assert_eq!(end.attached, all.collect::<Vec<_>>(), "seed {seed}");
         }
-        // Both ends have each plugin under the same types, which no other has.
+        // Both ends must use the same types for each plugin. The check below requires that no two
+        // plugins share a type.
         for (ours, theirs) in [(&servers, &clients), (&clients, &servers)] {
             assert_eq!(types(ours, Origin::Own), types(theirs, Origin::Peer), "seed {seed}");
         }
@@ -86,7 +87,7 @@ fn plugins_that_name_the_same_types_run_beside_one_another() {
             types(&clients, Origin::Own).contains(&vec![0x1f00, 0x40]),
             "named, where it can be"
         );
-        // One more, in the place of another: that one's types are free for it, but for nobody else.
+        // A plugin that replaces another one may reuse its types. No other plugin may.
         pair.ends[0].exchange.offer(push(7), Some(id(Origin::Own, 1)));
         pair.run();
         assert!(pair.ends[1].attached.contains(&id(Origin::Peer, 3)), "seed {seed}");
@@ -108,13 +109,13 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
     let data = Kind::Data.frame_type();
     let rows: [(&[u64], &str); 8] = [
         (&[0x1f01, 0x06], "0x6 is not a private one"),
-        (&[0x1f01, 0xaf], "0xaf is the transport's own"),
-        (&[0x1f01, data], "is the exchange's own"),
-        (&[0x1f01, 0x1f00], "0x1f00 is not its side's to allot"),
+        (&[0x1f01, 0xaf], "0xaf belongs to the transport"),
+        (&[0x1f01, data], "belongs to the exchange"),
+        (&[0x1f01, 0x1f00], "0x1f00 cannot be allotted by its side"),
         (&[0x1f01, 0x1f01], "0x1f01 is allotted twice"),
-        (&[0x1f11, 0x1f01], "0x1f11 is in use"),
-        (&[0x1f01, 0x1f0b], "0x1f0b is in use"),
-        (&[0x1f01], "the offer allots 1 frame types, and the plugin has 2"),
+        (&[0x1f11, 0x1f01], "0x1f11 is already in use"),
+        (&[0x1f01, 0x1f0b], "0x1f0b is already in use"),
+        (&[0x1f01], "the offer allots 1 frame types, but the plugin has 2"),
     ];
     for (types, why) in rows {
         let (config, _) = end(Vec::new());
@@ -133,7 +134,7 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
             panic!("{why}: {:?}", progress(&victim.heard))
         };
         assert!(said.contains(why), "{said}");
-        // The connection lives, and another plugin comes.
+        // The connection must stay usable: another plugin is accepted.
         hand(&mut victim, &with(2, &[0x1f01, 0x41])).unwrap();
         give(&mut victim, 2, &bytes);
         assert_eq!(victim.attached.len(), 2);

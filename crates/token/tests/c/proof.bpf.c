@@ -12,7 +12,7 @@ struct {
 	__type(value, struct equic_proof_ring);
 } ring_map SEC(".maps");
 
-/* Set by user space: the format of a service's IDs, which the compiler must not know. */
+/* The format of a service's IDs, which user space sets. The compiler must not know its value. */
 struct equic_proof_id_format format = {};
 
 SEC("xdp")

@@ -187,7 +187,7 @@ impl Work {
                 }
                 self.counts.ids.fetch_add(1, SeqCst);
                 if self.dead.load(SeqCst) {
-                    // RFC 9000 s.10.3.
+                    // Answer with a stateless reset (RFC 9000 s.10.3).
                     let token =
                         format.reset_token(&self.ring, SERVICE, id).expect("it is the ring's");
                     let reset = [&[0x5a; 5][..], &token].concat();

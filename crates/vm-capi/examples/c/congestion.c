@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * A QUIC stack in C whose congestion controllers are structs of callbacks, as picoquic's are, and
- * one of them that is a protocol plugin: the same object that runs on eQUIC's connections
- * (plugins/reno), unchanged. Which algorithm it is, the object decides. The functions that it has
- * for acknowledgements and for losses are named by its manifest, plugin.toml:
+/* A QUIC stack in C whose congestion controllers are structs of callbacks, as in picoquic. One of
+ * the controllers is a protocol plugin. It is the same, unchanged object that runs on eQUIC's
+ * connections (plugins/reno), and the object determines the algorithm. Its manifest, plugin.toml,
+ * names its functions for acknowledgements and for losses:
  *
  *     clang -target bpf -O2 -mcpu=v3 -I plugins/sdk -c plugins/reno/reno.c -o reno.o
  *     cc -I plugins/sdk congestion.c -lequic_vm -o congestion
- *     ./congestion reno.o on_acked on_event
- */
+ *     ./congestion reno.o on_acked on_event */
 #include <equic_plugin.h>
 #include <equic_vm.h>
 
@@ -17,14 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A path of the stack, and what the stack tells the path's controller. Times are in nanoseconds. */
+/* A path of the stack, with the values that the stack passes to the path's controller. Times are in
+ * nanoseconds. */
 struct path {
 	uint64_t window;
-	uint64_t threshold; /* of slow start; UINT64_MAX: none yet */
+	uint64_t threshold; /* slow start threshold; UINT64_MAX: none yet */
 	uint64_t datagram_size;
 	uint64_t smoothed_rtt;
 	uint64_t in_flight;
-	void *state; /* the controller's */
+	void *state; /* state of the controller */
 };
 
 enum notification { ACKNOWLEDGED, LOST, PERSISTENT_CONGESTION };
@@ -49,18 +48,18 @@ static struct {
 	uint64_t words; /* offset of a call's words in an instance's memory */
 } plugin;
 
-/* Instructions that a call may take at most: far more than a controller needs. */
+/* Maximum number of instructions of a call, which is far more than a controller needs. */
 #define BUDGET 10000
-/* The most that a path has in flight, whatever a plugin says. */
+/* Maximum window of a path in bytes, whatever a plugin answers. */
 #define MOST (1ull << 30)
 
-/* The path and the moment that a call of the plugin is about, for its helpers. */
+/* The path and the time of a plugin's call, for its helpers. */
 struct call {
 	struct path *path;
 	uint64_t now;
 };
 
-/* The least window (RFC 9002 s.7.2). */
+/* Returns the minimum window (RFC 9002 s.7.2). */
 static uint64_t least(const struct path *path)
 {
 	return 2 * path->datagram_size;
@@ -86,7 +85,7 @@ static int field(const struct path *path, uint64_t number, uint64_t *value)
 		*value = path->in_flight;
 		return 0;
 	default:
-		/* This ends the call, and with it the plugin. */
+		/* This ends the call, and the plugin is detached. */
 		return -1;
 	}
 }
@@ -126,8 +125,8 @@ static int now(equic_vm_call *vm, void *data, void *own, const uint64_t *argumen
 	return 0;
 }
 
-/* Calls a function of the plugin with an operation's words. A plugin that fails is taken off; the
- * path keeps its window. */
+/* Calls a function of the plugin with the words of an operation. If the plugin fails, it is
+ * detached, and the path keeps its window. */
 static void run(struct path *path, uint32_t entry, const void *words, size_t size, uint64_t when)
 {
 	struct call call = {path, when};
@@ -175,7 +174,8 @@ static void plugin_notify(struct path *path, enum notification what, const struc
 		run(path, plugin.on_event, &event, sizeof(event), when);
 		break;
 	case PERSISTENT_CONGESTION:
-		/* No operation that a controller replaces: the stack's own (RFC 9002 s.7.6.2). */
+		/* Controllers do not replace this operation, so the stack does it itself (RFC 9002
+		 * s.7.6.2). */
 		path->window = least(path);
 		break;
 	}
@@ -206,8 +206,8 @@ static void load(const char *name, const char *on_acked, const char *on_event)
 		err(1, "%s", name);
 	got = fread(elf, 1, sizeof(elf), file);
 	fclose(file);
-	/* The numbers are the plugin interface's (equic_plugin.h). Other helpers this stack does
-	 * not have: an object that calls one is not loaded. */
+	/* The numbers are those of the plugin interface (equic_plugin.h). This stack has no other
+	 * helpers, so an object that calls another one is not loaded. */
 	if (equic_vm_helpers_new(&helpers) ||
 	    equic_vm_helpers_add(helpers, (uint32_t)(uintptr_t)equic_get, "equic_get", 10, get,
 				 NULL) ||
@@ -239,7 +239,8 @@ int main(int argc, char **argv)
 	if (algorithm->init(&path))
 		errx(1, "%s: %s", algorithm->id, equic_vm_last_error_message());
 	printf("start %llu\n", (unsigned long long)path.window);
-	/* Ten round trips in which a whole window is acknowledged; something is lost in the sixth.
+	/* Ten round trips, in each of which a whole window is acknowledged. A packet is lost in the
+	 * sixth.
 	 */
 	for (int round = 1; round <= 10; round++) {
 		uint64_t window = path.window;

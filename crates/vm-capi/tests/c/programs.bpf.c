@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* What test_vm.c runs. */
+/* Programs that test_vm.c runs. */
 typedef unsigned long long u64;
 
 extern u64 twice(u64 number);

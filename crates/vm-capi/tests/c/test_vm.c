@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * The C library on programs.bpf.c, compiled and interpreted. Usage: test_vm PROGRAMS.o
- * A line per test: "ok NAME", "FAILED NAME: why"; ../../../capi/tests/c/run.sh counts them.
- */
+/* Tests of the C library with programs.bpf.c, compiled and interpreted. Usage: test_vm PROGRAMS.o.
+ * Prints a line per test: "ok NAME" or "FAILED NAME: why". ../../../capi/tests/c/run.sh counts the
+ * lines. */
 #include <equic_vm.h>
 
 #include <pthread.h>
@@ -56,7 +55,7 @@ static int work(equic_vm_call *call, void *data, void *own, const uint64_t *argu
 		uint64_t *result)
 {
 	(void)data, (void)own;
-	/* Its own result does not matter: the budget is used up. */
+	/* The helper's result does not matter if the budget is used up. */
 	*result = (uint64_t)equic_vm_charge(call, arguments[0]);
 	return 0;
 }
@@ -117,7 +116,7 @@ static struct made make(void)
 
 static void drop(struct made made)
 {
-	/* In this order, too, an instance has all it needs. */
+	/* An instance must keep what it needs even if the program is released first. */
 	equic_vm_program_free(made.program);
 	equic_vm_instance_free(made.instance);
 }
@@ -159,7 +158,7 @@ static void test_memory(void)
 	CHECK_SAYS("42");
 	CHECK(!equic_vm_instance_memory(made.instance, 65536, 1));
 	CHECK(!equic_vm_instance_memory(made.instance, UINT64_MAX, 2));
-	/* A pointer to the host's memory means some byte of the program's own. */
+	/* A pointer to the host's memory must refer to a byte of the program's own memory. */
 	arguments[0] = (uint64_t)(uintptr_t)&offset, arguments[1] = 77, length = offset;
 	CHECK(!run(made.instance, made.program, "wild", arguments, &budget, &result));
 	CHECK(result == 77 && offset == length);
@@ -216,7 +215,7 @@ static void test_refused(void)
 	      EQUIC_VM_ERROR_REFUSED);
 	CHECK(equic_vm_program_load(helpers, elf, elf_length, 0, interpreted, &program) ==
 	      EQUIC_VM_ERROR_REFUSED);
-	CHECK_SAYS("twice"); /* nobody added it */
+	CHECK_SAYS("twice"); /* this helper was not added */
 	CHECK(equic_vm_program_load(helpers, elf, elf_length, 1000, interpreted, &program) ==
 	      EQUIC_VM_ERROR_INVALID_ARGUMENT);
 	CHECK(!program);

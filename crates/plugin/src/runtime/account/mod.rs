@@ -1,9 +1,9 @@
-//! Steps and memory that the peers' plugins of one address, and those of all peers of an endpoint,
-//! have together. A connection has an [`Allowance`](super::Allowance) of its own, which takes its
-//! steps from here; otherwise a peer would get more by opening more connections.
+//! Accounts of steps and memory for the peers' plugins: one for each address, and one for all peers
+//! of an endpoint. Each connection also has an [`Allowance`](super::Allowance), which takes its
+//! steps from here. Without the accounts, a peer would get more steps by opening more connections.
 //!
-//! Offers and loads have half of the steps of all peers. If they want more than that, the peers that have spent the
-//! least lately go first: see [`Account::pay`].
+//! Offers and loads have half of the steps of all peers. If they need more than that, the peers
+//! that have spent the least recently are served first (see [`Account::pay`]).
 
 mod recent;
 #[cfg(test)]
@@ -19,28 +19,28 @@ use super::places;
 use crate::policy::Limits;
 use recent::Recent;
 
-/// Addresses that are remembered at a time, and addresses of one network. Further addresses share
-/// accounts.
+/// Maximum number of addresses with an account of their own, in total and in one network. Further
+/// addresses share accounts.
 const MAX_ADDRESSES: usize = 4096;
 const MAX_OF_NETWORK: usize = 128;
 
-/// Accounts that addresses share if they find no room.
+/// Number of shared accounts, for addresses that get no account of their own.
 const SHARED: u64 = 64;
 
-/// Nanoseconds after which idle accounts are looked for again.
+/// Minimum time between two searches for idle accounts, in nanoseconds.
 const LOOK: u64 = 250_000_000;
 
-/// Recent steps below which an account counts as new: less than an offer costs.
+/// Number of recent steps below which an idle account or network is forgotten. An offer costs more.
 const FORGOTTEN: u64 = 100_000;
 
-/// Plugins of a small holder: an address that still gets some when few places are left.
+/// Maximum number of plugins of an address that still gets a place when few places are left.
 const FEW: usize = 16;
 
-/// Plugins of a small holder's network.
+/// Maximum number of plugins of such an address's network.
 const FEW_OF_NETWORK: usize = 8 * FEW;
 
-/// Accounts of an endpoint: of all peers together, and of each address: an IPv4 address or an IPv6
-/// /64. Configurations that share them share the limits.
+/// Accounts of an endpoint: one for all peers together, and one for each address. An address is an
+/// IPv4 address or an IPv6 /64. Configurations that share the accounts share the limits.
 #[derive(Debug, Default)]
 pub struct Accounts {
     state: Mutex<State>,
@@ -48,35 +48,36 @@ pub struct Accounts {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Steps of all peers together. `None` until the first plugin comes.
+    /// Steps of all peers together. `None` until the first plugin arrives.
     all: Option<Arc<Mutex<All>>>,
     of_addresses: HashMap<u128, Arc<Account>>,
-    /// Networks of these addresses.
+    /// Networks of the addresses in `of_addresses`.
     networks: HashMap<u128, Arc<Mutex<Network>>>,
-    /// The accounts of addresses that find no room, by a hash that peers cannot foresee.
+    /// Accounts of addresses that have no account of their own. The key is a hash that peers cannot
+    /// predict.
     shared: HashMap<u64, Arc<Account>>,
     hasher: RandomState,
-    /// Time from which on idle accounts may be looked for again.
+    /// Earliest time of the next search for idle accounts.
     look_at: u64,
 }
 
 /// Steps of all peers together.
 #[derive(Debug)]
 struct All {
-    /// Steps for offers, loads and plugins that run.
+    /// Steps for offers, loads and running plugins.
     steps: Bucket,
-    /// The part of `steps` that offers and loads may have. Plugins that run do not use it up.
+    /// The part of `steps` that is for offers and loads. Running plugins do not use it up.
     offers: Bucket,
 }
 
-/// An IPv4 /24 or an IPv6 /48, which often belongs to one customer.
+/// An IPv4 /24 or an IPv6 /48. Such a network often belongs to one customer.
 #[derive(Debug, Default)]
 struct Network {
-    /// Addresses of it that have an account.
+    /// Number of its addresses that have an account.
     addresses: usize,
-    /// Offers and loads of all its addresses.
+    /// Recent steps for offers and loads of all its addresses.
     recent: Recent,
-    /// Plugins of all its addresses.
+    /// Number of plugins of all its addresses.
     plugins: usize,
 }
 
@@ -91,9 +92,9 @@ pub struct Account {
 #[derive(Debug)]
 struct Own {
     steps: Bucket,
-    /// Offers and loads.
+    /// Recent steps for offers and loads.
     recent: Recent,
-    /// Most bytes that the plugins of the address take.
+    /// Maximum memory of the address's plugins, in bytes.
     most: usize,
     usage: Usage,
 }
@@ -101,17 +102,18 @@ struct Own {
 /// Steps and memory that an account has given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Steps that were taken since the account was made.
+    /// Number of steps taken since the account was created.
     pub steps: u64,
     /// Number of times that fewer steps were left than a call, an offer or a load needed.
     pub refused: u64,
-    /// Bytes that the plugins of the address take now, including bundles that are being fetched.
+    /// Memory that the address's plugins hold now, in bytes. It includes bundles that are being
+    /// fetched.
     pub bytes: usize,
-    /// Plugins that take these bytes.
+    /// Number of plugins that hold this memory.
     pub plugins: usize,
 }
 
-/// Bytes of an account, which returns them when this is dropped.
+/// Memory taken from an account. Dropping this value returns it.
 #[derive(Debug)]
 pub struct Bytes {
     account: Arc<Account>,
@@ -119,7 +121,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn count(&self) -> usize {
         self.bytes
     }
@@ -139,13 +141,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A quarter of a second's worth is saved up at most, so that a burst is short.
+/// Returns a bucket that saves up at most a quarter of a second's steps, so that bursts are short.
 pub(super) fn rate(per_second: u64) -> Bucket {
     Bucket::new(per_second, per_second.div_ceil(4))
 }
 
-/// Returns the part of an address that one host or network owns, an IPv4 address or an IPv6 /64, and the IPv4 /24 or
-/// IPv6 /48 that it is in.
+/// Returns two identifiers of an address: the part that one host owns, which is an IPv4 address or
+/// an IPv6 /64, and the surrounding IPv4 /24 or IPv6 /48.
 fn owner(address: IpAddr) -> (u128, u128) {
     match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_bits()), u128::from(address.to_bits() >> 8)),
@@ -157,9 +159,9 @@ fn owner(address: IpAddr) -> (u128, u128) {
 }
 
 impl Accounts {
-    /// Returns the account of an address, by the limits that hold when the address is first seen.
-    /// Without an address, the account is of this connection only. `now` is in nanoseconds on the
-    /// connection's clock.
+    /// Returns the account of an address. Its limits are those at the time when the address is
+    /// first seen. With `None`, the account belongs to this connection only. `now` is in
+    /// nanoseconds on the connection's clock.
     pub fn of(&self, address: Option<IpAddr>, limits: &Limits, now: u64) -> Arc<Account> {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -181,13 +183,14 @@ impl Accounts {
             network.is_some_and(|network| lock(network).addresses >= MAX_OF_NETWORK)
         };
         if full || crowded(state) {
-            // That takes as long as there are accounts, so a peer must not cause it often.
+            // The search takes time proportional to the number of accounts, so a peer must not be
+            // able to cause it often.
             if now >= state.look_at {
                 state.look_at = now.saturating_add(LOOK);
                 state.forget_idle(now);
             }
             if state.of_addresses.len() >= MAX_ADDRESSES || crowded(state) {
-                // A network that has many addresses shares with itself.
+                // The addresses of one network always share the same account.
                 let hash = state.hasher.hash_one(network_key) % SHARED;
                 let shared = || fresh(Arc::default());
                 return Arc::clone(state.shared.entry(hash).or_insert_with(shared));
@@ -202,7 +205,7 @@ impl Accounts {
 }
 
 impl State {
-    /// Forgets accounts that no connection has and that differ in nothing from new ones.
+    /// Removes the accounts that no connection uses and that do not differ from new ones.
     fn forget_idle(&mut self, now: u64) {
         self.of_addresses.retain(|_, account| {
             if Arc::strong_count(account) > 1 || !lock(&account.own).is_as_new(now) {
@@ -215,7 +218,8 @@ impl State {
             let mut network = lock(network);
             network.addresses > 0 || network.recent.at(now) >= FORGOTTEN
         });
-        // A network without addresses is remembered for what it has spent, but not at any price.
+        // A network without addresses is kept because of its recent steps, but only while there are
+        // not too many networks.
         if self.networks.len() >= 2 * MAX_ADDRESSES {
             self.networks.retain(|_, network| lock(network).addresses > 0);
         }
@@ -229,8 +233,9 @@ impl All {
 }
 
 impl Account {
-    /// Takes up to `want` steps for plugins that run, as many as the address and all peers together
-    /// have left. A call needs `need` of them.
+    /// Takes up to `want` steps for running plugins. Returns the number taken, which is limited by
+    /// what the address and all peers together have left. If it is less than `need`, the call
+    /// counts as refused.
     pub fn take(&self, need: u64, want: u64, now: u64) -> u64 {
         let (mut own, mut all) = (lock(&self.own), lock(&self.all));
         own.steps.refill(now);
@@ -242,13 +247,14 @@ impl Account {
         given
     }
 
-    /// Takes exactly `cost` steps for an offer or a load. Returns false, and takes nothing, if the
-    /// address has fewer left, or if others go first.
+    /// Takes exactly `cost` steps for an offer or a load. Returns `false` and takes nothing if the
+    /// address has fewer steps left, or if other peers go first.
     ///
-    /// Offers and loads of all peers have half of the steps of all peers, and plugins that run cannot use that half up.
-    /// While much of that half is left, every address may use it. The less is left, the less an address, and its
-    /// network, may have spent in the last seconds. So peers that make offers all the time have equal
-    /// shares, and one that has made none lately is always served before them.
+    /// Offers and loads of all peers have half of the steps of all peers. Running plugins cannot
+    /// use that half up. While much of that half is left, every address may use it. As it runs out,
+    /// only addresses that have spent little in the last seconds, and whose networks have too, are
+    /// served. Peers that make offers all the time therefore get equal shares. A peer that has made
+    /// none recently always goes before them.
     pub fn pay(&self, cost: u64, now: u64) -> bool {
         let (mut own, mut network) = (lock(&self.own), lock(&self.network));
         let mut all = lock(&self.all);
@@ -257,7 +263,7 @@ impl Account {
         all.offers.refill(now);
         let (of_address, of_network) = (own.recent.at(now), network.recent.at(now));
         let most = all.offers.most();
-        // A network counts as four addresses.
+        // A network may spend four times as much as an address.
         let reserve = reserve(of_address.max(of_network / 4), most);
         let needed = cost.saturating_add(reserve).min(most.max(cost));
         if own.steps.left() < cost || all.offers.left() < needed {
@@ -272,13 +278,14 @@ impl Account {
         true
     }
 
-    /// Takes steps for what plugins that run have done already, even if that leaves a debt.
+    /// Charges steps that running plugins have already used, even if the account goes into debt.
     pub fn owe(&self, cost: u64) {
         lock(&self.own).spend(cost);
         lock(&self.all).steps.spend(cost);
     }
 
-    /// Takes steps for a load that took longer than was paid for, even if that leaves a debt.
+    /// Charges steps for a load that took longer than was paid for, even if the account goes into
+    /// debt.
     pub fn owe_for_load(&self, cost: u64) {
         let (mut own, mut network) = (lock(&self.own), lock(&self.network));
         let mut all = lock(&self.all);
@@ -289,8 +296,9 @@ impl Account {
         all.steps.spend(cost);
     }
 
-    /// Returns whether the process has a place for one more plugin of this address. While a quarter of the places, or
-    /// of the memory of all peers, or less is left, they are for addresses and networks that have few plugins.
+    /// Returns `true` if the process has a place for one more plugin of this address. If a quarter
+    /// or less of the places, or of the memory of all peers, is left, only addresses and networks
+    /// with few plugins get a place.
     pub fn has_place(&self) -> bool {
         if !places::are_few() {
             return true;
@@ -299,11 +307,11 @@ impl Account {
         few && lock(&self.network).plugins <= FEW_OF_NETWORK
     }
 
-    /// Takes memory for `bytes`, which replace `freed` bytes that are held now and are about to be
-    /// returned. Returns the most that the address may have if that is too much.
+    /// Takes `bytes` of memory. They replace `freed` bytes that the caller holds now and is about
+    /// to return.
     ///
     /// # Errors
-    /// The limit in bytes: the plugins of the address would take more.
+    /// The address's limit in bytes, if its plugins would exceed it.
     pub fn hold(self: &Arc<Account>, bytes: usize, freed: usize) -> Result<Bytes, usize> {
         let mut own = lock(&self.own);
         let kept = own.usage.bytes.saturating_sub(freed);
@@ -316,17 +324,19 @@ impl Account {
         Ok(Bytes { account: Arc::clone(self), bytes })
     }
 
-    /// Returns what the account has given out.
+    /// Returns the steps and memory that the account has given out.
     pub fn usage(&self) -> Usage {
         lock(&self.own).usage
     }
 }
 
-/// Returns the steps for offers that an address must leave to others if it has spent `recent` steps lately. `most` is
-/// the most that can be saved up, a quarter of a second's.
+/// Returns the number of offer steps that an address must leave to others if it has spent `recent`
+/// steps recently. `most` is the maximum that can be saved up, which is a quarter of a second's
+/// steps.
 ///
-/// Below `most / 4`, the result is 0. From there on it is a quarter of `most`, and grows to three quarters at 16 times
-/// `most`, which is four seconds' worth of the offers of all peers.
+/// If `recent` is below `most / 4`, the result is 0. From there on, the result grows from a quarter
+/// of `most` to three quarters. It reaches three quarters at 16 times `most`, which is what all
+/// peers' offers get in four seconds.
 fn reserve(recent: u64, most: u64) -> u64 {
     if recent < most / 4 {
         return 0;

@@ -1,16 +1,17 @@
-//! Counts the recent expenses of an address or a network for offers. They decide which address goes first when
-//! the offers of all peers cost more than there is.
+//! Counts the recent steps of an address or a network for offers and loads. They decide which
+//! address goes first when the offers of all peers need more steps than there are.
 
-/// Number of decay steps after which an expense counts half.
+/// Number of decay steps after which an expense counts half. A decay step is a period of time.
 const STEPS: u64 = 40;
 
-/// Nanoseconds of a decay step, a quarter of a second.
+/// Length of a decay step in nanoseconds, a quarter of a second.
 const STEP: u64 = 250_000_000;
 
-/// What remains after a step, in parts of 65,536: the fortieth root of a half.
+/// Fraction that remains after a decay step, in units of 1/65,536. It is the fortieth root of one
+/// half.
 const REMAINS: u128 = 64_410;
 
-/// Steps that were spent lately. An expense counts half after ten seconds, a quarter after twenty,
+/// Recently spent steps. An expense counts half after ten seconds, a quarter after twenty seconds,
 /// and so on.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
@@ -56,7 +57,7 @@ mod tests {
         let after = recent.at(15 * SECOND);
         assert!((700_000..715_000).contains(&after), "{after}");
         assert_eq!(recent.at(3_600 * SECOND), 0);
-        // In many small steps, too.
+        // Many short decays have the same result as one long decay.
         recent.add(1_000_000);
         let after = (0..=10_000).map(|at| recent.at((3_600_000 + at) * SECOND / 1_000)).last();
         assert!((490_000..510_000).contains(&after.unwrap()), "{after:?}");

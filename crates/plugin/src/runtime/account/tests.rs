@@ -1,4 +1,4 @@
-//! Accounts by themselves, in virtual time.
+//! Tests accounts in virtual time.
 
 use super::*;
 
@@ -15,12 +15,12 @@ fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(60, 60, 0), 60);
-    // The same address, as a socket for both families shows it.
+    // This is the same address in the form that a dual-stack socket reports.
     assert_eq!(of("::ffff:192.0.2.1").take(60, 60, 0), 40);
-    // All peers have 150 together.
+    // All peers together have 150 steps.
     assert_eq!(of("2001:db8::1").take(100, 100, 0), 50);
     assert_eq!(of("192.0.2.2").take(1, 1, 0), 0);
-    // A second later: the address has its quarter again.
+    // After a second, the address has its quarter of a second's steps again.
     assert_eq!(of("192.0.2.1").take(1_000, 1_000, 1_000_000_000), 100);
 }
 
@@ -44,12 +44,12 @@ fn account_reserves_half_of_all_steps_for_plugins_that_run_and_half_for_offers()
     assert!(of("192.0.2.1").pay(40, 0) && !of("192.0.2.2").pay(40, 0));
     assert!(of("192.0.2.2").pay(35, 0) && !of("192.0.2.3").pay(1, 0));
     assert_eq!(of("192.0.2.3").take(75, 75, 0), 75);
-    // Plugins that run take all that is left, and offers find their half all the same.
+    // Running plugins take all steps that are left. Offers still have their half.
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(100, 100, 0) + of("192.0.2.2").take(100, 100, 0), 150);
     assert!(of("192.0.2.3").pay(40, 0));
-    // Offers have used a part of the other half, which is a debt there.
+    // The offers used steps that running plugins had taken, so there is a debt for running plugins.
     assert_eq!(of("192.0.2.3").take(1, 1, 60_000_000), 0);
     assert_eq!(of("192.0.2.3").take(1, 1, 100_000_000), 1);
 }
@@ -63,7 +63,7 @@ fn account_bounds_the_memory_of_an_address() {
     let second = of("192.0.2.1").hold(40, 0).unwrap();
     assert_eq!(of("192.0.2.1").hold(1, 0).unwrap_err(), 100);
     assert!(of("192.0.2.2").hold(100, 0).is_ok(), "another address");
-    // In the place of another, which goes.
+    // The new plugin replaces the first one, which is dropped next.
     let third = of("192.0.2.1").hold(60, first.count()).unwrap();
     drop(first);
     assert_eq!(of("192.0.2.1").usage().bytes, 100);
@@ -89,7 +89,7 @@ fn account_outlives_its_connections_until_it_is_full() {
         assert!(accounts.of(address, &limits(), 0).pay(0, 0));
         accounts.of(address, &limits(), 0).owe(1);
     }
-    // No account is full: the last address has no account of its own.
+    // The limit is reached, so the last address has no account of its own.
     assert_eq!(lock(&accounts.state).of_addresses.len(), MAX_ADDRESSES);
     let later = 3_600_000_000_000;
     accounts.of(address("192.0.2.1"), &limits(), later);
@@ -99,11 +99,12 @@ fn account_outlives_its_connections_until_it_is_full() {
 /// Steps of an offer and a load of the largest object.
 const LOAD: u64 = 7_000_000;
 
-/// Greedy peers, which offer as often as they can, and others, which do so now and then.
+/// Greedy peers, which make offers as often as they can. The tests add other peers, which make
+/// offers now and then.
 struct Crowd {
     accounts: Accounts,
     greedy: Vec<IpAddr>,
-    /// Offers that were accepted, of each greedy address.
+    /// Number of accepted offers of each greedy address.
     accepted: Vec<u64>,
     now: u64,
 }
@@ -119,7 +120,8 @@ impl Crowd {
         self.accounts.of(Some(address), &Limits::default(), self.now).pay(LOAD, self.now)
     }
 
-    /// Passes this many milliseconds, in which each greedy address makes an offer every two milliseconds.
+    /// Advances the time by this many milliseconds. Every two milliseconds, each greedy address
+    /// makes an offer.
     fn pass(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds / 2 {
             self.now += 2_000_000;
@@ -129,7 +131,8 @@ impl Crowd {
         }
     }
 
-    /// Offers of newcomers, four each second of a minute, each from another network. Returns how many are refused.
+    /// Makes offers of newcomers, four per second for a minute, each from another network. Returns
+    /// how many are refused.
     fn refused_newcomers(&mut self) -> u64 {
         let mut refused = 0;
         for number in 0..240_u32 {
@@ -149,7 +152,7 @@ fn v4(number: u32) -> IpAddr {
 fn newcomers_are_served_beside_five_addresses_that_always_offer() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
     assert_eq!(crowd.refused_newcomers(), 0);
-    // The five share what is left: all of it, in equal parts.
+    // The five addresses share all that is left in equal parts.
     let (least, most) =
         (crowd.accepted.iter().min().unwrap(), crowd.accepted.iter().max().unwrap());
     assert!(most * 4 <= least * 5, "{:?}", crowd.accepted);
@@ -177,7 +180,7 @@ fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
     assert_eq!(crowd.refused_newcomers(), 0);
 }
 
-/// A peer that offers once a second is served, because that is less than an equal share.
+/// A peer that makes one offer per second is served, because that is less than an equal share.
 #[test]
 fn moderate_peers_are_served_beside_greedy_ones() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
@@ -216,7 +219,7 @@ fn last_places_are_for_addresses_that_have_few_plugins() {
     let most = places::Held::count(places::MAX_BYTES_OF_PEERS / 4 * 3);
     assert!(!of("192.0.2.1").has_place());
     assert!(of("192.0.2.2").has_place());
-    // A network that has many has no more either.
+    // In a network with many plugins, an address gets no place even if it has few.
     let others = hold("192.0.2.3", FEW_OF_NETWORK);
     assert!(!of("192.0.2.2").has_place());
     assert!(of("198.51.100.1").has_place());
