@@ -18,7 +18,7 @@ pub(crate) enum Failure {
 }
 
 /// The result of a command.
-pub(crate) type Done<T = ()> = Result<T, Failure>;
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     /// Returns a failure with exit code 1 and this message.

@@ -5,7 +5,7 @@ use equic_scenario::command::List;
 use equic_scenario::{BuiltIn, built_in};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 #[derive(Serialize)]
@@ -14,7 +14,7 @@ struct Entry {
     description: String,
 }
 
-pub(crate) fn run(args: &List) -> Done {
+pub(crate) fn run(args: &List) -> Result {
     if let Some(name) = &args.name {
         return output::text(find(name)?.text);
     }
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &List) -> Done {
 }
 
 /// Returns the built-in scenario of this name.
-pub(crate) fn find(name: &str) -> Done<BuiltIn> {
+pub(crate) fn find(name: &str) -> Result<BuiltIn> {
     BuiltIn::find(name).ok_or_else(|| {
         let near = BuiltIn::near(name);
         let hint = match near.first() {

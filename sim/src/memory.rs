@@ -4,7 +4,7 @@ use equic_report::number;
 use equic_scenario::Scenario;
 use equic_scenario::play::memory;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::{cgroup, output};
 
 /// Returns the number of runs that may run in parallel: `wanted`, or fewer if memory has no room
@@ -15,7 +15,7 @@ use crate::{cgroup, output};
 pub(crate) fn threads<'a>(
     scenarios: impl IntoIterator<Item = &'a Scenario>,
     wanted: usize,
-) -> Done<usize> {
+) -> Result<usize> {
     let Some(available) = available() else { return Ok(wanted) };
     let Some(most) = scenarios.into_iter().map(memory).max().filter(|most| *most > 0) else {
         return Ok(wanted);

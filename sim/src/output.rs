@@ -6,10 +6,10 @@ use std::io::{self, Write as _};
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Writes text without changes.
-pub(crate) fn text(text: impl Display) -> Done {
+pub(crate) fn text(text: impl Display) -> Result {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.to_string().as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
@@ -19,7 +19,7 @@ pub(crate) fn text(text: impl Display) -> Done {
 }
 
 /// Writes a table. It has colours if the terminal and the user's settings permit them.
-pub(crate) fn table(table: &Table) -> Done {
+pub(crate) fn table(table: &Table) -> Result {
     text(table.render(Style::stdout()))
 }
 
@@ -31,7 +31,7 @@ struct Document<'a, T> {
 }
 
 /// Writes a JSON document with its schema. The same data always gives the same bytes.
-pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Done {
+pub(crate) fn json<T: Serialize>(schema: &str, data: T) -> Result {
     let json = serde_json::to_string_pretty(&Document { schema, data });
     let json = json.map_err(|error| Failure::new(format!("{schema} has no JSON form: {error}")))?;
     text(format_args!("{json}\n"))

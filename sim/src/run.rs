@@ -9,10 +9,10 @@ use equic_scenario::play::{Part, play_all};
 use equic_scenario::results::{Document, Report, RunOutcome, Summary};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::{list, memory, output, series};
 
-pub(crate) fn run(args: &Run) -> Done {
+pub(crate) fn run(args: &Run) -> Result {
     let mut scenario = load(&args.scenario)?;
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Run) -> Done {
 }
 
 /// Loads a scenario from a file, or the built-in scenario of this name if it is not a path.
-fn load(path: &Path) -> Done<Scenario> {
+fn load(path: &Path) -> Result<Scenario> {
     let text = path.to_string_lossy();
     let is_name = !text.contains(['/', '.']) && !path.exists();
     if is_name { Ok(list::find(&text)?.scenario()) } else { Ok(Scenario::load(path)?) }
@@ -74,7 +74,7 @@ pub(crate) fn bar(length: u64, template: &str) -> ProgressBar {
     bar
 }
 
-fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome]) -> Done {
+fn print(path: &Path, scenario: &Scenario, summary: &Summary, runs: &[RunOutcome]) -> Result {
     let name = path.display().to_string();
     Report::of(&name, scenario, summary, runs).into_iter().try_for_each(|part| match part {
         Report::Text(text) => output::text(text),

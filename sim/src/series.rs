@@ -17,14 +17,14 @@ use equic_scenario::play::{
 use equic_scenario::{Place, Scenario};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Largest number of lines in a plot. More lines cannot be distinguished.
 const MOST_LINES: usize = 8;
 
 /// Creates the directories, and checks that plots can be written. This is done first, because the
 /// runs may take hours.
-pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Done {
+pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Result {
     check_ports(args, scenario)?;
     for folder in [&args.out, &args.qlog_dir].into_iter().flatten() {
         std::fs::create_dir_all(folder)
@@ -37,7 +37,7 @@ pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Done {
 }
 
 /// Fails if `--plot-port` names a port that the scenario does not have, or more than a plot shows.
-fn check_ports(args: &Run, scenario: &Scenario) -> Done {
+fn check_ports(args: &Run, scenario: &Scenario) -> Result {
     if args.plot_port.is_empty() {
         return Ok(());
     }
@@ -62,7 +62,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Done {
 }
 
 /// Runs the first seed once more, and writes its time series, plots and logs.
-pub(crate) fn write(args: &Run, scenario: &Scenario) -> Done {
+pub(crate) fn write(args: &Run, scenario: &Scenario) -> Result {
     let Some(seed) = scenario.seeds.first() else { return Ok(()) };
     let failures = Arc::new(Mutex::new(Vec::new()));
     let folder = args.qlog_dir.clone().unwrap_or_default();
@@ -164,7 +164,7 @@ struct Document<'a> {
     series: &'a Series,
 }
 
-fn write_series(folder: &Path, args: &Run, seed: u64, series: &Series) -> Done {
+fn write_series(folder: &Path, args: &Run, seed: u64, series: &Series) -> Result {
     csv::write(folder.join("flows.csv"), &series.flows)?;
     csv::write(folder.join("ports.csv"), &series.ports)?;
     if !series.paths.is_empty() {
@@ -183,7 +183,7 @@ fn write_series(folder: &Path, args: &Run, seed: u64, series: &Series) -> Done {
 }
 
 /// Draws one plot into a file, as SVG or PNG by the file's extension.
-fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Done {
+fn write_plot(file: &Path, args: &Run, seed: u64, series: &Series) -> Result {
     let svg = match plot_of(series, args.plot_of, &args.plot_port, seed) {
         Err(PlotError::Empty(_)) => {
             return Err(Failure::new(format!(
@@ -284,7 +284,7 @@ fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
 }
 
 /// Writes the files about applications, if a flow has an application other than a single transfer.
-fn write_applications(folder: &Path, seed: u64, series: &Series) -> Done {
+fn write_applications(folder: &Path, seed: u64, series: &Series) -> Result {
     if !series.units.is_empty() {
         csv::write(folder.join("units.csv"), &series.units)?;
         let units = series.units.iter();
@@ -346,7 +346,7 @@ fn lines_of(
 
 /// Writes a plot as SVG and, with the feature `png`, as PNG. Writes nothing if there are no values,
 /// as for a threshold that was never set.
-fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Done {
+fn save(folder: &Path, name: &str, plot: Result<Svg, PlotError>) -> Result {
     let svg = match plot {
         Err(PlotError::Empty(_)) => return Ok(()),
         drawn => drawn?,

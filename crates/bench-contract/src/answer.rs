@@ -188,7 +188,7 @@ pub fn ready(address: SocketAddr, effective: &Effective) -> Result<()> {
 }
 
 /// Prints the settings in force again, when a server knows more than before its first connection.
-pub fn again(effective: &Effective) -> Result<()> {
+pub fn effective_again(effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 

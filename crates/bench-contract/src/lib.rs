@@ -34,7 +34,9 @@ pub mod tls;
 
 use std::time::Duration;
 
-pub use answer::{Answer, Effective, Exchanges, FirstByte, Latency, again, held, ready, report};
+pub use answer::{
+    Answer, Effective, Exchanges, FirstByte, Latency, effective_again, held, ready, report,
+};
 pub use command::{Client, Protocol, Role, Server, Work};
 pub use knobs::{Cipher, Congestion, Knobs};
 pub use stack::{Connection, ReceiveStream, SendStream, Stack};

@@ -66,7 +66,7 @@ pub enum Request {
 /// Message from an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Said {
+pub enum AgentMessage {
     /// Answer to [`Request::Check`].
     Checked {
         /// The machine.
@@ -149,7 +149,7 @@ pub fn serve(input: impl BufRead + Send + 'static, mut output: impl Write) -> io
     loop {
         let answer = match requests.recv_timeout(LOOK) {
             Ok(Ok(request)) => Some(agent.answer(request)),
-            Ok(Err(error)) => Some(Said::Failed { why: format!("no request: {error}") }),
+            Ok(Err(error)) => Some(AgentMessage::Failed { why: format!("no request: {error}") }),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
@@ -172,21 +172,22 @@ struct Agent {
 }
 
 impl Agent {
-    fn answer(&mut self, request: Request) -> Said {
+    fn answer(&mut self, request: Request) -> AgentMessage {
         match self.carry_out(request) {
             Ok(said) => said,
-            Err(why) => Said::Failed { why },
+            Err(why) => AgentMessage::Failed { why },
         }
     }
 
-    fn carry_out(&mut self, request: Request) -> Result<Said, String> {
+    fn carry_out(&mut self, request: Request) -> Result<AgentMessage, String> {
         let none = || "no program was started".to_owned();
         match request {
             Request::Check { programs, cpus } => check(&programs, &cpus),
             Request::Put { files } => self.put(&files).map_err(|error| error.to_string()),
-            Request::Count => {
-                Ok(Said::Counted { counters: Counters::read().ok(), reading: Reading::now() })
-            }
+            Request::Count => Ok(AgentMessage::Counted {
+                counters: Counters::read().ok(),
+                reading: Reading::now(),
+            }),
             Request::Start { words, environment, cpus } => {
                 if self.program.is_some() {
                     return Err("a program is already running".to_owned());
@@ -197,25 +198,25 @@ impl Agent {
                     Program::start(&words, &placement).map_err(|error| error.to_string())?;
                 self.program = Some(program);
                 (self.told_silent, self.told_end) = (false, false);
-                Ok(Said::Done)
+                Ok(AgentMessage::Done)
             }
             Request::Settle => {
                 let program = self.program.as_ref().ok_or_else(none)?;
-                Ok(Said::Settled { rest: program.settle() })
+                Ok(AgentMessage::Settled { rest: program.settle() })
             }
             Request::Close => {
                 self.program.as_mut().ok_or_else(none)?.close_stdin();
-                Ok(Said::Done)
+                Ok(AgentMessage::Done)
             }
             Request::Stop { grace } => {
                 let mut program = self.program.take().ok_or_else(none)?;
                 let ended = program.stop(Duration::from_millis(grace));
                 let ended = ended.map_err(|error| error.to_string())?;
-                Ok(Said::Stopped {
+                Ok(AgentMessage::Stopped {
                     status: std::os::unix::process::ExitStatusExt::into_raw(ended.status),
                     cpu_seconds: ended.cpu_seconds,
                     peak_rss: ended.peak_rss,
-                    words: program.last_words(),
+                    words: program.final_output(),
                     said: program.said(),
                 })
             }
@@ -223,7 +224,7 @@ impl Agent {
     }
 
     /// Writes the files of a run. Only this user may read them, because they include a private key.
-    fn put(&mut self, files: &BTreeMap<String, String>) -> io::Result<Said> {
+    fn put(&mut self, files: &BTreeMap<String, String>) -> io::Result<AgentMessage> {
         let path = std::env::temp_dir().join(format!("equic-bench-{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path)?;
         self.folders.push(path.clone());
@@ -236,22 +237,22 @@ impl Agent {
                 options.write(true).create_new(true).mode(0o600).open(path.join(name))?;
             file.write_all(text.as_bytes())?;
         }
-        Ok(Said::Folder { path })
+        Ok(AgentMessage::Folder { path })
     }
 
     /// Returns messages about the program's output since the last call.
-    fn listen(&mut self) -> Vec<Said> {
+    fn listen(&mut self) -> Vec<AgentMessage> {
         let mut all = Vec::new();
         let Some(program) = &mut self.program else { return all };
         program.peak_memory();
         let ended = program.has_ended();
         loop {
             match program.line(Duration::ZERO) {
-                Ok(Some(text)) => all.push(Said::Line { text }),
+                Ok(Some(text)) => all.push(AgentMessage::Line { text }),
                 Ok(None) => break,
                 Err(()) => {
                     if !self.told_silent {
-                        all.push(Said::Silent);
+                        all.push(AgentMessage::Silent);
                     }
                     self.told_silent = true;
                     break;
@@ -260,7 +261,7 @@ impl Agent {
         }
         if ended && !self.told_end {
             self.told_end = true;
-            all.push(Said::Ended);
+            all.push(AgentMessage::Ended);
         }
         all
     }
@@ -276,7 +277,7 @@ impl Drop for Agent {
     }
 }
 
-fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
+fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<AgentMessage, String> {
     let machine = Machine::read().map_err(|error| error.to_string())?;
     let allowed = equic_harness::allowed_cpus().map_err(|error| error.to_string())?;
     if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
@@ -289,5 +290,5 @@ fn check(programs: &[PathBuf], cpus: &[usize]) -> Result<Said, String> {
         let digest = crate::digest::sha256(&path).map_err(|error| error.to_string())?;
         digests.insert(path, digest);
     }
-    Ok(Said::Checked { machine, missing, programs: digests, findings: examine(cpus, &[]) })
+    Ok(AgentMessage::Checked { machine, missing, programs: digests, findings: examine(cpus, &[]) })
 }

@@ -65,7 +65,7 @@ pub(crate) fn was_killed(server: &Ended) -> bool {
 }
 
 /// Output of a client, and observations of the runner until the client's end.
-pub(crate) struct Told {
+pub(crate) struct ClientOutput {
     pub lines: Vec<String>,
     /// Memory of the server while all connections were open, in bytes. `None` for other workloads.
     pub held: Option<u64>,
@@ -81,7 +81,7 @@ pub(crate) fn attend(
     what: Workload,
     (server, client): (&mut Endpoint, &mut Endpoint),
     mut passage: Passage,
-) -> Result<Told, CellError> {
+) -> Result<ClientOutput, CellError> {
     let patience = Duration::from_secs_f64(what.patience(&context.size, context.least_rate));
     let deadline = Instant::now() + patience;
     let (mut lines, mut held, mut over) = (Vec::new(), None, None);
@@ -102,7 +102,7 @@ pub(crate) fn attend(
             // The client has closed its output. It has ended, or is about to end.
             Err(()) if client.has_ended() => {
                 let ended = over.unwrap_or_else(Instant::now);
-                return Ok(Told { lines, held, ended, passage: lasted(&passage) });
+                return Ok(ClientOutput { lines, held, ended, passage: lasted(&passage) });
             }
             Err(()) => sleep(Duration::from_millis(1)),
             Ok(None) => {
@@ -110,7 +110,7 @@ pub(crate) fn attend(
                 // read yet.
                 let heard = |ended: &Instant| answered(&lines) || ended.elapsed() >= HEARING;
                 if let Some(ended) = over.filter(heard) {
-                    return Ok(Told { lines, held, ended, passage: lasted(&passage) });
+                    return Ok(ClientOutput { lines, held, ended, passage: lasted(&passage) });
                 }
             }
         }
@@ -153,7 +153,7 @@ pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
         Ok(ended) => ended.status,
         Err(error) => return error,
     };
-    let words = program.last_words();
+    let words = program.final_output();
     if status.code() == Some(UNSUPPORTED) {
         let words = if words.is_empty() { String::new() } else { format!(": {words}") };
         return CellError::Unsupported(format!("the {role} does not support it{words}"));
@@ -170,9 +170,9 @@ fn answered(lines: &[String]) -> bool {
 }
 
 /// Parses the client's answer, which is the last line of its output.
-pub(crate) fn understand(client: &mut Endpoint, lines: &[String]) -> Result<Answer, CellError> {
+pub(crate) fn parse_answer(client: &mut Endpoint, lines: &[String]) -> Result<Answer, CellError> {
     let Some(line) = lines.iter().rfind(|line| !line.is_empty()) else {
-        let words = client.last_words();
+        let words = client.final_output();
         let why = format!("the client ended without an answer {words}").trim_end().to_owned();
         return failed(Failure::Lied, why);
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use equic_lab::relay::Relay;
 use equic_report::number;
 
-use crate::attend::{ENDING, attend, died, effective, end, ready, understand, was_killed};
+use crate::attend::{ENDING, attend, died, effective, end, parse_answer, ready, was_killed};
 use crate::calls::CallCounter;
 use crate::capture::{self, Capture};
 use crate::clock::{self, Passage, Seen};
@@ -82,7 +82,7 @@ impl Cell<'_> {
         if !ended.status.success() {
             return Err(died(client, "client"));
         }
-        let answer = understand(client, &told.lines)?;
+        let answer = parse_answer(client, &told.lines)?;
         let wrong = |(failure, why)| CellError::Failed(failure, why);
         spec.workload.check(&context.size, &answer).map_err(wrong)?;
         lived(&answer, process_seconds)?;

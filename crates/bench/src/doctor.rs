@@ -31,11 +31,11 @@ pub struct Finding {
     /// The observation and its consequence.
     pub found: String,
     /// The command that fixes it, or advice if no command does.
-    pub mend: String,
+    pub help: String,
 }
 
-fn finding(what: &str, serious: bool, found: String, mend: impl Into<String>) -> Finding {
-    Finding { what: what.to_owned(), serious, found, mend: mend.into() }
+fn finding(what: &str, serious: bool, found: String, help: impl Into<String>) -> Finding {
+    Finding { what: what.to_owned(), serious, found, help: help.into() }
 }
 
 /// Examines this machine for a second. The arguments are the CPUs of servers and of clients.
@@ -77,8 +77,8 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
         });
         if let Some(bytes) = largest.filter(|bytes| *bytes < BUFFER) {
             let found = format!("TCP enlarges its buffers to at most {bytes} bytes");
-            let mend = format!("sudo sysctl -w {name}=\"4096 131072 16777216\"");
-            findings.push(finding(name, true, found, mend));
+            let help = format!("sudo sysctl -w {name}=\"4096 131072 16777216\"");
+            findings.push(finding(name, true, found, help));
         }
     }
     let name = "net.ipv4.tcp_congestion_control";
@@ -255,7 +255,7 @@ mod tests {
             write(folder.path(), file, text);
             let findings = at_rest(folder.path(), &[0], &[1]);
             let [one] = &findings[..] else { panic!("{file}: {findings:?}") };
-            assert!(one.what.contains(what) && one.mend.contains(cure), "{one:?}");
+            assert!(one.what.contains(what) && one.help.contains(cure), "{one:?}");
         }
     }
 

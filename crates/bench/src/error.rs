@@ -36,7 +36,7 @@ pub enum BenchError {
         known: String,
     },
     /// An implementation was not built.
-    #[error("{name} cannot be run: {} {what}: {mend}", path.display())]
+    #[error("{name} cannot be run: {} {what}: {help}", path.display())]
     NotBuilt {
         /// The implementation.
         name: String,
@@ -45,7 +45,7 @@ pub enum BenchError {
         /// The defect.
         what: &'static str,
         /// Advice how to fix it.
-        mend: String,
+        help: String,
     },
     /// A sweep is invalid.
     #[error("cannot sweep {text}: {why}")]

@@ -72,7 +72,7 @@ pub struct Manifest {
     pub findings: Vec<Finding>,
     /// The machines of a testbed, as their agents describe them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub testbed: BTreeMap<String, crate::agent::Said>,
+    pub testbed: BTreeMap<String, crate::agent::AgentMessage>,
 }
 
 impl Manifest {

@@ -91,22 +91,22 @@ impl Places {
             None
         };
         let Some(path) = missing else { return Ok(()) };
-        let (what, mend) = if path.is_file() {
+        let (what, help) = if path.is_file() {
             ("is not executable", format!("`chmod +x {}`", path.display()))
         } else if path.starts_with(&self.built) {
-            let mend =
+            let help =
                 "in the source tree builds it; --built names another folder of built programs";
-            ("is missing", format!("`{script}` {mend}"))
+            ("is missing", format!("`{script}` {help}"))
         } else {
-            let mend = "build it, correct its entry in the list, or omit it";
-            ("is missing", mend.to_owned())
+            let help = "build it, correct its entry in the list, or omit it";
+            ("is missing", help.to_owned())
         };
         // A name without a slash is searched in PATH.
         let path = match path.components().count() {
             1 => path,
             _ => std::path::absolute(&path).unwrap_or(path),
         };
-        Err(BenchError::NotBuilt { name: one.name.clone(), path, what, mend })
+        Err(BenchError::NotBuilt { name: one.name.clone(), path, what, help })
     }
 }
 

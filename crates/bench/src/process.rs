@@ -55,7 +55,7 @@ pub struct Rest {
 
 /// Output of a program.
 #[derive(Default)]
-struct Said {
+struct ProgramOutput {
     /// The last lines of standard error.
     last: VecDeque<String>,
     /// The complete output of both streams, up to the limit.
@@ -67,7 +67,7 @@ pub(crate) struct Program {
     program: equic_harness::Program,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<ProgramOutput>>,
     listener: Option<JoinHandle<()>>,
 }
 
@@ -81,7 +81,7 @@ impl Program {
             Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
         let mut program = equic_harness::Program::start(words, &placement, streams)?;
         let (sender, lines) = channel();
-        let said = Arc::<Mutex<Said>>::default();
+        let said = Arc::<Mutex<ProgramOutput>>::default();
         if let Some(stdout) = program.take_stdout() {
             let said = Arc::clone(&said);
             std::thread::spawn(move || {
@@ -175,7 +175,7 @@ impl Program {
 
     /// Returns the program's last lines on standard error. If the program has ended, all of its
     /// output is read first.
-    pub(crate) fn last_words(&mut self) -> String {
+    pub(crate) fn final_output(&mut self) -> String {
         self.hear_out();
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.last.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
@@ -201,7 +201,7 @@ impl Program {
     }
 }
 
-fn note(said: &Mutex<Said>, line: &str) {
+fn note(said: &Mutex<ProgramOutput>, line: &str) {
     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
     said.all.push_str(line);
     said.all.push('\n');

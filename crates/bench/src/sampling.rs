@@ -84,7 +84,7 @@ impl Sampler {
             let _ = sampler.perf.stop(Duration::ZERO);
             return Err(io::Error::new(
                 error.kind(),
-                format!("{error}: {}", sampler.perf.last_words()),
+                format!("{error}: {}", sampler.perf.final_output()),
             ));
         }
         for name in [CONTROL, ANSWERS] {
@@ -119,7 +119,7 @@ impl Sampler {
             .map_err(wrong)?;
         let ended = script.stop(Duration::ZERO).map_err(wrong)?;
         if !ended.status.success() {
-            let words = format!("{}; {}", self.perf.last_words(), script.last_words());
+            let words = format!("{}; {}", self.perf.final_output(), script.final_output());
             return failed(Failure::Crashed, format!("perf script ({}): {words}", ended.status));
         }
         let text = fs::read(self.folder.join(TEXT)).map_err(wrong)?;

@@ -126,10 +126,10 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn last_words(&mut self) -> String {
+    pub(crate) fn final_output(&mut self) -> String {
         match self {
-            Endpoint::Here(program, _) => program.last_words(),
-            Endpoint::There(program) => program.last_words(),
+            Endpoint::Here(program, _) => program.final_output(),
+            Endpoint::There(program) => program.final_output(),
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Request, Said};
+use crate::agent::{AgentMessage, Request};
 use crate::counters::Counters;
 use crate::process::{Ended, Order, Rest};
 use crate::watch::Reading;
@@ -114,7 +114,7 @@ pub struct Machine {
     /// Folder of the certificates on that machine.
     pub certificates: PathBuf,
     /// Description of the machine: the agent's answer to `Request::Check`.
-    pub about: Said,
+    pub about: AgentMessage,
     session: Arc<Mutex<Session>>,
 }
 
@@ -159,13 +159,13 @@ impl Machine {
         let programs = implementations.iter().filter_map(program).map(PathBuf::from);
         let programs = programs.filter(|path| path.is_absolute()).collect();
         let about = session.ask(&Request::Check { programs, cpus: one.cpus.clone() })?;
-        if let Said::Checked { missing, .. } = &about
+        if let AgentMessage::Checked { missing, .. } = &about
             && let Some(missing) = missing.first()
         {
             return Err(format!("{} does not exist", missing.display()));
         }
         let certificates = match session.ask(&Request::Put { files: files.clone() })? {
-            Said::Folder { path } => path,
+            AgentMessage::Folder { path } => path,
             other => return Err(format!("it gave an unexpected answer: {other:?}")),
         };
         Ok(Machine {
@@ -182,7 +182,7 @@ impl Machine {
     /// Returns the counters of its network and of its CPUs.
     pub fn count(&self) -> Option<(Option<Counters>, Reading)> {
         match lock(&self.session).ask(&Request::Count) {
-            Ok(Said::Counted { counters, reading }) => Some((counters, reading)),
+            Ok(AgentMessage::Counted { counters, reading }) => Some((counters, reading)),
             _ => None,
         }
     }
@@ -222,7 +222,7 @@ impl Remote {
 
     pub(crate) fn settle(&self) -> Option<Rest> {
         match lock(&self.session).ask(&Request::Settle) {
-            Ok(Said::Settled { rest }) => rest,
+            Ok(AgentMessage::Settled { rest }) => rest,
             _ => None,
         }
     }
@@ -238,7 +238,7 @@ impl Remote {
         }
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         match lock(&self.session).ask(&Request::Stop { grace }) {
-            Ok(Said::Stopped { status, cpu_seconds, peak_rss, words, said }) => {
+            Ok(AgentMessage::Stopped { status, cpu_seconds, peak_rss, words, said }) => {
                 let status = ExitStatus::from_raw(status);
                 let ended = Ended { status, cpu_seconds, peak_rss };
                 self.ended = Some((ended, words, said));
@@ -249,7 +249,7 @@ impl Remote {
         }
     }
 
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn final_output(&self) -> String {
         self.ended.as_ref().map(|(_, words, _)| words.clone()).unwrap_or_default()
     }
 
@@ -270,8 +270,8 @@ impl Drop for Remote {
 struct Session {
     child: Child,
     stdin: Option<ChildStdin>,
-    answers: Receiver<Said>,
-    events: Receiver<Said>,
+    answers: Receiver<AgentMessage>,
+    events: Receiver<AgentMessage>,
     /// State of the current program: whether its output is closed, whether it has ended, and its
     /// lines that were not taken yet.
     silent: bool,
@@ -296,9 +296,11 @@ impl Session {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     // Not one of our messages, such as a greeting of the machine.
-                    let Ok(said) = serde_json::from_str::<Said>(&line) else { continue };
+                    let Ok(said) = serde_json::from_str::<AgentMessage>(&line) else { continue };
                     let sent = match said {
-                        Said::Line { .. } | Said::Silent | Said::Ended => event.send(said).is_ok(),
+                        AgentMessage::Line { .. } | AgentMessage::Silent | AgentMessage::Ended => {
+                            event.send(said).is_ok()
+                        }
                         said => answer.send(said).is_ok(),
                     };
                     if !sent {
@@ -311,7 +313,7 @@ impl Session {
         Ok(Session { child, stdin, answers, events, silent, ended, lines })
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Said, String> {
+    fn ask(&mut self, request: &Request) -> Result<AgentMessage, String> {
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         let stdin = self.stdin.as_mut().ok_or("the connection is closed")?;
@@ -319,7 +321,7 @@ impl Session {
         // is reliable: it shows what the agent sent before, or that it sent nothing.
         let _ = stdin.write_all(&line).and_then(|()| stdin.flush());
         match self.answers.recv_timeout(PATIENCE) {
-            Ok(Said::Failed { why }) => Err(why),
+            Ok(AgentMessage::Failed { why }) => Err(why),
             Ok(said) => Ok(said),
             Err(RecvTimeoutError::Disconnected) => Err("it does not answer".to_owned()),
             Err(RecvTimeoutError::Timeout) => {
@@ -337,11 +339,11 @@ impl Session {
         self.lines.clear();
     }
 
-    fn take(&mut self, said: Said) {
+    fn take(&mut self, said: AgentMessage) {
         match said {
-            Said::Line { text } => self.lines.push_back(text),
-            Said::Silent => self.silent = true,
-            Said::Ended => self.ended = true,
+            AgentMessage::Line { text } => self.lines.push_back(text),
+            AgentMessage::Silent => self.silent = true,
+            AgentMessage::Ended => self.ended = true,
             _ => {}
         }
     }

@@ -82,14 +82,14 @@ impl Clang {
             return Ok(());
         }
         let log = String::from_utf8_lossy(&out.stderr);
-        let mend = if log.contains("bpf/bpf_helpers.h") {
+        let help = if log.contains("bpf/bpf_helpers.h") {
             "\nOn Debian and Ubuntu: apt-get install libbpf-dev"
         } else if log.contains("linux/") || log.contains("asm/") {
             "\nOn Debian and Ubuntu: apt-get install linux-libc-dev"
         } else {
             ""
         };
-        Err(format!("compiling {} with {} failed:\n{log}{mend}", source.display(), self.program))
+        Err(format!("compiling {} with {} failed:\n{log}{help}", source.display(), self.program))
     }
 
     /// Returns the preprocessed text of `source`, without line markers.

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::interfaces::{self, Follower, PathFrom};
 use crate::output;
 use crate::quic::{QuicArgs, flushed};
@@ -135,7 +135,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Number of URLs that are fetched in parallel.
 const AT_ONCE: usize = 64;
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     let place = Place::new(args)?;
     if args.path.is_empty() {
         args.quic.check_one_path("--path ADDR")?;
@@ -217,7 +217,7 @@ pub(crate) fn run(args: &Args) -> Done {
     })
 }
 
-fn trace(args: &Args) -> Done<Option<PacketTrace>> {
+fn trace(args: &Args) -> Result<Option<PacketTrace>> {
     let new = || PacketTrace::new(io::stderr());
     args.trace
         .then(new)
@@ -260,7 +260,10 @@ fn open_paths(response: &Response) -> Vec<OpenPath> {
 }
 
 /// Fetches all URLs. Returns the failures by the position of their URL.
-async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMap<usize, Failure>> {
+async fn fetch_all(
+    context: &Arc<FetchContext>,
+    urls: &[String],
+) -> Result<BTreeMap<usize, Failure>> {
     let mut failed = BTreeMap::new();
     let mut servers = BTreeSet::new();
     let (alone, together): (Vec<_>, Vec<_>) = urls
@@ -297,7 +300,7 @@ async fn fetch_all(context: &Arc<FetchContext>, urls: &[String]) -> Done<BTreeMa
 }
 
 impl FetchContext {
-    async fn fetch(&self, url: &str) -> Done {
+    async fn fetch(&self, url: &str) -> Result {
         let mut bytes = 0;
         let response = match self.whole(url, &mut bytes).await {
             Ok(response) => response,
@@ -321,7 +324,7 @@ impl FetchContext {
 
     /// Fetches a body and writes all of it. `bytes` counts the bytes that have arrived, even if the
     /// call fails.
-    async fn whole(&self, url: &str, bytes: &mut u64) -> Done<Response> {
+    async fn whole(&self, url: &str, bytes: &mut u64) -> Result<Response> {
         let mut response = self.client.get(url).await?;
         let mut sink = self.place.open(url)?;
         let bar = self.bars.add(progress(&response, &sink));
@@ -333,7 +336,7 @@ impl FetchContext {
         Ok(response)
     }
 
-    fn report(&self, url: &str, response: &Response) -> Done {
+    fn report(&self, url: &str, response: &Response) -> Result {
         let timing = response.timing();
         let fetched = Fetched {
             url,
@@ -376,7 +379,7 @@ enum Place {
 }
 
 impl Place {
-    fn new(args: &Args) -> Done<Place> {
+    fn new(args: &Args) -> Result<Place> {
         let place = match &args.output {
             None if args.json || args.discard => Place::Nowhere,
             None => Place::Stdout,
@@ -405,7 +408,7 @@ impl Place {
         Ok(place)
     }
 
-    fn open(&self, url: &str) -> Done<Sink> {
+    fn open(&self, url: &str) -> Result<Sink> {
         match self {
             Place::Nowhere => Ok(Sink::Nowhere),
             Place::Stdout => Ok(Sink::Stdout),
@@ -443,7 +446,7 @@ fn cache_of(args: &Args) -> CacheOf {
 
 /// Prints the final state of each plugin. `left_out` is the number of further plugins of servers
 /// that are not listed.
-fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
+fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Result {
     for standing in plugins {
         if json {
             output::json_line("equic.get.plugin/1", standing)?;
@@ -460,7 +463,7 @@ fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Done {
 }
 
 /// Returns the last part of a URL's path as a file name.
-fn name(url: &str) -> Done<String> {
+fn name(url: &str) -> Result<String> {
     let (_, path) = Target::parse(url)?;
     let name = path.path().rsplit('/').next().unwrap_or_default();
     match name {
@@ -473,7 +476,7 @@ fn name(url: &str) -> Done<String> {
     }
 }
 
-async fn copy(response: &mut Response, sink: &mut Sink, bar: &ProgressBar) -> Done {
+async fn copy(response: &mut Response, sink: &mut Sink, bar: &ProgressBar) -> Result {
     while let Some(data) = response.chunk().await? {
         sink.write(&data)?;
         bar.inc(data.len() as u64);
@@ -511,7 +514,7 @@ enum Sink {
 }
 
 impl Sink {
-    fn file(path: &Path) -> Done<Sink> {
+    fn file(path: &Path) -> Result<Sink> {
         // A device or a FIFO must not be replaced.
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
@@ -524,7 +527,7 @@ impl Sink {
         Ok(Sink::File { file, part, path: path.to_owned() })
     }
 
-    fn write(&mut self, data: &[u8]) -> Done {
+    fn write(&mut self, data: &[u8]) -> Result {
         match self {
             Sink::Nowhere => Ok(()),
             Sink::Stdout => output::bytes(data),
@@ -532,7 +535,7 @@ impl Sink {
         }
     }
 
-    fn finish(self) -> Done {
+    fn finish(self) -> Result {
         match self {
             Sink::File { part, path, .. } if part != path => {
                 std::fs::rename(&part, &path).map_err(|e| cannot(&path, e))

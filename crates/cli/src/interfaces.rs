@@ -13,7 +13,7 @@ use nix::libc::{
 };
 use nix::net::if_::InterfaceFlags;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::netlink::Listener;
 
 /// Multicast groups whose messages trigger a look at the addresses. A new route can make an address
@@ -98,7 +98,7 @@ impl Follower {
     ///
     /// # Errors
     /// No interface of this machine has one of the addresses.
-    pub(crate) fn new(paths: Vec<PathFrom>) -> Done<Follower> {
+    pub(crate) fn new(paths: Vec<PathFrom>) -> Result<Follower> {
         for path in &paths {
             if let PathFrom::Address(address, _) = path {
                 UdpSocket::bind((*address, 0)).map_err(|error| {

@@ -24,7 +24,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use equic_command::manual::{self, Manual};
 use equic_command::{exchange, quic, start, trust};
 use equic_console::{failure, output, signals};
-use failure::Done;
+use failure::Result;
 
 /// Protects QUIC servers in the kernel.
 #[derive(Parser)]
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         signals::release();
     }
     start::log();
-    let done: Done = match equic.command {
+    let done: Result = match equic.command {
         Command::Gateway(command) => gateway::run(command),
         Command::Serve(args) => serve::run(&args),
         Command::Get(args) => get::run(&args),

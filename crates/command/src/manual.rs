@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// A program whose manual is printed.
@@ -44,7 +44,7 @@ pub struct Completions {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn completions(mut program: clap::Command, args: &Completions) -> Done {
+pub fn completions(mut program: clap::Command, args: &Completions) -> Result {
     let name = program.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut program, &name, &mut script);
@@ -61,7 +61,7 @@ pub fn completions(mut program: clap::Command, args: &Completions) -> Done {
 ///
 /// # Errors
 /// There is no such command, or a page cannot be written.
-pub fn pages(manual: Manual, args: &Pages) -> Done {
+pub fn pages(manual: Manual, args: &Pages) -> Result {
     let mut program = manual.program.disable_help_subcommand(true);
     program.build();
     match &args.out {
@@ -77,7 +77,7 @@ pub fn pages(manual: Manual, args: &Pages) -> Done {
 fn find<'a>(
     program: &'a clap::Command,
     path: &[String],
-) -> Done<(&'a clap::Command, Option<&'a clap::Command>)> {
+) -> Result<(&'a clap::Command, Option<&'a clap::Command>)> {
     let mut found = (program, None);
     for name in path {
         let (command, _) = found;
@@ -98,13 +98,13 @@ fn write_all(
     parent: Option<&clap::Command>,
     documents: &str,
     folder: &Path,
-) -> Done {
+) -> Result {
     let file = folder.join(format!("{}.1", name(command)));
     std::fs::write(&file, page(command, parent, documents)).map_err(|error| {
         let failed = Failure::because(format_args!("cannot write {}", file.display()), &error);
         match error.kind() {
             io::ErrorKind::NotFound => {
-                failed.mend(format!("make the directory first: mkdir -p {}", folder.display()))
+                failed.help(format!("make the directory first: mkdir -p {}", folder.display()))
             }
             _ => failed,
         }

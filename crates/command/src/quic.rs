@@ -7,7 +7,7 @@ use equic_gateway::parse_size;
 use equic_http3::{Congestion, KeyLog};
 use equic_quic::{PacketTrace, QlogFolder, Scheduler};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::plugin::{self, OnFailure, OwnPlugins, Tally};
 
@@ -88,7 +88,7 @@ impl QuicArgs {
     /// # Errors
     /// A scheduler other than the default was chosen. For a coupled congestion control, only prints
     /// a notice that it behaves like NewReno.
-    pub fn check_one_path(&self, more: &str) -> Done {
+    pub fn check_one_path(&self, more: &str) -> Result {
         if !matches!(self.scheduler, SchedulerName::LowestRtt) {
             let message =
                 format!("--scheduler chooses among several paths: allow them with {more}");
@@ -114,12 +114,12 @@ impl QuicArgs {
     }
 
     /// Loads the local plugins. `tally` counts their calls, and `tell` is called for failures.
-    pub fn plugins(&self, tally: Option<Tally>, tell: Option<OnFailure>) -> Done<OwnPlugins> {
+    pub fn plugins(&self, tally: Option<Tally>, tell: Option<OnFailure>) -> Result<OwnPlugins> {
         plugin::own(&self.plugin, tally, tell)
     }
 
     /// Opens the file for TLS secrets.
-    pub fn key_log(&self) -> Done<Option<KeyLog>> {
+    pub fn key_log(&self) -> Result<Option<KeyLog>> {
         let Some(path) = &self.keylog else { return Ok(None) };
         KeyLog::open(path).map(Some).map_err(|error| {
             Failure::because(format_args!("cannot write {}", path.display()), error)
@@ -127,7 +127,7 @@ impl QuicArgs {
     }
 
     /// Opens the folder for qlog files, and checks that it is writable.
-    pub fn qlog(&self) -> Done<Option<QlogFolder>> {
+    pub fn qlog(&self) -> Result<Option<QlogFolder>> {
         let folder = self.qlog_dir.as_deref().map(qlog_folder).transpose()?;
         Ok(folder.map(|folder| match self.qlog_max {
             Some(bytes) => folder.max_file(bytes),
@@ -137,7 +137,7 @@ impl QuicArgs {
 }
 
 /// Opens a folder for qlog files, and checks that it is writable.
-pub fn qlog_folder(folder: &Path) -> Done<QlogFolder> {
+pub fn qlog_folder(folder: &Path) -> Result<QlogFolder> {
     QlogFolder::open(folder).map_err(|error| {
         let what = format!("cannot write qlog files into {}", folder.display());
         Failure::because(what, format_args!("{error}; it must be a folder that you may write to"))

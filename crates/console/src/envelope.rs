@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use equic_report::schema::{Machine, Report, Timestamp};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Time and machine of a measurement, read before it begins.
 pub struct Envelope {
@@ -15,13 +15,13 @@ pub struct Envelope {
 
 impl Envelope {
     /// Reads the current time and the description of this machine.
-    pub fn now() -> Done<Envelope> {
+    pub fn now() -> Result<Envelope> {
         Ok(Envelope { created: created()?, machine: Machine::read()? })
     }
 
     /// Wraps the result `data` in a report with the time and machine of this envelope, the command
     /// line of this process, and the name of the schema of `data`.
-    pub fn report<T: Serialize>(self, schema: &str, data: T) -> Done<Report<T>> {
+    pub fn report<T: Serialize>(self, schema: &str, data: T) -> Result<Report<T>> {
         let Envelope { created, machine } = self;
         Ok(Report { schema: schema.parse()?, created, machine, command: command(), data })
     }
@@ -31,10 +31,10 @@ impl Envelope {
 ///
 /// # Errors
 /// Fails if the clock is before 1970 or after 9999.
-pub fn created() -> Done<Timestamp> {
+pub fn created() -> Result<Timestamp> {
     Timestamp::new(SystemTime::now()).ok_or_else(|| {
         Failure::new("the clock of this machine is before 1970 or after 9999")
-            .mend("`date` shows it, and `date --set` sets it")
+            .help("`date` shows it, and `date --set` sets it")
     })
 }
 

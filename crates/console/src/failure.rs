@@ -11,7 +11,7 @@ pub enum Failure {
         /// Says what failed and why.
         message: String,
         /// Says what the user can do about it. It is printed on a separate line.
-        mend: Option<String>,
+        help: Option<String>,
     },
     /// The command was called with wrong arguments. Exit code 2.
     Usage(String),
@@ -20,14 +20,14 @@ pub enum Failure {
         /// Says what cannot be answered and why.
         message: String,
         /// Says how the user can get an answer. It is printed on a separate line.
-        mend: String,
+        help: String,
     },
     /// The command did its work, but its inputs have nothing that can be compared. Exit code 4.
     Incomparable {
         /// Says why nothing can be compared.
         message: String,
         /// Says what the user can do about it. It is printed on a separate line.
-        mend: String,
+        help: String,
     },
     /// The QUIC Interop Runner asked for a feature that is not supported. Exit code 127.
     Unsupported(String),
@@ -36,23 +36,23 @@ pub enum Failure {
 }
 
 /// The result of a command.
-pub type Done<T = ()> = Result<T, Failure>;
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     /// Returns a failure with exit code 1 and this message.
     pub fn new(message: impl Into<String>) -> Failure {
         let message = message.into();
-        let mend = descriptors(&message).map(str::to_owned);
-        Failure::Failed { message, mend }
+        let help = descriptors(&message).map(str::to_owned);
+        Failure::Failed { message, help }
     }
 
     /// Adds advice on what to do. If the process ran out of file descriptors, the failure keeps its
     /// advice about that instead.
-    pub fn mend(self, mend: impl Into<String>) -> Failure {
+    pub fn help(self, help: impl Into<String>) -> Failure {
         match self {
             Failure::Failed { message, .. } => {
-                let mend = descriptors(&message).map_or_else(|| mend.into(), str::to_owned);
-                Failure::Failed { message, mend: Some(mend) }
+                let help = descriptors(&message).map_or_else(|| help.into(), str::to_owned);
+                Failure::Failed { message, help: Some(help) }
             }
             other => other,
         }
@@ -66,8 +66,8 @@ impl Failure {
     /// Prefixes the message with the subject `what`, unless the message already contains it.
     pub fn about(self, what: &str) -> Failure {
         match self {
-            Failure::Failed { message, mend } if !message.contains(what) => {
-                Failure::Failed { message: format!("{what}: {message}"), mend }
+            Failure::Failed { message, help } if !message.contains(what) => {
+                Failure::Failed { message: format!("{what}: {message}"), help }
             }
             other => other,
         }
@@ -78,16 +78,16 @@ impl Failure {
         Failure::Usage(message.into())
     }
 
-    /// Returns a failure with exit code 3. `message` says why there is no answer, and `mend` says
+    /// Returns a failure with exit code 3. `message` says why there is no answer, and `help` says
     /// how to get one.
-    pub fn undecided(message: impl Into<String>, mend: impl Into<String>) -> Failure {
-        Failure::Undecided { message: message.into(), mend: mend.into() }
+    pub fn undecided(message: impl Into<String>, help: impl Into<String>) -> Failure {
+        Failure::Undecided { message: message.into(), help: help.into() }
     }
 
-    /// Returns a failure with exit code 4. `message` says why nothing can be compared, and `mend`
+    /// Returns a failure with exit code 4. `message` says why nothing can be compared, and `help`
     /// says what to do.
-    pub fn incomparable(message: impl Into<String>, mend: impl Into<String>) -> Failure {
-        Failure::Incomparable { message: message.into(), mend: mend.into() }
+    pub fn incomparable(message: impl Into<String>, help: impl Into<String>) -> Failure {
+        Failure::Incomparable { message: message.into(), help: help.into() }
     }
 
     /// Writes the message to standard error and returns the exit code.
@@ -130,11 +130,11 @@ pub(crate) fn descriptors(message: &str) -> Option<&'static str> {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Failed { message, mend: None } => f.write_str(message),
-            Failure::Failed { message, mend: Some(mend) }
-            | Failure::Undecided { message, mend }
-            | Failure::Incomparable { message, mend } => {
-                write!(f, "{message}\n  {mend}")
+            Failure::Failed { message, help: None } => f.write_str(message),
+            Failure::Failed { message, help: Some(help) }
+            | Failure::Undecided { message, help }
+            | Failure::Incomparable { message, help } => {
+                write!(f, "{message}\n  {help}")
             }
             Failure::Usage(message) => {
                 write!(f, "{message}\n  `--help` after any command lists its arguments and options")
@@ -164,7 +164,7 @@ mod tests {
         for (number, advice) in [(24, "LimitNOFILE="), (23, "fs.file-max")] {
             for failure in [
                 Failure::because("cannot listen", full(number)),
-                Failure::because("cannot listen", full(number)).mend("choose another port"),
+                Failure::because("cannot listen", full(number)).help("choose another port"),
                 Failure::from(full(number)),
             ] {
                 let text = failure.to_string();
@@ -173,7 +173,7 @@ mod tests {
         }
         let said = Failure::because("x", "y (os error 24): see `LimitNOFILE=`").to_string();
         assert_eq!(said.matches("LimitNOFILE").count(), 1, "{said}");
-        let other = Failure::because("cannot listen", full(98)).mend("choose another port");
+        let other = Failure::because("cannot listen", full(98)).help("choose another port");
         assert!(other.to_string().ends_with("\n  choose another port"));
     }
 }

@@ -10,12 +10,12 @@
 //!   that end a command. [`manager`]: messages to the service manager.
 //!
 //! ```
-//! use equic_console::failure::{Done, Failure};
+//! use equic_console::failure::{Result, Failure};
 //! use equic_console::output;
 //!
-//! fn greet(name: &str) -> Done {
+//! fn greet(name: &str) -> Result {
 //!     if name.is_empty() {
-//!         return Err(Failure::new("nobody to greet").mend("name somebody"));
+//!         return Err(Failure::new("nobody to greet").help("name somebody"));
 //!     }
 //!     output::line(format_args!("hello, {name}"))
 //! }

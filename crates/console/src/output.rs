@@ -15,7 +15,7 @@ use equic_quic::is_printable;
 use equic_report::table::{Style, Table};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Name of the program, the prefix of every notice.
 static PROGRAM: OnceLock<&str> = OnceLock::new();
@@ -27,12 +27,12 @@ pub fn name_program(name: &'static str) {
 }
 
 /// Writes text unchanged.
-pub fn text(text: impl Display) -> Done {
+pub fn text(text: impl Display) -> Result {
     bytes(text.to_string().as_bytes())
 }
 
 /// Writes bytes unchanged.
-pub fn bytes(bytes: &[u8]) -> Done {
+pub fn bytes(bytes: &[u8]) -> Result {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
@@ -43,12 +43,12 @@ pub fn bytes(bytes: &[u8]) -> Done {
 
 /// Writes one or more lines. Characters that a terminal would interpret are escaped, because names,
 /// reasons and the output of other programs may come from a peer.
-pub fn line(line: impl Display) -> Done {
+pub fn line(line: impl Display) -> Result {
     text(format_args!("{}\n", escaped(&line.to_string())))
 }
 
 /// Writes a table, with colours if the terminal shows them.
-pub fn table(table: &Table) -> Done {
+pub fn table(table: &Table) -> Result {
     text(table.render(Style::stdout()))
 }
 
@@ -60,13 +60,13 @@ struct Document<'a, T> {
 }
 
 /// Writes a JSON document with its schema. `data` is a structure or a map.
-pub fn json<T: Serialize>(schema: &str, data: T) -> Done {
+pub fn json<T: Serialize>(schema: &str, data: T) -> Result {
     let text = serde_json::to_string_pretty(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
 
 /// Writes a JSON document with its schema on one line.
-pub fn json_line<T: Serialize>(schema: &str, data: T) -> Done {
+pub fn json_line<T: Serialize>(schema: &str, data: T) -> Result {
     let text = serde_json::to_string(&Document { schema, data });
     line(shown(&text.map_err(|error| no_json(schema, &error))?))
 }
@@ -92,7 +92,7 @@ fn shown(json: &str) -> String {
 }
 
 /// Writes a JSON document that is already text.
-pub fn document(json: &str) -> Done {
+pub fn document(json: &str) -> Result {
     text(shown(json))
 }
 
@@ -197,7 +197,7 @@ impl Journal {
         };
     }
 
-    fn write_log<T: Serialize>(&self, level: &'static str, text: &str, data: Option<&T>) -> Done {
+    fn write_log<T: Serialize>(&self, level: &'static str, text: &str, data: Option<&T>) -> Result {
         let time = || humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let lines = match self.log {
             LogFormat::Off => return Ok(()),

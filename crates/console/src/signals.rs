@@ -7,7 +7,7 @@
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::{Done, Failure, descriptors};
+use crate::failure::{Failure, Result, descriptors};
 
 fn held() -> SigSet {
     [Number::SIGHUP, Number::SIGINT, Number::SIGTERM].into_iter().collect()
@@ -37,18 +37,18 @@ pub struct Signals {
 
 impl Signals {
     /// Installs handlers for the three signals. Must be called inside a tokio runtime.
-    pub fn new() -> Done<Signals> {
+    pub fn new() -> Result<Signals> {
         Signals::taking(false)
     }
 
     /// Installs handlers for the three signals, for a command that reloads its configuration on
     /// SIGHUP. Such a command receives SIGHUP even under nohup(1). Must be called inside a tokio
     /// runtime.
-    pub fn with_reload() -> Done<Signals> {
+    pub fn with_reload() -> Result<Signals> {
         Signals::taking(true)
     }
 
-    fn taking(reload: bool) -> Done<Signals> {
+    fn taking(reload: bool) -> Result<Signals> {
         let watch = |kind| {
             signal(kind).map_err(|error| Failure::because("cannot watch for signals", error))
         };
@@ -100,7 +100,7 @@ fn ignores_hangup() -> bool {
 const DESCRIPTORS: usize = 24;
 
 /// Creates a runtime of `threads` threads. `None` means one per CPU.
-pub fn runtime(threads: Option<usize>) -> Done<tokio::runtime::Runtime> {
+pub fn runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime> {
     // tokio panics if it gets no descriptors for its signals. So this opens as many files as tokio
     // needs, to check that they are available, and closes them before tokio starts.
     let files = std::fs::File::open("/dev/null")

@@ -7,7 +7,7 @@ use equic_quic::rustls::RootCertStore;
 use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use equic_quic::{ClientConfig, ServerConfig, TransportConfig};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Name in the certificate, which clients connect to.
 pub const NAME: &str = "server";
@@ -21,7 +21,7 @@ pub struct Identity {
 
 impl Identity {
     /// Generates the certificate.
-    pub fn new() -> Done<Identity> {
+    pub fn new() -> Result<Identity> {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()])
             .map_err(|error| Failure::because("cannot create a certificate", error))?;
         Ok(Identity {
@@ -31,14 +31,14 @@ impl Identity {
     }
 
     /// Returns a configuration of a server with the certificate.
-    pub fn server(&self, transport: Arc<TransportConfig>) -> Done<ServerConfig> {
+    pub fn server(&self, transport: Arc<TransportConfig>) -> Result<ServerConfig> {
         let chain = vec![self.certificate.clone()];
         let config = ServerConfig::with_single_cert(chain, self.key.clone_key())?;
         Ok(config.with_alpn(&[ALPN]).with_transport(transport))
     }
 
     /// Returns a configuration of a client that trusts the certificate.
-    pub fn client(&self, transport: Arc<TransportConfig>) -> Done<ClientConfig> {
+    pub fn client(&self, transport: Arc<TransportConfig>) -> Result<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
         let config = ClientConfig::with_root_certificates(roots)?;

@@ -18,7 +18,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::product;
 
 /// Number of lines of a part's standard error that are kept, to explain a failure.
@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
-pub(crate) fn now() -> Done<f64> {
+pub(crate) fn now() -> Result<f64> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("the monotonic clock is not available", error))?;
     Ok(Duration::from(time).as_secs_f64())
@@ -85,7 +85,7 @@ impl Ended {
     }
 
     /// Returns the value of this name in the part's last line.
-    pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Done<T> {
+    pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
         serde_json::from_value(done[name].clone())
@@ -99,7 +99,7 @@ impl Part {
         name: impl Into<String>,
         placement: &Placement<'_>,
         args: &[String],
-    ) -> Done<Part> {
+    ) -> Result<Part> {
         let name = name.into();
         let failed = |error| Failure::because(format_args!("cannot start the {name}"), error);
         let program = match args.first() {
@@ -144,7 +144,7 @@ impl Part {
     }
 
     /// Waits until the part reports that it is ready. Returns that report.
-    pub(crate) fn ready(&mut self) -> Done<Value> {
+    pub(crate) fn ready(&mut self) -> Result<Value> {
         let mut patience = Patience::new();
         loop {
             match self.lines.recv_timeout(LOOK) {
@@ -159,7 +159,7 @@ impl Part {
 
     /// Reads the output so far. Fails if the part has ended with an error, or, unless `may_end`, if
     /// it has ended at all.
-    pub(crate) fn look(&mut self, may_end: bool) -> Done {
+    pub(crate) fn look(&mut self, may_end: bool) -> Result {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
         }
@@ -188,7 +188,7 @@ impl Part {
     }
 
     /// Makes the part yield the CPU to all processes that do not yield, from now on.
-    pub(crate) fn yield_cpu(&self) -> Done {
+    pub(crate) fn yield_cpu(&self) -> Result {
         self.program.yield_cpu().map_err(|error| {
             Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
         })
@@ -200,7 +200,7 @@ impl Part {
     }
 
     /// Waits for the end of the part. An end by the SIGTERM of [`Part::stop`] is not an error.
-    pub(crate) fn finish(mut self) -> Done<Ended> {
+    pub(crate) fn finish(mut self) -> Result<Ended> {
         let mut patience = Patience::new();
         loop {
             match self.lines.recv_timeout(LOOK) {

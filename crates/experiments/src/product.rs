@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Name of the program.
 const PROGRAM: &str = "equic";
@@ -11,7 +11,7 @@ const PROGRAM: &str = "equic";
 ///
 /// # Errors
 /// It is in neither.
-pub fn program() -> Done<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
@@ -19,6 +19,6 @@ pub fn program() -> Done<PathBuf> {
         Failure::new(format!(
             "the gateway and the server need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
         ))
-        .mend("build both with `make build`, or install the Debian package equic")
+        .help("build both with `make build`, or install the Debian package equic")
     })
 }

@@ -17,7 +17,7 @@ pub fn missing() -> Failure {
     Failure::new(format!(
         "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
     ))
-    .mend("build both with `make build`, or install both with `make install` or a package")
+    .help("build both with `make build`, or install both with `make install` or a package")
 }
 
 /// Returns `equic-sim` in the folder of the running program, if it exists.

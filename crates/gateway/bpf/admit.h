@@ -68,10 +68,10 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	stranger = stranger_of(source, p->service);
 	if (!stranger)
 		return EQUIC_REASON_RATE_PACKETS;
-	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS, packets_per_source),
+	if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS, packets_per_source),
 		    &stranger->packets_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_PACKETS;
-	if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
+	if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
 		    &stranger->bytes_tat, p->whole, p))
 		return EQUIC_REASON_RATE_BYTES;
 	return REASON_NONE;
@@ -117,12 +117,12 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 			if (refused != REASON_NONE)
 				return refused;
 		}
-		if (state && !within(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
+		if (state && !rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
 				     &state->new_tat, 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SOURCE;
 		else if (service->prefix_levels && !within_prefixes(p))
 			refused = EQUIC_REASON_RATE_NEW_PREFIX;
-		else if (!within(&service->new_per_service,
+		else if (!rate_allows(&service->new_per_service,
 				 &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SERVICE;
 		if (refused != REASON_NONE) {
@@ -155,11 +155,11 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 			if (reason != REASON_NONE)
 				return reason;
 		} else {
-			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
+			if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
 					     packets_per_source),
 				    &state->packets_tat, p->datagrams, p))
 				return EQUIC_REASON_RATE_PACKETS;
-			if (!within(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
+			if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
 				    &state->bytes_tat, p->whole, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
@@ -207,7 +207,7 @@ static __noinline bool asks_now(struct packet *p)
 
 	/* While Retry is on, each opening costs twice as much. So Retry goes off at half the rate
 	 * that turned it on. This hysteresis avoids oscillation. */
-	if (within(&service->retry_above, &state->tat, asks ? 2 : 1, p))
+	if (rate_allows(&service->retry_above, &state->tat, asks ? 2 : 1, p))
 		return asks;
 	next = p->now + service->retry_hold_ns;
 	if (asks && next == until)
@@ -250,7 +250,7 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 		return EQUIC_REASON_SHORT_DCID;
 	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNPROVED;
-	if (!within(&service->answers_per_service,
+	if (!rate_allows(&service->answers_per_service,
 		    &rates.retries_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
@@ -264,7 +264,7 @@ INLINE __u32 negotiate(struct xdp_md *ctx, struct packet *p, volatile struct equ
 
 	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNKNOWN_VERSION;
-	if (!within(&service->answers_per_service, &rates.negotiations_tat[index], 1, p))
+	if (!rate_allows(&service->answers_per_service, &rates.negotiations_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_negotiation(ctx, p, service->versions) ? EQUIC_REASON_VERSION_NEGOTIATION_SENT
 							   : EQUIC_REASON_UNKNOWN_VERSION;
@@ -305,12 +305,12 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 								      : EQUIC_REASON_QUOTA;
 	}
 	stranger = stranger_of(source, index);
-	if (!stranger || !within(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
+	if (!stranger || !rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
 				 &stranger->versions_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SOURCE;
-	if (!within(&service->new_per_service, &rates.versions_tat[index], p->datagrams, p))
+	if (!rate_allows(&service->new_per_service, &rates.versions_tat[index], p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SERVICE;
-	return within(&service->packets_per_service, &rates.packets_tat[index], p->datagrams, p)
+	return rate_allows(&service->packets_per_service, &rates.packets_tat[index], p->datagrams, p)
 		       ? EQUIC_REASON_NEW_VERSION
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
@@ -371,7 +371,7 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		return reason;
 	if (p->exempt)
 		return EQUIC_REASON_ALLOWED;
-	return within(&service->packets_per_service,
+	return rate_allows(&service->packets_per_service,
 		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], p->datagrams, p)
 		       ? reason
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;

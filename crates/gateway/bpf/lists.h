@@ -13,7 +13,7 @@
 
 enum listed { LISTED_NOT, LISTED_DENY, LISTED_ALLOW };
 
-INLINE enum listed says(const struct equic_acl_entry *entry)
+INLINE enum listed list_entry_verdict(const struct equic_acl_entry *entry)
 {
 	return entry->action == EQUIC_ACL_DENY ? LISTED_DENY : LISTED_ALLOW;
 }
@@ -29,7 +29,7 @@ INLINE enum listed longest_valid(void *trie, __u32 *key, __u64 now)
 		if (!entry)
 			return LISTED_NOT;
 		if (!entry->expires_ns || entry->expires_ns > now)
-			return says(entry);
+			return list_entry_verdict(entry);
 		if (!entry->prefixlen)
 			return LISTED_NOT;
 		*key = entry->prefixlen - 1;
@@ -67,7 +67,7 @@ INLINE enum listed look_up_acl(const struct packet *p)
 	if (!entry)
 		return LISTED_NOT;
 	if (!entry->expires_ns || entry->expires_ns > p->now)
-		return says(entry);
+		return list_entry_verdict(entry);
 	return look_further_acl4(p);
 }
 

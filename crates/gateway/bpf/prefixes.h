@@ -76,7 +76,7 @@ __noinline __u32 within_prefixes(struct packet *p)
 			tally(EQUIC_TALLY_CONTENDED);
 			return 0;
 		}
-		if (!within(&service->new_per_prefix[level], tat, 1, p))
+		if (!rate_allows(&service->new_per_prefix[level], tat, 1, p))
 			return 0;
 	}
 	return 1;

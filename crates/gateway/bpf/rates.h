@@ -87,7 +87,7 @@ INLINE bool charge_at_tick(__u64 *tat, __u64 cost, __u64 burst_ns, __u64 tick)
 	return __sync_val_compare_and_swap(tat, old, tick + ahead + cost) == old;
 }
 
-INLINE bool within(volatile struct equic_rate *rate, __u64 *tat, __u64 units, struct packet *p)
+INLINE bool rate_allows(volatile struct equic_rate *rate, __u64 *tat, __u64 units, struct packet *p)
 {
 	__u64 cost = rate->cost_ns, burst = rate->burst_ns;
 

@@ -140,7 +140,7 @@ __noinline __u32 reset_for_the_dead(struct xdp_md *ctx, struct packet *p)
 	    !server_is_dead(service->group, server_id) || !can_answer(ctx, p))
 		return EQUIC_REASON_ESTABLISHED;
 	if (!within_share(&service->answers_per_service, index, p) ||
-	    !within(&service->answers_per_service, &rates.resets_tat[index], 1, p))
+	    !rate_allows(&service->answers_per_service, &rates.resets_tat[index], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_reset(ctx, p, p->quic.len) ? EQUIC_REASON_RESET_SENT : EQUIC_REASON_ESTABLISHED;
 }

@@ -71,7 +71,7 @@ INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool droppe
 
 /* Counts `packets` packets, which must be fewer than half of EQUIC_SEEN_HALF. CPUs that count at
  * once see different words, so exactly one of them finds that it has filled a half. */
-INLINE void see(struct equic_seen *seen, __u32 bytes, __u32 packets)
+INLINE void count_packets(struct equic_seen *seen, __u32 bytes, __u32 packets)
 {
 	__u64 more = ((__u64)bytes << EQUIC_SEEN_BITS) + packets;
 	__u64 before = __sync_fetch_and_add(&seen->recent, more);
@@ -93,7 +93,7 @@ INLINE void account(struct equic_source_state *state, const struct packet *p, __
 {
 	if (!state)
 		return;
-	see(drops ? &state->dropped : &state->passed, p->quic.avail, p->datagrams);
+	count_packets(drops ? &state->dropped : &state->passed, p->quic.avail, p->datagrams);
 	if (counts_towards_ban(p, reason))
 		__sync_fetch_and_add(&state->refused, 1);
 	state->last_ns = p->now;

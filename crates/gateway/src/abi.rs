@@ -100,7 +100,7 @@ mod tests {
 
     /// Does the same as `see` in stats.h. The second result is the state between its two writes,
     /// when `recent` is written and `halves` is not.
-    fn see(seen: equic_seen, bytes: u64) -> [equic_seen; 2] {
+    fn count_packets(seen: equic_seen, bytes: u64) -> [equic_seen; 2] {
         let half = u64::from(EQUIC_SEEN_HALF);
         let fills = seen.recent % half == half - 1;
         let recent = seen.recent.wrapping_add(bytes << EQUIC_SEEN_BITS | 1);
@@ -115,7 +115,7 @@ mod tests {
             let len = [0, 1, 1_200, 65_535][packets as usize % 4];
             let before = seen;
             let late;
-            [seen, late] = see(before, len);
+            [seen, late] = count_packets(before, len);
             (packets, bytes) = (packets + 1, bytes + len);
             assert_eq!((seen.packets(), seen.bytes()), (packets, bytes));
             assert_eq!((late.packets(), late.bytes()), (packets, bytes), "halves is behind");
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn bytes_begin_again_and_leave_the_packets_alone() {
         let seen = equic_seen { recent: u64::MAX << EQUIC_SEEN_BITS | 5, halves: 0 };
-        let [seen, _] = see(seen, 11);
+        let [seen, _] = count_packets(seen, 11);
         assert_eq!((seen.packets(), seen.bytes()), (6, 10));
     }
 

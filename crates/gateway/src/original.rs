@@ -27,12 +27,12 @@ pub(crate) struct Original {
     maps: Arc<Maps>,
     /// The copy's ledger, with the connection counts at the time of the copy.
     _counts: Option<Membership>,
-    brought: Mutex<Brought>,
+    copied: Mutex<CopiedKeys>,
 }
 
 /// Keys that were already looked up. If `everything` is set, all entries were copied.
 #[derive(Debug, Default)]
-struct Brought {
+struct CopiedKeys {
     everything: bool,
     sources: HashSet<abi::equic_source>,
     prefixes: HashSet<abi::equic_prefix>,
@@ -41,15 +41,15 @@ struct Brought {
 
 impl Original {
     pub(crate) fn new(maps: Arc<Maps>, counts: Option<Membership>) -> Original {
-        Original { maps, _counts: counts, brought: Mutex::default() }
+        Original { maps, _counts: counts, copied: Mutex::default() }
     }
 
     /// Copies the original's state for the sender of this frame, unless it was already copied.
     /// Entries that were copied earlier stay as the copy's own packets have changed them.
     pub(crate) fn bring(&self, copy: &Maps, frame: &[u8]) -> io::Result<()> {
-        let mut brought = lock(&self.brought);
-        let brought = &mut *brought;
-        if brought.everything {
+        let mut copied = lock(&self.copied);
+        let copied = &mut *copied;
+        if copied.everything {
             return Ok(());
         }
         match keys_of(frame) {
@@ -59,22 +59,22 @@ impl Original {
                 let named = services.iter().take_while(|service| service.name[0] != 0).count();
                 for service in 0..named as u16 {
                     let source = sender.source(service, &self.maps.load);
-                    bring(&self.maps.sources, &copy.sources, &mut brought.sources, source)?;
+                    bring(&self.maps.sources, &copy.sources, &mut copied.sources, source)?;
                     for prefix in sender.prefixes(service) {
-                        bring(&self.maps.prefixes, &copy.prefixes, &mut brought.prefixes, prefix)?;
+                        bring(&self.maps.prefixes, &copy.prefixes, &mut copied.prefixes, prefix)?;
                     }
                     if let Some(key) = sender.attempt(service) {
                         let (from, to) = (&self.maps.handshakes, &copy.handshakes);
-                        bring(from, to, &mut brought.handshakes, key)?;
+                        bring(from, to, &mut copied.handshakes, key)?;
                     }
                 }
                 Ok(())
             }
             Keys::Unclear => {
-                bring_all(&self.maps.sources, &copy.sources, &brought.sources)?;
-                bring_all(&self.maps.prefixes, &copy.prefixes, &brought.prefixes)?;
-                bring_all(&self.maps.handshakes, &copy.handshakes, &brought.handshakes)?;
-                brought.everything = true;
+                bring_all(&self.maps.sources, &copy.sources, &copied.sources)?;
+                bring_all(&self.maps.prefixes, &copy.prefixes, &copied.prefixes)?;
+                bring_all(&self.maps.handshakes, &copy.handshakes, &copied.handshakes)?;
+                copied.everything = true;
                 Ok(())
             }
         }
@@ -85,10 +85,10 @@ impl Original {
 fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
-    brought: &mut HashSet<K>,
+    copied: &mut HashSet<K>,
     key: K,
 ) -> io::Result<()> {
-    if !brought.insert(key) {
+    if !copied.insert(key) {
         return Ok(());
     }
     match from.get(&key)? {
@@ -101,9 +101,9 @@ fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
 fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
-    brought: &HashSet<K>,
+    copied: &HashSet<K>,
 ) -> io::Result<()> {
-    let entries = from.entries()?.into_iter().filter(|(key, _)| !brought.contains(key));
+    let entries = from.entries()?.into_iter().filter(|(key, _)| !copied.contains(key));
     let (keys, values): (Vec<K>, Vec<V>) = entries.unzip();
     to.put_many(&keys, &values).1
 }

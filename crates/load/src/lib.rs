@@ -157,7 +157,7 @@ pub enum LoadError {
         connections: usize,
     },
     /// The URL, the certificate or a socket cannot be used.
-    #[error("cannot start the load: {source}{}", mend(source))]
+    #[error("cannot start the load: {source}{}", help(source))]
     Client {
         /// The client's error.
         #[from]
@@ -168,7 +168,7 @@ pub enum LoadError {
     Sink(#[from] std::io::Error),
 }
 
-fn mend(error: &ClientError) -> &'static str {
+fn help(error: &ClientError) -> &'static str {
     match error {
         ClientError::Bind { source, .. } if source.raw_os_error() == Some(nix::libc::EMFILE) => {
             " (raise `ulimit -n`, or let the connections of a client share a socket)"

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use equic_transport::operation::{Field, Operation as Transports, PayloadKind};
+use equic_transport::operation::{Field, Operation as TransportOperation, PayloadKind};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -171,7 +171,7 @@ impl fmt::Display for Anchor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The operation.
-    pub operation: Transports,
+    pub operation: TransportOperation,
     /// Position at which the function is attached.
     pub anchor: Anchor,
     /// Frame type, for an operation that exists once for each frame type. Otherwise `None`.
@@ -463,7 +463,8 @@ fn operations(attached: Vec<Attached>, needed: bool) -> Result<Vec<Operation>, M
     attached
         .into_iter()
         .map(|one| {
-            let found = Transports::ALL.iter().find(|known| known.describe().name == one.operation);
+            let found =
+                TransportOperation::ALL.iter().find(|known| known.describe().name == one.operation);
             let Some(operation) = found.copied() else {
                 return Err(wrong(Unfit::Unknown(shown(&one.operation))));
             };

@@ -14,8 +14,8 @@ pub(crate) mod local;
 const LENGTH: usize = 1 << 20;
 
 // acknowledge every tenth packet, at the latest after 20 ms
-struct Seldom;
-impl Hook for Seldom {
+struct RareAcks;
+impl Hook for RareAcks {
     fn replace(
         &mut self,
         _: &mut HookContext,
@@ -40,7 +40,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn seldom(mut config: ServerConfig) -> ServerConfig {
     config = config.with_hooks(|connection| {
         let points = [AttachPoint::replace(Operation::AckPolicy)];
-        if let Err(error) = connection.attach(Box::new(Seldom), &points) {
+        if let Err(error) = connection.attach(Box::new(RareAcks), &points) {
             eprintln!("not attached: {error}");
         }
     });

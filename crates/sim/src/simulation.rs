@@ -20,10 +20,10 @@ use crate::time::Time;
 use crate::topology::{NodeId, PortId, Routes, Topology, TopologyError};
 
 /// Number of events at one instant, per source, above which the run counts as stuck.
-const MANY: u64 = 1_000;
-/// Number of events at one instant that are permitted in addition to [`MANY`]. An agent may also
+const EVENTS_PER_SOURCE: u64 = 1_000;
+/// Number of events at one instant that are permitted in addition to [`EVENTS_PER_SOURCE`]. An agent may also
 /// not send more datagrams than this at one instant.
-const ANYWAY: u64 = 200_000;
+const EVENTS_ALWAYS_ALLOWED: u64 = 200_000;
 
 /// Identifies an agent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -254,7 +254,9 @@ impl Simulation {
                 return Ok(End::Limit);
             }
             at_once = if next > self.now { 0 } else { at_once + 1 };
-            if self.stuck || at_once > ANYWAY + MANY * self.agenda.sources() {
+            if self.stuck
+                || at_once > EVENTS_ALWAYS_ALLOWED + EVENTS_PER_SOURCE * self.agenda.sources()
+            {
                 return Err(Stuck { at: self.now });
             }
             self.now = next.max(self.now);

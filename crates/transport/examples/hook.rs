@@ -4,7 +4,7 @@
 //!     cargo run -p equic-transport --example hook
 //!
 //! Two servers receive the same bytes. One acknowledges by default rules. The other has the hook
-//! [`Seldom`], which replaces the operation [`Operation::AckPolicy`].
+//! [`RareAcks`], which replaces the operation [`Operation::AckPolicy`].
 
 use std::error::Error;
 
@@ -18,9 +18,9 @@ use equic_transport::operation::{
 pub(crate) mod in_memory;
 
 /// Acknowledges every hundredth packet, and at the latest after 20 ms.
-pub(crate) struct Seldom;
+pub(crate) struct RareAcks;
 
-impl Hook for Seldom {
+impl Hook for RareAcks {
     fn replace(
         &mut self,
         _: &mut HookContext<'_>,
@@ -35,7 +35,7 @@ impl Hook for Seldom {
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    let (usual, seldom) = (acknowledgements(None)?, acknowledgements(Some(Box::new(Seldom)))?);
+    let (usual, seldom) = (acknowledgements(None)?, acknowledgements(Some(Box::new(RareAcks)))?);
     println!("{usual} acknowledgments without the hook, {seldom} with it");
     Ok(())
 }

@@ -12,6 +12,6 @@ fn example_answers_a_question() {
 #[test]
 fn example_hook_has_fewer_packets_acknowledged() {
     let usual = hook::acknowledgements(None).unwrap();
-    let seldom = hook::acknowledgements(Some(Box::new(hook::Seldom))).unwrap();
+    let seldom = hook::acknowledgements(Some(Box::new(hook::RareAcks))).unwrap();
     assert!(0 < seldom && seldom < usual, "{seldom} of {usual}");
 }

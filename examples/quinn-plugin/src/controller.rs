@@ -11,7 +11,7 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
 
 use crate::host::{Abi, Context, WORDS, least};
-use crate::{Asked, Controllers, OPERATIONS, Path, at};
+use crate::{PluginCall, Controllers, OPERATIONS, Path, at};
 
 /// Initial window, in datagrams (RFC 9002 s.7.2).
 const INITIAL: u64 = 10;
@@ -92,7 +92,7 @@ impl Bytecode {
         if ran != Ok(false)
             && let Some(listener) = &self.controllers.listener
         {
-            listener(&Asked {
+            listener(&PluginCall {
                 now: clock,
                 operation,
                 words: words.to_vec(),

@@ -73,7 +73,7 @@ pub enum Error {
 
 /// A call of a plugin's function that replaces an operation, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PluginCall {
     /// Time of the call, in nanoseconds after the path began.
     pub now: u64,
     /// The operation that the plugin was called for.
@@ -110,7 +110,7 @@ pub struct Path {
     pub latest_rtt: u64,
 }
 
-type Listener = Arc<dyn Fn(&Asked) + Send + Sync>;
+type Listener = Arc<dyn Fn(&PluginCall) + Send + Sync>;
 
 /// A loaded plugin, as a factory of controllers for quinn. Each path of a connection has its own
 /// memory.
@@ -182,7 +182,7 @@ impl Controllers {
 
     /// Returns the same factory, which calls `listener` for each call of a function that replaces
     /// an operation. The thread is the one in which quinn runs.
-    pub fn with_listener(self, listener: impl Fn(&Asked) + Send + Sync + 'static) -> Controllers {
+    pub fn with_listener(self, listener: impl Fn(&PluginCall) + Send + Sync + 'static) -> Controllers {
         Controllers { listener: Some(Arc::new(listener)), ..self }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{ROOT, bundle, transfer};
 use equic_transport::operation::{Field, Operation};
-use quinn_plugin::{Asked, Controllers, Error};
+use quinn_plugin::{PluginCall, Controllers, Error};
 
 /// Returns a bundle of the plugin with this name in `plugins/`.
 fn of_the_tree(name: &str) -> Vec<u8> {
@@ -28,11 +28,11 @@ fn controller(source: &str) -> Vec<u8> {
 }
 
 /// Returns the plugin, and a list that receives its calls.
-fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<Asked>>>) {
+fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<PluginCall>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&asked);
     let controllers = Controllers::load(bundle).unwrap();
-    let push = move |one: &Asked| list.lock().unwrap().push(one.clone());
+    let push = move |one: &PluginCall| list.lock().unwrap().push(one.clone());
     (controllers.with_listener(push), asked)
 }
 
@@ -45,7 +45,7 @@ struct Reno {
 }
 
 impl Reno {
-    fn answer(&mut self, asked: &Asked) -> (u64, u64) {
+    fn answer(&mut self, asked: &PluginCall) -> (u64, u64) {
         let before = asked.before;
         let (mut window, mut threshold) = (before.window, before.threshold);
         match asked.operation {
@@ -95,7 +95,7 @@ async fn reno_of_the_tree_governs_a_connection_of_quinn() {
         let (window, threshold) = reno.answer(one);
         assert_eq!((one.after.window, one.after.threshold), (window, threshold), "{one:?}");
     }
-    let halved = |one: &&Asked| one.after.window <= one.before.window / 2 + 1;
+    let halved = |one: &&PluginCall| one.after.window <= one.before.window / 2 + 1;
     let events = asked.iter().filter(|one| one.operation == Operation::CongestionEvent);
     assert!(events.filter(halved).count() > 0, "a loss halves the window");
     let grown = asked.iter().filter(|one| one.after.window > one.before.window).count();
@@ -129,9 +129,9 @@ async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
         reductions += 1;
     }
     assert!(reductions > 0, "a loss reduces the window");
-    let avoids = |one: &&Asked| one.before.window >= one.before.threshold;
-    let grows = |one: &&Asked| one.after.window > one.before.window;
-    let avoiding: Vec<&Asked> = of(Operation::CongestionAcked).filter(avoids).collect();
+    let avoids = |one: &&PluginCall| one.before.window >= one.before.threshold;
+    let grows = |one: &&PluginCall| one.after.window > one.before.window;
+    let avoiding: Vec<&PluginCall> = of(Operation::CongestionAcked).filter(avoids).collect();
     assert!(avoiding.iter().filter(|one| grows(one)).count() > 0, "it grows again");
     assert!(avoiding.iter().all(|one| one.after.window >= one.before.window));
     assert_eq!(done.window, asked.last().unwrap().after.window);
@@ -153,7 +153,7 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
             (void)call;
             return EQUIC_DONE;
         }";
-    let most = |asked: &[Asked]| {
+    let most = |asked: &[PluginCall]| {
         // The first calls are skipped, because the handshake uses the initial window.
         let later = asked.iter().skip(20);
         later.map(|one| one.before.in_flight.div_ceil(one.before.datagram_size)).max().unwrap()
@@ -197,7 +197,7 @@ async fn a_plugin_that_fails_is_taken_off() {
     let (controllers, asked) = listened(&controller(endless));
     let done = transfer(controllers, 400_000, None).await;
     let asked = asked.lock().unwrap();
-    let acked: Vec<&Asked> =
+    let acked: Vec<&PluginCall> =
         asked.iter().filter(|one| one.operation == Operation::CongestionAcked).collect();
     assert_eq!(acked.len(), 11, "it is not asked again");
     let why = acked[10].failed.as_deref().unwrap_or_default();

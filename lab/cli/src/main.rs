@@ -36,7 +36,7 @@ use equic_console::{failure, output, signals};
 use equic_experiments::demo;
 #[cfg(feature = "all")]
 use equic_experiments::{flood, reproduce, soak};
-use failure::Done;
+use failure::Result;
 
 /// Experiments with QUIC and the gateway: demo, benchmarks, simulations.
 #[derive(Parser)]
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     // A parent process may have left signals blocked.
     signals::release();
     start::log();
-    let done: Done = match lab.command {
+    let done: Result = match lab.command {
         Command::Demo(args) => demo::run(&args),
         #[cfg(feature = "all")]
         Command::Bench(command) => bench::run(command),

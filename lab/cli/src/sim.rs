@@ -10,10 +10,10 @@ use std::process::Command;
 
 use equic_experiments::simulator::{missing, program};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Replaces this process by `equic-sim`, with the arguments after `sim`.
-pub(crate) fn run() -> Done {
+pub(crate) fn run() -> Result {
     let program = program();
     let arguments: Vec<OsString> =
         std::env::args_os().skip(1).skip_while(|argument| argument != "sim").skip(1).collect();

@@ -8,7 +8,7 @@ use equic_scenario::play::{Part, play};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
-use super::{Done, Run};
+use super::{Result, Run};
 
 /// The simulator and the protocol of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Case {
     }
 
     /// Simulates the case in this process.
-    pub(crate) fn play(&self, stack: Stack, seed: u64) -> Done<Run> {
+    pub(crate) fn play(&self, stack: Stack, seed: u64) -> Result<Run> {
         let scenario = Scenario::parse(&self.scenario(stack))?;
         let (before, begun) = (memory("VmRSS"), cpu());
         let outcome = play(&scenario, seed, Part::All)?;
@@ -156,7 +156,7 @@ struct Line {
 }
 
 /// Runs the case with TcpCubic of ns-3, with only this seed.
-pub(crate) fn ns3(python: &Path, case: &Case, seed: u64) -> Done<Run> {
+pub(crate) fn ns3(python: &Path, case: &Case, seed: u64) -> Result<Run> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/oracle/ns3_tcp.py");
     let size = case.size.unwrap_or_default();
     let loss = (case.loss_percent / 100.0).to_string();

@@ -66,7 +66,7 @@ pub(crate) struct Measured {
     pub runs: Vec<Run>,
 }
 
-type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(args: &Args) -> Done {
+fn work(args: &Args) -> Result {
     let cases = cases(args.quick);
     if let Some([name, seed]) = args.only.as_deref() {
         let (name, stack) = name.rsplit_once('/').ok_or("a case must have the form NAME/STACK")?;
@@ -124,7 +124,7 @@ fn work(args: &Args) -> Done {
 }
 
 /// Makes one run in a separate process.
-fn own(args: &Args, case: &Case, stack: Stack, seed: u64) -> Done<Run> {
+fn own(args: &Args, case: &Case, stack: Stack, seed: u64) -> Result<Run> {
     let mut command = Command::new(std::env::current_exe()?);
     if args.quick {
         command.arg("--quick");
@@ -145,7 +145,7 @@ fn has_ns3(python: &Path) -> bool {
 }
 
 /// Replaces the text between the two marks of a file.
-fn insert(path: &Path, text: &str) -> Done {
+fn insert(path: &Path, text: &str) -> Result {
     const MARKS: [&str; 2] = ["<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"];
     let old = std::fs::read_to_string(path)?;
     let parts = old.split_once(MARKS[0]).and_then(|(head, rest)| {

@@ -8,7 +8,7 @@ use equic_report::stats::{Interval, Sample};
 use equic_report::table::{Column, Style, Table};
 
 use super::case::{Case, Kind, Stack};
-use super::{Done, Measured};
+use super::{Measured, Result};
 
 /// Returns the mean of a figure over the runs, and its 95 % interval.
 fn mean(one: &Measured, figure: impl Fn(&super::Run) -> f64) -> Option<(f64, Option<Interval>)> {
@@ -117,7 +117,7 @@ fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
     ]
 }
 
-pub(crate) fn plain(all: &[Measured]) -> Done<String> {
+pub(crate) fn plain(all: &[Measured]) -> Result<String> {
     let mut text = format!("{}\n", Machine::read()?);
     for (title, table) in tables(all) {
         write!(text, "\n{title}\n{}", table.render(Style::stdout()))?;
@@ -125,7 +125,7 @@ pub(crate) fn plain(all: &[Measured]) -> Done<String> {
     Ok(text)
 }
 
-pub(crate) fn markdown(all: &[Measured]) -> Done<String> {
+pub(crate) fn markdown(all: &[Measured]) -> Result<String> {
     let mut text = format!(
         "On {}; means of {} runs with 95 % intervals, in rounds; all with CUBIC.\n",
         Machine::read()?,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::differ::{self, Difference};
 use super::finish::{Group, groups};
 use super::store;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -65,7 +65,7 @@ struct Comparison<'a> {
     flows: &'a [Compared],
 }
 
-pub(crate) fn run(args: &Compare) -> Done {
+pub(crate) fn run(args: &Compare) -> Result {
     if !(args.p > 0.0 && args.p < 1.0 && args.effect >= 0.0) {
         return Err(Failure::Usage(
             "--p must be between 0 and 1, and --effect must be 0 or more".to_owned(),
@@ -149,7 +149,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn read(folder: &Path) -> Done<Loaded> {
+    fn read(folder: &Path) -> Result<Loaded> {
         let (grid, _, runs) = store::read(folder)?;
         let names: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
         let groups = groups(names.len(), &runs).into_iter().map(|group| {
@@ -231,7 +231,7 @@ fn judge(args: &Compare, compared: &mut [Compared]) -> u64 {
     seeds
 }
 
-fn print(compared: &[Compared]) -> Done {
+fn print(compared: &[Compared]) -> Result {
     let mut table = Table::new([
         Column::text("cell"),
         Column::text("flow"),

@@ -16,14 +16,14 @@ use parquet::schema::types::Type;
 
 use super::rows::{COLUMNS, Kind, column, columns, join, split};
 use super::store::{RUNS, Runs, sorted};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Number of rows in a row group of a Parquet file.
 const GROUP: usize = 100_000;
 
 /// Writes all files of the result. The same runs give the same bytes.
-pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Done {
+pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Result {
     equic_report::file::write(&folder.join(RUNS), &sorted(runs)?)?;
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     // All rows of a grid have the same number of fields, so the first row shows whether there are
@@ -58,7 +58,7 @@ const MOST_ROWS: usize = 60;
 
 /// Prints the table of the result, and names its files. `what` is a text that says how many cells
 /// and runs it covers.
-pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Done {
+pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Result {
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     let groups = groups(axes.len(), runs);
     let mut columns: Vec<Column> = axes.iter().map(|axis| Column::text(*axis)).collect();

@@ -23,7 +23,7 @@ use equic_scenario::play::{Part, play};
 use equic_scenario::{Grid, Scenario};
 use indicatif::ProgressBar;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::{memory, output, run};
 pub(crate) use compare::run as compare;
 use store::{About, Runs, Store};
@@ -70,7 +70,7 @@ impl SweepPlan<'_> {
     }
 }
 
-pub(crate) fn sweep(args: &Sweep) -> Done {
+pub(crate) fn sweep(args: &Sweep) -> Result {
     let grid = Grid::load(&args.grid)?;
     let plan = SweepPlan::new(&grid);
     let about = About::new(args.shard, plan.runs());
@@ -109,7 +109,7 @@ fn play_missing(
     missing: &[usize],
     store: &mut Store,
     runs: &mut Runs,
-) -> Done {
+) -> Result {
     let progress = progress(missing.iter().map(|run| plan.cost(*run)).sum(), missing.len());
     let next = AtomicUsize::new(0);
     let shared = Mutex::new((store, runs, None::<Failure>));
@@ -166,7 +166,7 @@ fn progress(cost: u64, runs: usize) -> ProgressBar {
     bar
 }
 
-pub(crate) fn merge(args: &Merge) -> Done {
+pub(crate) fn merge(args: &Merge) -> Result {
     let mut first: Option<(Grid, About)> = None;
     let mut seen = Vec::new();
     let mut all = Runs::new();

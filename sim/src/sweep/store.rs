@@ -17,7 +17,7 @@ use equic_scenario::command::Shard;
 use equic_scenario::{Grid, TraceTexts};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// The rows of each run. Runs are numbered from 0, cell by cell and then seed by seed.
 pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
@@ -58,7 +58,7 @@ impl About {
         run % self.shards == self.shard - 1
     }
 
-    fn text(&self) -> Done<String> {
+    fn text(&self) -> Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }
 }
@@ -82,7 +82,7 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
 impl Store {
     /// Creates the directory. If it exists for the same grid and part, opens it to continue its
     /// runs. Returns the runs that it already has.
-    pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Done<(Store, Runs)> {
+    pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Result<(Store, Runs)> {
         std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let path = folder.join(GRID);
         if path.exists() {
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// Adds a run. Runs that were added remain even if the process is killed.
-    pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Done {
+    pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Result {
         let mut text = serde_json::to_string(&Line { run, rows: rows.to_vec() })?;
         text.push('\n');
         self.runs.write_all(text.as_bytes()).map_err(|error| failed("write", &self.path, &error))
@@ -134,7 +134,7 @@ impl Store {
 }
 
 /// Reads the runs in the file. Cuts off a last line that is incomplete.
-fn recover(path: &Path, file: &mut File, about: &About) -> Done<Runs> {
+fn recover(path: &Path, file: &mut File, about: &About) -> Result<Runs> {
     let told = |error: io::Error| failed("read", path, &error);
     if !file.metadata().map_err(told)?.is_file() {
         return Ok(Runs::new());
@@ -148,7 +148,7 @@ fn recover(path: &Path, file: &mut File, about: &About) -> Done<Runs> {
     parse(path, &text[..whole], about)
 }
 
-fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
+fn parse(path: &Path, text: &[u8], about: &About) -> Result<Runs> {
     let mut runs = Runs::new();
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for (number, line) in lines.enumerate() {
@@ -167,7 +167,7 @@ fn parse(path: &Path, text: &[u8], about: &About) -> Done<Runs> {
     Ok(runs)
 }
 
-fn read_about(folder: &Path) -> Done<(String, TraceTexts, About)> {
+fn read_about(folder: &Path) -> Result<(String, TraceTexts, About)> {
     let read = |name: &str| {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))
@@ -186,7 +186,7 @@ fn read_about(folder: &Path) -> Done<(String, TraceTexts, About)> {
 }
 
 /// Reads a directory. Returns its grid, its description, and its runs.
-pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
+pub(crate) fn read(folder: &Path) -> Result<(Grid, About, Runs)> {
     let (text, traces, about) = read_about(folder)?;
     let grid =
         Grid::parse_with(&text, traces).map_err(|error| error.in_file(&folder.join(GRID)))?;
@@ -206,7 +206,7 @@ pub(crate) fn read(folder: &Path) -> Done<(Grid, About, Runs)> {
 }
 
 /// Returns the lines of `runs.jsonl` in the order of the runs.
-pub(crate) fn sorted(runs: &Runs) -> Done<Vec<u8>> {
+pub(crate) fn sorted(runs: &Runs) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     for (run, rows) in runs {
         serde_json::to_writer(&mut text, &Line { run: *run, rows: rows.clone() })?;

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn an_old_library_on_such_a_cpu_is_found() {
         let found = ask(ZEN, Some("glibc 2.36"), None).unwrap();
-        assert!(found.serious && found.mend.contains(TUNABLES), "{found:?}");
+        assert!(found.serious && found.help.contains(TUNABLES), "{found:?}");
         assert!(ask(ZEN, Some("glibc 2.39.9000"), Some("glibc.malloc.check=1")).is_some());
     }
 

@@ -85,7 +85,7 @@ fn foreign_text_is_never_markup() {
         cut: true,
         plan: json!({evil: [evil, {evil: [[evil]]}], "implementations": {evil: {"url": evil}}}),
         manifest: json!({
-            evil: {evil: evil}, "command": [evil], "findings": [{"what": evil, "found": evil, "mend": evil}, {evil: 1}],
+            evil: {evil: evil}, "command": [evil], "findings": [{"what": evil, "found": evil, "help": evil}, {evil: 1}],
             "implementations": {"b": {"url": format!("https://x/{evil}"), "version": evil}},
         }),
         ..Run::default()

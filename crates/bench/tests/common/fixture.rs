@@ -291,8 +291,8 @@ fn manifest(seed: u64) -> serde_json::Value {
         "findings": [
             {"what": "net.core.rmem_max", "serious": true,
              "found": "212992: sockets get less than they ask for",
-             "mend": "sysctl -w net.core.rmem_max=8388608"},
-            {"what": "steal", "serious": false, "found": "0.4 % of CPU time", "mend": ""},
+             "help": "sysctl -w net.core.rmem_max=8388608"},
+            {"what": "steal", "serious": false, "found": "0.4 % of CPU time", "help": ""},
         ],
     })
 }

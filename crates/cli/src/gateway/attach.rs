@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Flags that say how to attach and what to limit.
@@ -42,7 +42,7 @@ impl Attachment {
 
     /// Loads the program and attaches it to every interface of `config`. On an error it stays
     /// attached to none of them.
-    pub(crate) fn start(&self, config: &Config) -> Done<Running> {
+    pub(crate) fn start(&self, config: &Config) -> Result<Running> {
         let gateway = self.load(config)?;
         let attached = self.attach_all(&gateway, config)?;
         Ok(Running { gateway, attached, taken: None })
@@ -51,7 +51,7 @@ impl Attachment {
     /// Loads and attaches the program for `gateway run`, whose own loop does the sweeping. If the
     /// configuration pins the gateway and one is already pinned there, this process takes over that
     /// gateway.
-    pub(crate) fn start_to_keep(&self, config: &Config) -> Done<Running> {
+    pub(crate) fn start_to_keep(&self, config: &Config) -> Result<Running> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         let object = object(self.object.as_ref());
         let options = LoadOptions { unswept: true, ..LoadOptions::default() };
@@ -76,7 +76,7 @@ impl Attachment {
 
     /// Makes the set of attached interfaces match the configuration. With `wait`, it attaches
     /// nothing: the loop of `gateway run` attaches to the missing interfaces later.
-    fn attach_all(&self, gateway: &Gateway, config: &Config) -> Done<Vec<Attached>> {
+    fn attach_all(&self, gateway: &Gateway, config: &Config) -> Result<Vec<Attached>> {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();
         for one in before.iter().filter(|one| !wanted.contains(&one.interface)) {
@@ -108,7 +108,7 @@ impl Attachment {
     }
 
     /// Loads the program without attaching it to any interface.
-    pub(crate) fn load(&self, config: &Config) -> Done<Gateway> {
+    pub(crate) fn load(&self, config: &Config) -> Result<Gateway> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         Gateway::load(config, object(self.object.as_ref())).map_err(|error| self.explain(&error))
     }
@@ -117,10 +117,10 @@ impl Attachment {
         let failure = Failure::new(error.to_string());
         match error {
             Error::Verifier { log, .. } if self.verbose_verifier => {
-                failure.mend(format!("what the verifier said:\n{log}"))
+                failure.help(format!("what the verifier said:\n{log}"))
             }
             Error::Verifier { .. } => {
-                failure.mend("`--verbose-verifier` prints the verifier's whole log")
+                failure.help("`--verbose-verifier` prints the verifier's whole log")
             }
             _ => failure,
         }

@@ -6,7 +6,7 @@ use equic_gateway::{Control, remove_pinned};
 use serde_json::json;
 
 use super::Target;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Detaches a gateway from its interfaces, whichever process runs it; that process then ends. The
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let interfaces = match &args.pin {
         Some(pin) => remove_pinned(pin)?,
         None => {

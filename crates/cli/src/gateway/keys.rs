@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::Target;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Actions on the keys of Retry tokens and connection IDs.
@@ -31,7 +31,7 @@ pub(crate) struct Renew {
     json: bool,
 }
 
-pub(super) fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Result {
     let Command::Renew(args) = command;
     let control = args.target.open()?;
     let epoch = control.renew_keys()?.number();

@@ -9,7 +9,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
 use super::Target;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// The longest matching prefix wins; deny and allow share one list.
@@ -76,15 +76,15 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn deny(args: &Add) -> Done {
+pub(super) fn deny(args: &Add) -> Result {
     add(args, ListAction::Deny)
 }
 
-pub(super) fn allow(args: &Add) -> Done {
+pub(super) fn allow(args: &Add) -> Result {
     add(args, ListAction::Allow)
 }
 
-fn add(args: &Add, action: ListAction) -> Done {
+fn add(args: &Add, action: ListAction) -> Result {
     let control = args.target.open()?;
     let (schema, what) = match action {
         ListAction::Deny => ("equic.gateway.deny/1", "denied"),
@@ -113,7 +113,7 @@ fn add(args: &Add, action: ListAction) -> Done {
 
 /// Loads all of the files, or none of them if a line is invalid. The error lists every invalid
 /// line.
-fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Done {
+fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Result {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
     for file in &args.file {
         let list = ListFile {
@@ -156,7 +156,7 @@ fn said(what: &str, prefix: IpNet, lifetime: Option<Duration>) -> String {
     }
 }
 
-pub(super) fn forget(args: &Forget) -> Done {
+pub(super) fn forget(args: &Forget) -> Result {
     let control = args.target.open()?;
     let (mut forgotten, mut missing) = (Vec::new(), Vec::new());
     for prefix in &args.prefix {
@@ -177,10 +177,10 @@ pub(super) fn forget(args: &Forget) -> Done {
         return Ok(());
     }
     Err(Failure::because("on neither list", missing.join(", "))
-        .mend("`equic gateway lists` shows the prefixes as they were added"))
+        .help("`equic gateway lists` shows the prefixes as they were added"))
 }
 
-pub(super) fn show(args: &Show) -> Done {
+pub(super) fn show(args: &Show) -> Result {
     let entries = args.target.open()?.lists()?;
     if args.json {
         return output::json("equic.gateway.lists/1", json!({ "entries": entries }));

@@ -29,7 +29,7 @@ mod watch;
 use clap::{Args, Subcommand};
 use equic_gateway::Control;
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// The subcommands.
 #[derive(Subcommand)]
@@ -72,7 +72,7 @@ pub(crate) enum Command {
 }
 
 /// Runs the subcommand.
-pub(crate) fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Result {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
@@ -104,7 +104,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn open(&self) -> Done<Control> {
+    fn open(&self) -> Result<Control> {
         Ok(Control::open(self.gateway.as_deref())?)
     }
 }

@@ -4,7 +4,7 @@
 
 use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// A setting that needs the support of the servers, and the texts of its warnings.
 pub(super) struct Need {
@@ -25,7 +25,7 @@ pub(super) struct Need {
     lost: &'static str,
     /// Describes the risk for clients of the service with this name.
     may_be_lost: fn(&str) -> String,
-    mend: &'static str,
+    help: &'static str,
 }
 
 pub(super) const NEEDS: [Need; 2] = [
@@ -39,7 +39,7 @@ pub(super) const NEEDS: [Need; 2] = [
         question: "whether servers check the gateway's tokens",
         lost: "new clients cannot connect",
         may_be_lost: |service| format!("new clients of `{service}` may be unable to connect"),
-        mend: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
+        help: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
                --gateway-socket), or use --force",
     },
     Need {
@@ -52,7 +52,7 @@ pub(super) const NEEDS: [Need; 2] = [
         question: "whether servers make IDs that can be checked",
         lost: "its clients lose their connections",
         may_be_lost: |service| format!("clients of `{service}` may lose their connections"),
-        mend: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md explains it for other servers; or use --force",
+        help: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md explains it for other servers; or use --force",
     },
 ];
 
@@ -66,7 +66,7 @@ fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = Str
 /// Returns warnings for the user about settings that were just changed.
 pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
     let mut found: Vec<String> =
-        NEEDS.iter().flat_map(|need| need.unheard(control, settings)).collect();
+        NEEDS.iter().flat_map(|need| need.undeclared(control, settings)).collect();
     let made = settings.iter().filter(|setting| setting.resets_for_the_dead());
     for service in made.flat_map(|setting| services_of(control, setting)) {
         let servers = control.servers_of(&service).map(|servers| servers.len());
@@ -93,17 +93,17 @@ impl Need {
     }
 
     /// Fails if one of the settings would be enabled for a service that has such servers.
-    pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Done {
+    pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Result {
         for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
             for service in services_of(control, setting) {
                 // If the servers cannot be read, assume that all clients may be lost.
                 let servers = self.missing(control, &service).map_err(|error| {
                     Failure::because(format_args!("cannot tell {}", self.question), error)
-                        .mend("run the command as root to find out, or use --force")
+                        .help("run the command as root to find out, or use --force")
                 })?;
                 if let Some(servers) = servers {
                     let lost = (self.may_be_lost)(&service);
-                    return Err(Failure::because(lost, servers).mend(self.mend));
+                    return Err(Failure::because(lost, servers).help(self.help));
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Need {
 
     /// Returns a warning for each service for which one of the settings is enabled and no living
     /// server has joined. Without a server, nothing has declared whether the setting is supported.
-    pub(super) fn unheard(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
+    pub(super) fn undeclared(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
         let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
         let services = made.flat_map(|setting| services_of(control, setting));
         // Warn only about services whose servers can be read.
@@ -154,7 +154,7 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
 
 /// Fails if one of the settings would limit packets of unknown sources for a service whose
 /// connections no server reports. In such a service, all sources are unknown.
-pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
+pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
     for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
         let ledgers = control.ledgers()?;
@@ -162,9 +162,9 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Done {
             if !is_counted_for(&ledgers, &service) {
                 let what = format!("all connections of `{service}` would share the limit");
                 let why = "no server reports its connections";
-                let mend =
+                let help =
                     "start one that does (`equic serve --gateway`, libequic), or use --force";
-                return Err(Failure::because(what, why).mend(mend));
+                return Err(Failure::because(what, why).help(help));
             }
         }
     }

@@ -4,7 +4,7 @@ use equic_gateway::Reason;
 use equic_report::table::{Column, Table};
 use serde_json::json;
 
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Lists the reasons for verdicts. Every verdict has one of them; counters, events and `explain`
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     if args.json {
         let reasons: Vec<_> = Reason::all()
             .map(|r| json!({ "reason": r, "drops": r.drops(), "verdict": r.verdict(), "meaning": r.meaning() }))

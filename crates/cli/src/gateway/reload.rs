@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::Target;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Makes a running gateway read its configuration file again, and prints the result.
@@ -46,7 +46,7 @@ pub(crate) struct Check {
 /// Maximum time to wait for a reload. Long lists take a while.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let control = match args.pid {
         Some(pid) => of_process(pid)?,
         None => args.target.open()?,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Done {
         Failure::new(format!("`{name}` is not run by `equic gateway run`: it cannot reload"))
     })?;
     let Some(file) = &before.config else {
-        return Err(Failure::new(format!("`{name}` runs without a configuration file")).mend(
+        return Err(Failure::new(format!("`{name}` runs without a configuration file")).help(
             "start it with `equic gateway run --config FILE`; or change it with `set`, `deny`",
         ));
     };
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Done {
     })?;
     let reload = await_reload(&control, number).ok_or_else(|| {
         Failure::new(format!("process {} did not report the result of the reload", before.pid))
-            .mend("`equic gateway status` shows its state")
+            .help("`equic gateway status` shows its state")
     })?;
     if args.json {
         output::json("equic.gateway.reload/1", json!({ "file": file, "reload": reload }))?;
@@ -91,12 +91,12 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Opens the gateway that a process manages.
-fn of_process(pid: u32) -> Done<Control> {
+fn of_process(pid: u32) -> Result<Control> {
     let all = Control::find()?;
     let Some(found) = all.iter().find(|one| one.owner_pid == pid && one.owner_alive) else {
         let running: Vec<String> = all.iter().map(RunningGateway::describe).collect();
         return Err(Failure::new(format!("process {pid} runs no gateway"))
-            .mend(format!("running: {}", running.join(", "))));
+            .help(format!("running: {}", running.join(", "))));
     };
     Ok(Control::open(Some(&found.program_id.to_string()))?)
 }
@@ -112,7 +112,7 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
     None
 }
 
-pub(super) fn check(args: &Check) -> Done {
+pub(super) fn check(args: &Check) -> Result {
     let done = Config::read(&args.file).and_then(|config| Ok((config.listed()?, config)));
     let warnings =
         done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| super::doubts::of(config));
@@ -127,7 +127,7 @@ pub(super) fn check(args: &Check) -> Done {
     }
     let (listed, config) = done.map_err(|error| Failure::new(error.to_string()))?;
     if failed {
-        return Err(Failure::new(warnings.join("\n")).mend("without --strict these are warnings"));
+        return Err(Failure::new(warnings.join("\n")).help("without --strict these are warnings"));
     }
     if args.json {
         return Ok(());

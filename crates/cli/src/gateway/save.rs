@@ -17,7 +17,7 @@ use nix::fcntl::{Flock, FlockArg};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::attributes;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Returns a fingerprint of a text (FNV-1a), which is never 0. It is not cryptographic. Only a
 /// process that may write the file could exploit a collision, and it gains nothing by that.
@@ -48,7 +48,7 @@ pub(super) struct Saving {
 impl Saving {
     /// Writes the changed text to a temporary file next to the configuration file. Neither the file
     /// nor the live settings change yet.
-    pub(super) fn prepare(control: &Control, settings: &[Setting]) -> Done<Saving> {
+    pub(super) fn prepare(control: &Control, settings: &[Setting]) -> Result<Saving> {
         let path = file_of(control)?;
         let cannot = |why: &dyn std::fmt::Display| {
             let what = format!("nothing was changed: cannot save to {}", path.display());
@@ -56,7 +56,7 @@ impl Saving {
         };
         let temporary = beside(&path);
         let owner = std::fs::metadata(&path).map_err(|error| cannot(&error))?.uid();
-        let alone = alone(&temporary, owner).map_err(|error| cannot(&error))?;
+        let alone = open_exclusively(&temporary, owner).map_err(|error| cannot(&error))?;
         // From here on, dropping `saving` removes the temporary file.
         let mut saving = Saving {
             path: path.clone(),
@@ -91,7 +91,7 @@ impl Saving {
     }
 
     /// Replaces the old file by the changed one.
-    pub(super) fn finish(self, control: &Control) -> Done<Saved> {
+    pub(super) fn finish(self, control: &Control) -> Result<Saved> {
         self.put_in_place(
             |fingerprint| control.note_config(fingerprint),
             |folder| File::open(folder)?.sync_all(),
@@ -104,7 +104,7 @@ impl Saving {
         mut self,
         note: impl FnOnce(u64),
         sync: impl FnOnce(&Path) -> std::io::Result<()>,
-    ) -> Done<Saved> {
+    ) -> Result<Saved> {
         if fingerprint_of(&self.path) != Some(self.before) {
             return Err(Failure::new(format!(
                 "{} has changed in the meantime: the settings are in force, but not saved",
@@ -138,7 +138,7 @@ pub(super) struct Saved {
 impl Saved {
     /// Returns a sentence about a file that a power failure may destroy, or `None` if the file is
     /// safe.
-    pub(super) fn doubt(&self) -> Option<String> {
+    pub(super) fn durability_warning(&self) -> Option<String> {
         let error = self.unsure.as_ref()?;
         Some(format!(
             "the settings are in force and saved to {}; after a power failure the file may be the old one, because its folder could not be written to disk: {error}",
@@ -157,12 +157,12 @@ impl Drop for Saving {
 }
 
 /// Returns the configuration file of a gateway, with symbolic links resolved.
-fn file_of(control: &Control) -> Done<PathBuf> {
+fn file_of(control: &Control) -> Result<PathBuf> {
     let report = control.report().filter(equic_gateway::Report::is_alive);
     let named = report.and_then(|report| Some((report.pid, report.config?)));
     let Some((pid, path)) = named else {
         return Err(Failure::new("nothing was changed: this gateway uses no configuration file")
-            .mend("--save needs a gateway that runs with `equic gateway run --config FILE`"));
+            .help("--save needs a gateway that runs with `equic gateway run --config FILE`"));
     };
     // The path may be relative to the working directory of that process.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
@@ -177,12 +177,12 @@ fn changed(path: &Path) -> Failure {
         "nothing was changed: {} has changed since the gateway read it",
         path.display()
     ))
-    .mend("apply the file with `equic gateway reload`, then set again")
+    .help("apply the file with `equic gateway reload`, then set again")
 }
 
 /// Opens and locks the temporary file. A file that a killed process left behind is used again, if
 /// it belongs to this user or to `owner`, the owner of the configuration file.
-fn alone(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
+fn open_exclusively(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
     let busy = || std::io::Error::other("another process is saving to it: try again");
     let file = OpenOptions::new()
         .write(true)
@@ -212,7 +212,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Returns the text with the settings changed and everything else unchanged.
-fn edit(text: &str, settings: &[Setting]) -> Done<String> {
+fn edit(text: &str, settings: &[Setting]) -> Result<String> {
     let mut wanted = Config::parse(text)?;
     let mut document: DocumentMut =
         text.parse().map_err(|error| Failure::because("the file is not TOML", error))?;
@@ -280,7 +280,7 @@ fn put(table: &mut dyn TableLike, change: &Change) {
 mod tests {
     use super::*;
 
-    fn edited(text: &str, settings: &[&str]) -> Done<String> {
+    fn edited(text: &str, settings: &[&str]) -> Result<String> {
         let settings: Vec<Setting> =
             settings.iter().map(|pair| Setting::parse_pair(pair).unwrap()).collect();
         edit(text, &settings)
@@ -333,7 +333,7 @@ listen = [\"853\"]
 
     fn saving_at(path: PathBuf, before: &str, after: &str) -> Saving {
         let temporary = beside(&path);
-        let alone = alone(&temporary, nix::unistd::geteuid().as_raw()).unwrap();
+        let alone = open_exclusively(&temporary, nix::unistd::geteuid().as_raw()).unwrap();
         let (before, fingerprint) = (fingerprint(before.as_bytes()), fingerprint(after.as_bytes()));
         let saving =
             Saving { path, temporary, before, after: fingerprint, done: false, _alone: alone };
@@ -353,10 +353,10 @@ listen = [\"853\"]
             .unwrap();
         assert_eq!(std::fs::read_to_string(&saved.path).unwrap(), "new");
         assert_eq!(noted, fingerprint(b"new"), "or the next one to save would be refused");
-        let doubt = saved.doubt().unwrap();
+        let doubt = saved.durability_warning().unwrap();
         assert!(doubt.contains("saved to") && doubt.contains("no disk"), "{doubt}");
         let saving = saving(folder.path(), "old", "new");
-        assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().doubt().is_none());
+        assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().durability_warning().is_none());
     }
 
     /// After the replacement, the same users can read the file as before.
@@ -393,16 +393,16 @@ listen = [\"853\"]
         let me = nix::unistd::geteuid().as_raw();
         std::fs::write(&other, "precious").unwrap();
         std::fs::hard_link(&other, &temporary).unwrap();
-        assert!(alone(&temporary, me).is_err(), "it has another name too");
+        assert!(open_exclusively(&temporary, me).is_err(), "it has another name too");
         std::fs::remove_file(&temporary).unwrap();
         std::os::unix::fs::symlink(&other, &temporary).unwrap();
-        assert!(alone(&temporary, me).is_err(), "it is somewhere else");
+        assert!(open_exclusively(&temporary, me).is_err(), "it is somewhere else");
         std::fs::remove_file(&temporary).unwrap();
         nix::unistd::mkfifo(&temporary, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(alone(&temporary, me).is_err(), "a pipe, that nobody reads");
+        assert!(open_exclusively(&temporary, me).is_err(), "a pipe, that nobody reads");
         std::fs::remove_file(&temporary).unwrap();
         std::fs::write(&temporary, "left").unwrap();
-        assert!(alone(&temporary, me).is_ok());
+        assert!(open_exclusively(&temporary, me).is_ok());
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
         if me != 0 {
             assert!(!equic_testing::ci::in_ci(), "giving files away takes root");
@@ -411,8 +411,8 @@ listen = [\"853\"]
         }
         // The process was killed after it had given the file to the owner of the configuration.
         std::os::unix::fs::chown(&temporary, Some(4242), None).unwrap();
-        assert!(alone(&temporary, 4242).is_ok());
-        assert!(alone(&temporary, 4243).is_err());
+        assert!(open_exclusively(&temporary, 4242).is_ok());
+        assert!(open_exclusively(&temporary, 4243).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Target;
 use super::needs::{NEEDS, check_counted, warnings};
 use super::save::{Saved, Saving};
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Changes settings of a running gateway. All of them are checked before the first one is changed.
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let control = args.target.open()?;
     // Keys and values were checked when the arguments were parsed. Only the names of services are
     // left to check.
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Done {
         changes.extend(control.apply(setting)?);
     }
     let saved = saving.map(|saving| saving.finish(&control)).transpose()?;
-    if let Some(doubt) = saved.as_ref().and_then(Saved::doubt) {
+    if let Some(doubt) = saved.as_ref().and_then(Saved::durability_warning) {
         output::notice(doubt);
     }
     let saved = saved.map(|saved| saved.path);

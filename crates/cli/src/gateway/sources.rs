@@ -7,7 +7,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
 use super::Target;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Shows which sources send packets and hold connections. A source is an address, or a prefix of
@@ -40,7 +40,7 @@ pub(super) enum By {
     Connections,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let by = match args.by {
         By::Packets => SortBy::Packets,
         By::Bytes => SortBy::Bytes,

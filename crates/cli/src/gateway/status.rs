@@ -6,7 +6,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::Target;
 use super::limits::{describe, describe_adaptive};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Shows a running gateway: its interfaces, the services that it protects, what it passed and
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     if args.list || args.all {
         return list(args.all, args.json);
     }
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Done {
 }
 
 /// Lists the gateways of this network namespace, or of all.
-fn list(all: bool, json: bool) -> Done {
+fn list(all: bool, json: bool) -> Result {
     let mut survey = Control::survey()?;
     let found = survey.gateways.len() + survey.others.len();
     survey.gateways.retain(|one| all || one.here);
@@ -66,7 +66,7 @@ fn list(all: bool, json: bool) -> Done {
     survey.others.iter().try_for_each(|one| output::line(one.describe()))
 }
 
-fn head(status: &Status) -> Done {
+fn head(status: &Status) -> Result {
     let gone = if status.owner.alive { "" } else { " (ended)" };
     output::line(format_args!(
         "gateway `{}`: program {}, process {}{gone}, up {}",
@@ -96,7 +96,7 @@ fn head(status: &Status) -> Done {
 }
 
 /// Prints the conditions that need attention, as reported by the process that manages the gateway.
-fn report(status: &Status) -> Done {
+fn report(status: &Status) -> Result {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
         output::line(format_args!(
@@ -125,7 +125,7 @@ fn report(status: &Status) -> Done {
     ))
 }
 
-fn show_service(service: &ServiceStatus) -> Done {
+fn show_service(service: &ServiceStatus) -> Result {
     let listen: Vec<String> = service.config.listen.iter().map(ToString::to_string).collect();
     let title = format!(
         "\nservice {} on {}: {}",
@@ -178,7 +178,7 @@ fn show_service(service: &ServiceStatus) -> Done {
     output::table(&table)
 }
 
-fn ledgers(ledgers: &[LedgerStatus]) -> Done {
+fn ledgers(ledgers: &[LedgerStatus]) -> Result {
     if ledgers.is_empty() {
         return output::line("\nno server reports connections to it: quotas have no effect");
     }
@@ -226,7 +226,7 @@ fn user(ledger: &LedgerStatus) -> String {
     }
 }
 
-fn tables(tables: &[TableStatus]) -> Done {
+fn tables(tables: &[TableStatus]) -> Result {
     let mut table = Table::new([
         Column::text("table"),
         Column::number("entries"),
@@ -247,7 +247,7 @@ fn tables(tables: &[TableStatus]) -> Done {
 }
 
 /// Prints how often rare events occurred, if they occurred at all.
-fn tallies(status: &Status) -> Done {
+fn tallies(status: &Status) -> Result {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
     let rows = [
@@ -273,7 +273,7 @@ fn tallies(status: &Status) -> Done {
 }
 
 /// Fails if the gateway has no service of this name. The error lists the existing names.
-pub(crate) fn check_service(control: &Control, name: &str) -> Done {
+pub(crate) fn check_service(control: &Control, name: &str) -> Result {
     let known = control.service_names();
     if known.iter().any(|known| known == name) {
         return Ok(());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use equic_plugin::{MAX_CODE, MAX_MANIFEST};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Compiles DIR/NAME.c with clang, packs the object with DIR/plugin.toml into a bundle, and checks
@@ -57,7 +57,7 @@ pub(crate) struct PackArgs {
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Done<Folder> {
+    pub(super) fn new() -> Result<Folder> {
         let name = format!("equic-plugin-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         // Fails if the directory exists, because it belongs to another process then.
@@ -84,20 +84,20 @@ fn options(args: &Args) -> Vec<String> {
     debug.into_iter().chain([cpu.to_owned()]).chain(defines).collect()
 }
 
-fn text(path: &Path) -> Done<String> {
+fn text(path: &Path) -> Result<String> {
     equic_gateway::read_regular_text(path, MAX_MANIFEST as u64)
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))
 }
 
 /// Returns the name in a manifest.
-fn name(path: &Path, manifest: &str) -> Done<String> {
+fn name(path: &Path, manifest: &str) -> Result<String> {
     // The parser needs an object, which does not exist yet, so pass a placeholder.
     let bytes = equic_plugin::pack(manifest, b"none", None);
     let bytes = bytes.map_err(|error| Failure::because(path.display(), error))?;
     Ok(super::parse(path, &bytes)?.manifest().name.clone())
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let folder = &args.folder;
     let manifest_file = folder.join("plugin.toml");
     let manifest = text(&manifest_file)?;
@@ -119,7 +119,7 @@ pub(super) fn run(args: &Args) -> Done {
     finish(&manifest_file, &manifest, &code, &bundle)
 }
 
-pub(super) fn pack(args: &PackArgs) -> Done {
+pub(super) fn pack(args: &PackArgs) -> Result {
     let manifest = text(&args.manifest)?;
     let code = equic_gateway::read_regular(&args.object, MAX_CODE as u64).map_err(|error| {
         Failure::because(format_args!("cannot read {}", args.object.display()), error)
@@ -128,7 +128,7 @@ pub(super) fn pack(args: &PackArgs) -> Done {
 }
 
 /// Packs a bundle and checks it. Writes it only if it would run.
-fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Done {
+fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Result {
     let bytes = equic_plugin::pack(manifest, code, None)
         .map_err(|error| Failure::because(manifest_file.display(), error))?;
     let plugin = super::load_checked(path, &bytes)?;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::build::Folder;
 use super::proof::{ProofResult, look};
 use super::{load_checked, parse, read, seconds_now, write};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output of `inspect --json`.
@@ -107,7 +107,7 @@ fn inspected<'a>(bundle: &'a Bundle<'_>) -> Inspected<'a> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let bytes = read(&args.bundle)?;
     let bundle = parse(&args.bundle, &bytes)?;
     let seen = inspected(&bundle);
@@ -145,7 +145,7 @@ pub(super) fn run(args: &Args) -> Done {
     output::text(text)
 }
 
-pub(super) fn check(args: &CheckArgs) -> Done {
+pub(super) fn check(args: &CheckArgs) -> Result {
     let bytes = read(&args.bundle)?;
     let (plugin, origin) = match &args.policy {
         None => (load_checked(&args.bundle, &bytes)?, "as a local plugin"),
@@ -201,14 +201,14 @@ fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
 }
 
 /// Searches for a proof of each function, and prints the functions without one.
-fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Done {
+fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
     let work = Folder::new()?;
     let object = work.0.join("object.o");
     write(&object, bundle.code())?;
     let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
         let why = "no proof was searched for: equic-prove is neither in this program's folder nor on PATH";
         if args.strict {
-            return Err(Failure::new(why).mend("make prove"));
+            return Err(Failure::new(why).help("make prove"));
         }
         output::notice(why);
         return Ok(());

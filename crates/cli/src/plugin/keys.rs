@@ -10,7 +10,7 @@ use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 
 use super::{parse, read, write};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Prefix of a file with a private key. 64 hexadecimal digits follow.
@@ -39,7 +39,7 @@ pub(crate) struct SignArgs {
     output: Option<PathBuf>,
 }
 
-pub(super) fn make(args: &KeyArgs) -> Done {
+pub(super) fn make(args: &KeyArgs) -> Result {
     let mut seed = [0; 32];
     OsRng
         .try_fill_bytes(&mut seed)
@@ -58,7 +58,7 @@ pub(super) fn make(args: &KeyArgs) -> Done {
     output::line(key.public())
 }
 
-pub(super) fn private(path: &Path) -> Done<SigningKey> {
+pub(super) fn private(path: &Path) -> Result<SigningKey> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))?;
     let seed = text.trim_end().strip_prefix(PRIVATE).and_then(|digits| {
@@ -71,11 +71,11 @@ pub(super) fn private(path: &Path) -> Done<SigningKey> {
     let key = seed.and_then(|seed| SigningKey::from_seed(&seed).ok());
     key.ok_or_else(|| {
         let message = format!("{} has no private key", path.display());
-        Failure::new(message).mend("make one: equic plugin key FILE")
+        Failure::new(message).help("make one: equic plugin key FILE")
     })
 }
 
-pub(super) fn sign(args: &SignArgs) -> Done {
+pub(super) fn sign(args: &SignArgs) -> Result {
     let key = private(&args.key)?;
     let bytes = read(&args.bundle)?;
     let signed = equic_plugin::sign(&parse(&args.bundle, &bytes)?, &key);

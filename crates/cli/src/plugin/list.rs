@@ -9,7 +9,7 @@ use equic_report::table::{Column, Table};
 use serde::Serialize;
 
 use super::{parse, read};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output with `--json`.
@@ -60,7 +60,7 @@ struct Data {
 
 /// Adds the bundle files in a directory and its subdirectories. Symbolic links are not followed, so
 /// the search cannot leave the directory or run in circles.
-fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Done {
+fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result {
     let failed = |error| Failure::because(format_args!("cannot list {}", folder.display()), error);
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -74,7 +74,7 @@ fn look_into(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Done {
     Ok(())
 }
 
-fn listed(path: &Path) -> Done<Listed> {
+fn listed(path: &Path) -> Result<Listed> {
     let bytes = read(path)?;
     let bundle = parse(path, &bytes)?;
     let manifest = bundle.manifest();
@@ -113,7 +113,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let mut files = Vec::new();
     for path in &args.paths {
         match path.is_dir() {

@@ -10,7 +10,7 @@ use equic_plugin::transparency::{Alarm, Log, LogError, MAX_HEAD, Staple, TreeHea
 use serde::Serialize;
 
 use super::{parse, read, seconds_now, write};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output of `monitor --json`.
@@ -93,7 +93,7 @@ fn of_log(folder: &Path) -> impl FnOnce(LogError) -> Failure + '_ {
     move |error| Failure::because(format_args!("the log {}", folder.display()), error)
 }
 
-pub(super) fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Result {
     match command {
         Command::Init(args) => init(args),
         Command::Append(args) => append(args),
@@ -101,13 +101,13 @@ pub(super) fn run(command: &Command) -> Done {
     }
 }
 
-fn init(args: &InitArgs) -> Done {
+fn init(args: &InitArgs) -> Result {
     let key = super::keys::private(&args.key)?;
     let log = Log::create(&args.folder, &key, seconds_now()).map_err(of_log(&args.folder))?;
     output::line(format_args!("{} is the log {}", args.folder.display(), log.head().log()))
 }
 
-fn append(args: &AppendArgs) -> Done {
+fn append(args: &AppendArgs) -> Result {
     let key = super::keys::private(&args.key)?;
     let bytes = read(&args.bundle)?;
     let bundle = parse(&args.bundle, &bytes)?;
@@ -116,7 +116,7 @@ fn append(args: &AppendArgs) -> Done {
     beside(&args.bundle, &bytes, &proof, args.output.as_deref())
 }
 
-fn staple(args: &StapleArgs) -> Done {
+fn staple(args: &StapleArgs) -> Result {
     let bytes = read(&args.bundle)?;
     let log = Log::open(&args.folder).map_err(of_log(&args.folder))?;
     let proof = log.staple(&parse(&args.bundle, &bytes)?).map_err(of_log(&args.folder))?;
@@ -124,7 +124,7 @@ fn staple(args: &StapleArgs) -> Done {
 }
 
 /// Writes a bundle together with its proof.
-fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> Done {
+fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> Result {
     let stapled = equic_plugin::staple(&parse(path, bytes)?, proof)
         .map_err(|error| Failure::because(path.display(), error))?;
     let path = output.unwrap_or(path);
@@ -156,7 +156,7 @@ struct Watched {
 }
 
 /// Returns the last known head, or `None` if there is no file yet.
-fn known(path: &Path) -> Done<Option<TreeHead>> {
+fn known(path: &Path) -> Result<Option<TreeHead>> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), error)
     };
@@ -169,7 +169,7 @@ fn known(path: &Path) -> Done<Option<TreeHead>> {
 }
 
 /// Returns the proofs in these bundles.
-fn proofs(paths: &[PathBuf]) -> Done<Vec<Staple>> {
+fn proofs(paths: &[PathBuf]) -> Result<Vec<Staple>> {
     let proof = |path: &PathBuf| {
         let bytes = read(path)?;
         let bundle = parse(path, &bytes)?;
@@ -179,18 +179,18 @@ fn proofs(paths: &[PathBuf]) -> Done<Vec<Staple>> {
     paths.iter().map(proof).collect()
 }
 
-pub(super) fn monitor(args: &MonitorArgs) -> Done {
+pub(super) fn monitor(args: &MonitorArgs) -> Result {
     let known = known(&args.known)?;
     let stapled = proofs(&args.bundle)?;
     let log = Log::open(&args.folder).map_err(of_log(&args.folder))?;
     let news = check(&log, args.log, known.as_ref(), &stapled).map_err(|alarm| {
         let failure = Failure::because(args.folder.display(), &alarm);
         match (alarm, &known) {
-            (Alarm::Exchanged { .. }, _) => failure.mend(format!(
+            (Alarm::Exchanged { .. }, _) => failure.help(format!(
                 "keep {} and a copy of the log: the log has signed another entry",
                 args.known.display()
             )),
-            (Alarm::Truncated { .. } | Alarm::Forked { .. }, Some(known)) => failure.mend(format!(
+            (Alarm::Truncated { .. } | Alarm::Forked { .. }, Some(known)) => failure.help(format!(
                 "keep {} and the log's head: both are signed by the log, and prove it (sizes {} and {})",
                 args.known.display(),
                 known.size(),
@@ -216,7 +216,7 @@ pub(super) fn monitor(args: &MonitorArgs) -> Done {
     write(&args.known, news.head.to_string().as_bytes())
 }
 
-fn report(watched: &Watched) -> Done {
+fn report(watched: &Watched) -> Result {
     let mut by_author: BTreeMap<&str, Vec<&New>> = BTreeMap::new();
     for new in &watched.new {
         by_author.entry(&new.author).or_default().push(new);

@@ -25,7 +25,7 @@ use clap::Subcommand;
 use equic_command::plugin::{load, load_bytes, parse, read, seconds_now, try_to_attach};
 use equic_plugin::{Bundle, Plugin, lint};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Monitor(log::MonitorArgs),
 }
 
-pub(crate) fn run(command: &Command) -> Done {
+pub(crate) fn run(command: &Command) -> Result {
     match command {
         Command::New(args) => new::run(args),
         Command::Build(args) => build::run(args),
@@ -73,21 +73,21 @@ pub(crate) fn run(command: &Command) -> Done {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Done {
+fn write(path: &Path, bytes: &[u8]) -> Result {
     std::fs::write(path, bytes)
         .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
 }
 
 /// Loads a plugin like [`load_bytes`]. Also fails if the plugin uses something that it does not
 /// declare, or can never be attached.
-fn load_checked(path: &Path, bytes: &[u8]) -> Done<Plugin> {
+fn load_checked(path: &Path, bytes: &[u8]) -> Result<Plugin> {
     let plugin = load_bytes(path, bytes)?;
     check_use(path, &parse(path, bytes)?, &plugin)?;
     Ok(plugin)
 }
 
 /// Fails if a plugin uses something that it does not declare, or can never be attached.
-fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Done {
+fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Result {
     let faults = lint(bundle);
     if !faults.is_empty() {
         return Err(Failure::because(path.display(), faults.join("\n  ")));

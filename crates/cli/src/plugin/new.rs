@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Creates a plugin to start from: C code that sends fewer acknowledgements, its manifest, and the
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 const SOURCE: &str = include_str!("template.c");
 const MANIFEST: &str = include_str!("template.toml");
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let folder = &args.folder;
     let name = match &args.name {
         Some(name) => name.clone(),
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Done {
         files.into_iter().chain(headers).map(|(file, text)| (folder.join(file), text)).collect();
     if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
         return Err(Failure::new(format!("{} exists: nothing was written", path.display()))
-            .mend("choose another folder, or remove the file"));
+            .help("choose another folder, or remove the file"));
     }
     fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Returns the last part of a directory's path. For `.` or `..`, the path is resolved first.
-fn name_of(folder: &Path) -> Done<String> {
+fn name_of(folder: &Path) -> Result<String> {
     let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     if let Some(name) = named(folder) {
         return Ok(name);
@@ -78,7 +78,7 @@ fn name_of(folder: &Path) -> Done<String> {
 }
 
 /// Writes a file. Fails if it exists.
-fn write_new(path: &Path, text: &str) -> Done {
+fn write_new(path: &Path, text: &str) -> Result {
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))

@@ -5,7 +5,7 @@ use equic_plugin::{Anchor, Class, class_of, class_of_setting, plain};
 use equic_transport::operation::{Description, Field, Operation, PayloadKind};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output of `operations --json`.
@@ -138,7 +138,7 @@ impl Tables {
     }
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let mut tables = Tables::new();
     if let Some(name) = &args.name {
         let similar = tables.similar(name);
@@ -149,7 +149,7 @@ pub(super) fn run(args: &Args) -> Done {
                 [] => "`equic plugin operations` lists all of them".to_owned(),
                 names => format!("similar names: {}", names.join(", ")),
             };
-            return Err(failure.mend(hint));
+            return Err(failure.help(hint));
         }
     }
     if args.json {

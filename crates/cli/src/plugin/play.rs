@@ -14,7 +14,7 @@ use equic_plugin_kit::{End, Network};
 use equic_transport::{Stats, TransportConfig};
 
 use super::load;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Sends data from a server to a client, in one process and in virtual time, first without the
@@ -143,7 +143,7 @@ struct Outcome {
     messages: usize,
 }
 
-fn play(args: &Args, plugin: Option<(&Plugin, &Recorder)>) -> Done<Outcome> {
+fn play(args: &Args, plugin: Option<(&Plugin, &Recorder)>) -> Result<Outcome> {
     let link = Link {
         delay: args.delay,
         jitter: args.jitter,
@@ -173,7 +173,7 @@ fn play(args: &Args, plugin: Option<(&Plugin, &Recorder)>) -> Done<Outcome> {
     Ok(Outcome { took, stats: stats.unwrap_or_default(), messages })
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let plugin = load(&args.bundle)?;
     let recorder = Recorder(Arc::default());
     recorder.with(|seen| seen.most = args.calls);

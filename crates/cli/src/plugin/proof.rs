@@ -12,7 +12,7 @@ use std::time::Duration;
 use equic_plugin::{HelperInfo, Manifest, helpers};
 use equic_transport::operation::PayloadKind;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Name of the program.
 const PROGRAM: &str = "equic-prove";
@@ -119,7 +119,7 @@ pub(super) fn look(
     manifest: &Manifest,
     object: &Path,
     limit: Duration,
-) -> Done<Option<Vec<Looked>>> {
+) -> Result<Option<Vec<Looked>>> {
     let (functions, others) = functions(manifest);
     let program = program();
     let failed =

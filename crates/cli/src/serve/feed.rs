@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
 use crate::output::Journal;
@@ -96,7 +96,7 @@ impl Feeding {
 }
 
 /// Joins or attaches the gateway that the flags select, for a server that listens on `address`.
-pub(super) fn feed(args: &Args, address: SocketAddr) -> Done<Option<Feeding>> {
+pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> {
     if !args.attach.is_empty() {
         let mut service = ServiceConfig {
             name: "quic".to_owned(),
@@ -147,7 +147,7 @@ fn feed_by_socket(
     service: Option<&str>,
     keys: TokenKeys,
     address: SocketAddr,
-) -> Done<Feeding> {
+) -> Result<Feeding> {
     let (ledger, at_address) = Ledger::connect_listening(path, "equic serve", keys, address)?;
     let service = match (service, at_address, ledger.service_names().as_slice()) {
         (Some(name), ..) => ledger.service(name)?,
@@ -158,7 +158,7 @@ fn feed_by_socket(
                 format_args!("gateway `{}` has no service on {address}", ledger.gateway_name()),
                 format_args!("its services are {}", several.join(", ")),
             )
-            .mend("listen where one of them is, or name it with --service"));
+            .help("listen where one of them is, or name it with --service"));
         }
     };
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
@@ -175,7 +175,7 @@ fn listener(address: SocketAddr) -> Listen {
 }
 
 /// Returns the index of the gateway's service that receives packets to this address.
-fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
+fn service_at(control: &Control, address: SocketAddr) -> Result<usize> {
     let found = control.service_listening_at(address)?;
     let listeners = control.listeners()?;
     found.ok_or_else(|| {
@@ -184,7 +184,7 @@ fn service_at(control: &Control, address: SocketAddr) -> Done<usize> {
             format_args!("gateway `{}` has no service on {address}", control.name()),
             format_args!("it protects {}", known.join(", ")),
         )
-        .mend("listen there, or name the service with --service")
+        .help("listen there, or name the service with --service")
     })
 }
 

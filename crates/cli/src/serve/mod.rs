@@ -27,7 +27,7 @@ use equic_report::number;
 use serde_json::json;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Lines, Report, Standing, Writer};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::gateway::attach::Attachment;
 use crate::gateway::limits::Limits;
 use crate::output::{self, Journal};
@@ -203,7 +203,7 @@ enum UserAtLimit {
     Close,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     if args.paths < 2 {
         args.quic.check_one_path("--paths N")?;
     }
@@ -223,7 +223,7 @@ fn raise_descriptors() {
     }
 }
 
-async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Done {
+async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     let mut signals = Signals::new()?;
     let journal = Journal::new(args.json, "equic.serve/1");
     let bound = Arc::new(GatewayAdmission::default());
@@ -301,7 +301,7 @@ fn config(
     bound: &Arc<GatewayAdmission>,
     quota: Option<Arc<UserSpaceQuota>>,
     plugins: &Writer<Standing>,
-) -> Done<ServerConfig> {
+) -> Result<ServerConfig> {
     let mut config = ServerConfig::new(args.listen);
     config.root.clone_from(&args.root);
     config.identity = match (&args.cert, &args.key) {
@@ -399,7 +399,7 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
     })
 }
 
-fn user_quota(args: &Args) -> Done<Option<Arc<UserSpaceQuota>>> {
+fn user_quota(args: &Args) -> Result<Option<Arc<UserSpaceQuota>>> {
     let rate = args.user_rate.filter(|rate| !rate.is_off());
     if args.user_quota.is_none() && rate.is_none() {
         return Ok(None);

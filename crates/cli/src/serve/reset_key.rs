@@ -14,7 +14,7 @@ use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 use zeroize::Zeroizing;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 const LEN: usize = 32;
 
@@ -28,11 +28,11 @@ pub(super) struct ResetKey {
 
 impl ResetKey {
     /// Reads the file, or creates it with a random key if it does not exist.
-    pub(super) fn open(path: &Path) -> Done<ResetKey> {
+    pub(super) fn open(path: &Path) -> Result<ResetKey> {
         open(path).map_err(|why| {
             let what = format_args!("cannot use the reset key in {}", path.display());
             Failure::because(what, why)
-                .mend("give each server its own file; a file that does not exist is created")
+                .help("give each server its own file; a file that does not exist is created")
         })
     }
 

@@ -15,7 +15,7 @@ use equic_quic::{ConnectionId, RetryTokens, RetryVerdict};
 use equic_token::{KeyRing, RetryToken, TokenError};
 use zeroize::Zeroizing;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Minimum time between two readings of the file. The gateway writes a key to the file longer than
 /// this before it makes tokens with it.
@@ -32,10 +32,10 @@ pub(super) struct GatewayKeys {
 
 impl GatewayKeys {
     /// Reads the file for the first time.
-    pub(super) fn read(path: &Path) -> Done<GatewayKeys> {
+    pub(super) fn read(path: &Path) -> Result<GatewayKeys> {
         let ring = read_ring(path).map_err(|why| {
             Failure::because(format_args!("cannot take keys from {}", path.display()), why)
-                .mend("`equic gateway run --retry-keys FILE` writes it; only its owner may read it")
+                .help("`equic gateway run --retry-keys FILE` writes it; only its owner may read it")
         })?;
         Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
     }

@@ -10,7 +10,7 @@ use equic_plugin::MAX_BUNDLE;
 use equic_plugin::exchange::Push;
 use serde::Deserialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Lists of plugins to offer.
 #[derive(Debug, Default)]
@@ -39,9 +39,9 @@ struct Rule {
 
 impl Lists {
     /// Reads the bundles for peers without a rule, and those in a file of rules.
-    pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Done<Lists> {
+    pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Result<Lists> {
         let read = |files: &mut dyn Iterator<Item = PathBuf>| {
-            files.map(|file| bundle(&file)).collect::<Done<Vec<Arc<Push>>>>()
+            files.map(|file| bundle(&file)).collect::<Result<Vec<Arc<Push>>>>()
         };
         let usual = read(&mut usual.iter().cloned())?;
         let Some(file) = rules else { return Ok(Lists { rules: Vec::new(), usual }) };
@@ -53,10 +53,10 @@ impl Lists {
         let folder = file.parent().unwrap_or(Path::new(""));
         let rules = parsed.rule.into_iter().map(|Rule { peers, push }| {
             let peers = peers.iter().map(|text| parse_prefix(text).map_err(|error| what(&error)));
-            let peers = peers.collect::<Done<Vec<IpNet>>>()?;
+            let peers = peers.collect::<Result<Vec<IpNet>>>()?;
             Ok((peers, read(&mut push.into_iter().map(|file| folder.join(file)))?))
         });
-        Ok(Lists { rules: rules.collect::<Done<_>>()?, usual })
+        Ok(Lists { rules: rules.collect::<Result<_>>()?, usual })
     }
 
     /// Returns the plugins to offer to the peer at this address.
@@ -78,7 +78,7 @@ impl Lists {
     }
 }
 
-fn bundle(file: &Path) -> Done<Arc<Push>> {
+fn bundle(file: &Path) -> Result<Arc<Push>> {
     let what = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot push {}", file.display()), error)
     };

@@ -23,7 +23,7 @@ use equic_plugin::exchange::{Bytecode, ExchangeConfig, ExchangeHook, FolderCache
 use equic_plugin::{Clock, Policy};
 use equic_quic::NewConnection;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::plugin::Tally;
 
 pub use lines::Lines;
@@ -70,7 +70,7 @@ impl ExchangeArgs {
         cache: &CacheOf,
         tally: Option<&Tally>,
         tell: impl Fn(&Standing) + Send + Sync + 'static,
-    ) -> Done<Option<Extension>> {
+    ) -> Result<Option<Extension>> {
         let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
         if lists.is_empty() && self.push_hold.is_some() {
             return Err(Failure::usage("--push-hold waits for plugins: give them with --push"));
@@ -81,7 +81,7 @@ impl ExchangeArgs {
         Ok(Some(extension(self.config(cache, tally)?, lists, Arc::new(tell))))
     }
 
-    fn config(&self, cache: &CacheOf, tally: Option<&Tally>) -> Done<ExchangeConfig> {
+    fn config(&self, cache: &CacheOf, tally: Option<&Tally>) -> Result<ExchangeConfig> {
         let mut config = match tally {
             Some(tally) => ExchangeConfig::new(tally.counting(Bytecode::default())),
             None => ExchangeConfig::new(Bytecode::default()),
@@ -114,7 +114,7 @@ fn meter() -> Clock {
     Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn policy(file: &Path) -> Done<Policy> {
+fn policy(file: &Path) -> Result<Policy> {
     let what = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read the policy {}", file.display()), error)
     };
@@ -140,7 +140,7 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
 
 /// Returns the exchange of an endpoint that accepts plugins of any author with all classes that may
 /// be granted to anyone, and that offers these plugins.
-pub fn open_to_all(push: &[PathBuf]) -> Done<ExchangeConfig> {
+pub fn open_to_all(push: &[PathBuf]) -> Result<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
     config.push = Lists::read(push, None)?.usual().to_vec();

@@ -10,7 +10,7 @@ use equic_http3::Hooks;
 use equic_plugin::{Bundle, MAX_BUNDLE, Origin, Plugin, Policy, decide, lint};
 
 use crate::exchange::Standing;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 pub use own::{Counting, Counts, OnFailure, OwnPlugins, Tally, try_to_attach};
 
 /// Returns the time in seconds since the Unix epoch.
@@ -19,7 +19,7 @@ pub fn seconds_now() -> u64 {
 }
 
 /// Reads the file of a bundle. Fails if it exceeds the maximum size of a bundle.
-pub fn read(path: &Path) -> Done<Vec<u8>> {
+pub fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |error| Failure::because(format_args!("cannot read {}", path.display()), error);
     let length = std::fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BUNDLE as u64 {
@@ -34,18 +34,18 @@ pub fn read(path: &Path) -> Done<Vec<u8>> {
 ///
 /// # Errors
 /// The bytes are not a bundle. The message names the file.
-pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Done<Bundle<'b>> {
+pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Result<Bundle<'b>> {
     Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
 }
 
 /// Loads a local plugin of the user, and grants all that it declares.
-pub fn load(path: &Path) -> Done<Plugin> {
+pub fn load(path: &Path) -> Result<Plugin> {
     let bytes = read(path)?;
     load_bytes(path, &bytes)
 }
 
 /// Loads a plugin like [`load`], from the bytes of a bundle. `path` is only used in errors.
-pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
+pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Plugin> {
     let path = path.as_ref();
     let bundle = parse(path, bytes)?;
     let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
@@ -64,13 +64,13 @@ pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Done<Plugin> {
 
 /// Loads local plugins of the user, and tries to attach them. `tally` counts their calls, and
 /// `tell` is called for failures.
-pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> Done<OwnPlugins> {
+pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> Result<OwnPlugins> {
     let load = |path: &PathBuf| {
         let bytes = read(path)?;
         let plugin = load_bytes(path, &bytes)?;
         Ok((plugin, parse(path, &bytes)?.hash()))
     };
-    let plugins = paths.iter().map(load).collect::<Done<Vec<_>>>()?;
+    let plugins = paths.iter().map(load).collect::<Result<Vec<_>>>()?;
     if !plugins.is_empty() {
         let all: Vec<&Plugin> = plugins.iter().map(|(plugin, _)| plugin).collect();
         try_to_attach(&all)?;

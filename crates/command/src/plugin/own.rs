@@ -17,7 +17,7 @@ use equic_transport::operation::{
 use serde::Serialize;
 
 use crate::exchange::Standing;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Minimum time between two reports that the same plugin failed. This limits the output, because a
 /// peer may be able to make the plugin fail on each connection.
@@ -308,7 +308,7 @@ impl OwnPlugins {
     }
 
     /// Fails if one of the plugins failed on a connection, or could not be attached to it.
-    pub fn check(&self) -> Done {
+    pub fn check(&self) -> Result {
         let all = self.all();
         let Some(one) = all.iter().find(|one| one.failed > 0) else { return Ok(()) };
         let name = &one.plugin.manifest().name;
@@ -321,7 +321,7 @@ impl OwnPlugins {
         };
         let message = format!("the plugin {name} {}: {why}{more}", was(state));
         Err(Failure::new(message)
-            .mend("the connections continued without it; `equic plugin run` shows its calls"))
+            .help("the connections continued without it; `equic plugin run` shows its calls"))
     }
 }
 
@@ -354,7 +354,7 @@ impl One {
 ///
 /// # Errors
 /// A plugin cannot be attached to any connection.
-pub fn try_to_attach(plugins: &[&Plugin]) -> Done {
+pub fn try_to_attach(plugins: &[&Plugin]) -> Result {
     use equic_plugin_kit::{End, Network};
     let config = equic_transport::TransportConfig::default();
     let network = Network::new(&equic_net::Link::default(), config, 1);

@@ -8,12 +8,12 @@ use equic_lab::{Lab, Namespace};
 use serde_json::Value;
 
 use super::arms::Arm;
-use super::cast::{Attacker, Cast, Guard};
-use super::cues::{Cue, Cues};
 use super::plan::{ATTACKERS, CLIENTS, DemoPlan};
+use super::processes::{Attacker, Guard, Processes};
 use super::progress::Progress;
-use super::take::{Take, Tick};
-use crate::failure::Done;
+use super::steps::{Cues, NextStep};
+use super::raw_records::{RawRecords, Tick};
+use crate::failure::Result;
 use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the parts' output.
@@ -36,7 +36,7 @@ pub(super) struct DemoStage<'a> {
 
 impl DemoStage<'_> {
     /// Runs an arm from the start of its server to its end.
-    pub(super) fn play(&mut self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&mut self, arm: Arm) -> Result<RawRecords> {
         self.progress.begin(arm);
         let mut cast = self.prepare(arm)?;
         let mut take = self.act(arm, &mut cast)?;
@@ -49,7 +49,7 @@ impl DemoStage<'_> {
     }
 
     /// Starts the gateway and the server, and waits until they are ready.
-    fn prepare(&self, arm: Arm) -> Done<Cast> {
+    fn prepare(&self, arm: Arm) -> Result<Processes> {
         let host = self.lab.server();
         let mut gateway = None;
         if arm.guarded() {
@@ -65,11 +65,11 @@ impl DemoStage<'_> {
         let mut server = Part::start("server", &placement, &args)?;
         let ready = server.ready()?;
         let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
-        Ok(Cast::new(gateway, server, pin))
+        Ok(Processes::new(gateway, server, pin))
     }
 
     /// Runs from the start of the first legitimate client to the end of the attack.
-    fn act(&mut self, arm: Arm, cast: &mut Cast) -> Done<Take> {
+    fn act(&mut self, arm: Arm, cast: &mut Processes) -> Result<RawRecords> {
         let (plan, lab) = (self.plan, self.lab);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
             // As long as the longest arm: with an attack that begins as late as permitted and has
@@ -80,7 +80,7 @@ impl DemoStage<'_> {
             cast.clients.push(Part::start(name, &self.placement(host), &args)?);
         }
         let begun = now()?;
-        let mut take = Take {
+        let mut take = RawRecords {
             begun,
             attacked: None,
             flooded: None,
@@ -98,16 +98,16 @@ impl DemoStage<'_> {
             let time = now()? - begun;
             cast.listen(&mut take)?;
             match cues.next(time, cast.seen())? {
-                Some(Cue::Parallel) => {
+                Some(NextStep::Parallel) => {
                     take.attacked = Some(now()?);
                     self.attack(cast)?;
                 }
-                Some(Cue::Flood) => {
+                Some(NextStep::Flood) => {
                     take.flooded = Some(now()?);
                     self.flood(arm, cast)?;
                 }
-                Some(Cue::Newcomers) => self.welcome(cast)?,
-                Some(Cue::Over) => break,
+                Some(NextStep::Newcomers) => self.welcome(cast)?,
+                Some(NextStep::Over) => break,
                 None => {}
             }
             self.progress.show(&take, now()?, time);
@@ -128,7 +128,7 @@ impl DemoStage<'_> {
     }
 
     /// Starts the paper's attackers, which hold hundreds of connections open.
-    fn attack(&self, cast: &mut Cast) -> Done {
+    fn attack(&self, cast: &mut Processes) -> Result {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.attacked_s + SPARE;
             let args = self.plan.parallel(self.lab.server(), &cast.pin, seconds);
@@ -138,7 +138,7 @@ impl DemoStage<'_> {
         Ok(())
     }
 
-    fn flood(&self, arm: Arm, cast: &mut Cast) -> Done {
+    fn flood(&self, arm: Arm, cast: &mut Processes) -> Result {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.seconds(arm) + SPARE;
             let args = self.plan.flood(arm, self.lab.server(), number, seconds);
@@ -149,14 +149,14 @@ impl DemoStage<'_> {
     }
 
     /// Starts the newcomers on their own host. The server has never seen their addresses.
-    fn welcome(&self, cast: &mut Cast) -> Done {
+    fn welcome(&self, cast: &mut Processes) -> Result {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
         cast.newcomers = Some(Part::start("newcomers", &self.placement(host), &args)?);
         Ok(())
     }
 
-    fn tick(&self, cast: &Cast, at: f64) -> Tick {
+    fn tick(&self, cast: &Processes, at: f64) -> Tick {
         // A counter that cannot be read stays at zero, which is visible in the result.
         let sample = measure::Sample::take(&[], &[]);
         let cpu = sample.cpus.get(self.plan.server_cpu).copied().unwrap_or_default();

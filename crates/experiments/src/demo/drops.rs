@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::take::Take;
+use super::raw_records::RawRecords;
 
 /// Number of packets or attempts stopped at one place for one reason.
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ pub(super) struct Dropped {
 
 /// Returns the stopped packets and attempts of an arm, from the network's side to the
 /// application's.
-pub(super) fn drops(take: &Take) -> Vec<Dropped> {
+pub(super) fn drops(take: &RawRecords) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
     let verdicts = services.flat_map(|service| &service.verdicts);

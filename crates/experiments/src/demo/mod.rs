@@ -15,19 +15,19 @@
 mod args;
 mod arm;
 mod arms;
-mod cast;
 mod commands;
 mod conclusion;
-mod cues;
 mod drops;
 mod forged;
 mod newcomers;
 mod plan;
 mod plot;
+mod processes;
 mod progress;
+mod raw_records;
 mod result;
 mod show;
-mod take;
+mod steps;
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ use equic_report::schema::Report;
 use equic_report::table::Style;
 
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 pub use args::Args;
 use arms::Arm;
@@ -52,11 +52,11 @@ const SCHEMA: &str = "equic.demo/1";
 ///
 /// # Errors
 /// Fails without root, without two CPUs, and if a part fails.
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args) -> Result {
     until_interrupted(|| carry_out(args))
 }
 
-fn carry_out(args: &Args) -> Done {
+fn carry_out(args: &Args) -> Result {
     check(args)?;
     let plan = DemoPlan::new(args)?;
     let envelope = Envelope::now()?;
@@ -88,12 +88,12 @@ fn carry_out(args: &Args) -> Done {
 }
 
 /// Checks in advance for problems that would make the demo fail after a minute.
-fn check(args: &Args) -> Done {
+fn check(args: &Args) -> Result {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
             "the demo needs root to create network namespaces and to load XDP programs",
         )
-        .mend("run `sudo equic-lab demo`"));
+        .help("run `sudo equic-lab demo`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)
@@ -102,7 +102,12 @@ fn check(args: &Args) -> Done {
 }
 
 /// Runs arms one after the other.
-fn play(arms: &[Arm], plan: &DemoPlan, lab: &Lab, progress: &mut Progress) -> Done<Vec<ArmResult>> {
+fn play(
+    arms: &[Arm],
+    plan: &DemoPlan,
+    lab: &Lab,
+    progress: &mut Progress,
+) -> Result<Vec<ArmResult>> {
     let mut results = Vec::new();
     let mut start = 0.0;
     for arm in arms {
@@ -115,7 +120,7 @@ fn play(arms: &[Arm], plan: &DemoPlan, lab: &Lab, progress: &mut Progress) -> Do
     Ok(results)
 }
 
-fn tell(report: &Report<Demo>, out: &Path) -> Done {
+fn tell(report: &Report<Demo>, out: &Path) -> Result {
     let (demo, width) = (&report.data, Style::stdout().width);
     output::line(format_args!("\n{}", report.machine))?;
     output::table(&show::quotas(&demo.arms))?;

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::arms::Arm;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Number of legitimate clients. Each has its own source address.
 pub(super) const CLIENTS: usize = 4;
@@ -92,7 +92,7 @@ pub(super) struct DemoPlan {
 }
 
 impl DemoPlan {
-    pub(super) fn new(args: &Args) -> Done<DemoPlan> {
+    pub(super) fn new(args: &Args) -> Result<DemoPlan> {
         let total = match (args.seconds, args.quick) {
             (Some(seconds), _) => f64::from(seconds),
             (None, true) => QUICK_SECONDS,

@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::arms::Arm;
 use super::conclusion::exact;
 use super::plan::DemoPlan;
+use super::raw_records::RawRecords;
 use super::result::ArmResult;
-use super::take::Take;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Number of seconds that the bar's figure covers.
@@ -55,7 +55,7 @@ impl Progress {
     }
 
     /// Updates the bar: `time` seconds after the start of the arm, at `now` on the samples' clock.
-    pub(super) fn show(&self, take: &Take, now: f64, time: f64) {
+    pub(super) fn show(&self, take: &RawRecords, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
         // The samples are only nearly in the order of their ends, so the search goes back twice as
@@ -75,7 +75,7 @@ impl Progress {
     }
 
     /// Ends an arm, and shows its result.
-    pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Done {
+    pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Result {
         self.before += seconds;
         let number = Arm::all().position(|arm| arm == result.arm).unwrap_or(0) + 1;
         let got = format!("legitimate clients got {}", requests(result.legitimate.requests_per_s));

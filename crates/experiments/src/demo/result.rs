@@ -11,7 +11,7 @@ use super::arms::Arm;
 use super::drops::{Dropped, drops};
 use super::newcomers::Newcomers;
 use super::plan::DemoPlan;
-use super::take::{Take, Tick};
+use super::raw_records::{RawRecords, Tick};
 
 /// `data` of schema equic.demo/1.
 #[derive(Serialize)]
@@ -180,7 +180,7 @@ impl ArmResult {
     }
 
     /// Computes the figures. `start` is the start of the arm on the plot's axis.
-    pub(super) fn new(arm: Arm, plan: &DemoPlan, take: Take, start: f64) -> ArmResult {
+    pub(super) fn new(arm: Arm, plan: &DemoPlan, take: RawRecords, start: f64) -> ArmResult {
         let came = take.newcomers.iter().map(|sample| sample.start_ms / 1000.0);
         let came = came.min_by(f64::total_cmp);
         let from = came.or(take.flooded).or(take.attacked).unwrap_or(take.begun + plan.lead_s);
@@ -242,7 +242,7 @@ fn legitimate(samples: &[Sample], from: f64, to: f64) -> Legitimate {
     sum
 }
 
-fn retries(take: &Take) -> Retries {
+fn retries(take: &RawRecords) -> Retries {
     let gateway = |reason: Reason| {
         let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
         let rows = services.flat_map(|service| &service.verdicts);
@@ -255,7 +255,7 @@ fn retries(take: &Take) -> Retries {
     }
 }
 
-fn server(take: &Take, from: f64) -> Server {
+fn server(take: &RawRecords, from: f64) -> Server {
     let nearest = |time: f64| {
         let distance = |tick: &&Tick| (tick.at - time).abs();
         take.ticks.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
@@ -273,7 +273,7 @@ fn server(take: &Take, from: f64) -> Server {
     }
 }
 
-fn attack(take: &Take) -> Attack {
+fn attack(take: &RawRecords) -> Attack {
     let accepted = take.parallel.iter().filter(|sample| went_well(sample)).count() as u64;
     Attack {
         accepted,
@@ -285,7 +285,7 @@ fn attack(take: &Take) -> Attack {
     }
 }
 
-fn interval(take: &Take, before: &Tick, after: &Tick) -> Interval {
+fn interval(take: &RawRecords, before: &Tick, after: &Tick) -> Interval {
     let within = |sample: &&Sample| (before.at..after.at).contains(&ended(sample));
     let (ok, failed): (Vec<&Sample>, Vec<&Sample>) =
         take.samples.iter().filter(within).partition(|sample| went_well(sample));

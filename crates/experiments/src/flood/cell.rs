@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::guard::Guard;
 use super::plan::{ATTACKER, Arm, CLIENT, FloodPlan};
 use super::steps::{self, BenchStage, Counters};
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::part::{PATIENCE, Part, Placement};
 
 /// Results of one measurement.
@@ -31,7 +31,7 @@ pub(super) struct Clients {
 
 impl BenchStage<'_, FloodPlan> {
     /// Measures an arm once.
-    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
         let (mut server, pin) =
@@ -75,7 +75,7 @@ impl BenchStage<'_, FloodPlan> {
         })
     }
 
-    fn guard(&self, arm: Arm) -> Done<Guard> {
+    fn guard(&self, arm: Arm) -> Result<Guard> {
         let (lab, plan) = (self.lab, self.plan);
         match arm {
             Arm::Gateway => Guard::gateway(lab.server(), plan.flood_cpu, &plan.gateway(lab.id())),

@@ -5,7 +5,7 @@ use equic_lab::Namespace;
 use equic_lab::nftables::{Filter, Rules};
 
 use super::plan::FloodPlan;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::part::{Part, Placement};
 
 /// Protection between the flood and the server.
@@ -18,7 +18,7 @@ pub(super) enum Guard {
 impl Guard {
     /// Starts `equic gateway run` with these arguments on a host, and puts a prefix on its deny
     /// list.
-    pub(super) fn gateway(host: &Namespace, cpu: usize, args: &[String]) -> Done<Guard> {
+    pub(super) fn gateway(host: &Namespace, cpu: usize, args: &[String]) -> Result<Guard> {
         let mut part = Part::start("gateway", &Placement { host, cpu, nice: false }, args)?;
         let ready = part.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
@@ -27,12 +27,12 @@ impl Guard {
     }
 
     /// Activates rules of nftables on a host.
-    pub(super) fn nftables(host: &Namespace, rules: &Rules) -> Done<Guard> {
+    pub(super) fn nftables(host: &Namespace, rules: &Rules) -> Result<Guard> {
         Ok(Guard::Nftables(rules.apply(host)?))
     }
 
     /// Returns the number of packets that it has dropped, or `None` without protection.
-    pub(super) fn dropped(&self) -> Done<Option<u64>> {
+    pub(super) fn dropped(&self) -> Result<Option<u64>> {
         Ok(match self {
             Guard::Nobody => None,
             Guard::Gateway(_, control) => {
@@ -42,7 +42,7 @@ impl Guard {
         })
     }
 
-    pub(super) fn finish(self) -> Done {
+    pub(super) fn finish(self) -> Result {
         if let Guard::Gateway(part, _) = self {
             part.stop();
             part.finish()?;

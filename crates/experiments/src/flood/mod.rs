@@ -33,7 +33,7 @@ use equic_report::table::{Style, Table};
 use serde::Serialize;
 
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 pub use args::Args;
 pub use forged::{QuinnArgs, serve_quinn};
@@ -49,11 +49,11 @@ const SCHEMA: &str = "equic.lab.bench/1";
 ///
 /// # Errors
 /// Fails without root, without two CPUs, and if a part fails.
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args) -> Result {
     until_interrupted(|| carry_out(args))
 }
 
-fn carry_out(args: &Args) -> Done {
+fn carry_out(args: &Args) -> Result {
     check(args)?;
     let envelope = Envelope::now()?;
     // Keep all threads, and parts without a CPU of their own, off the server's CPU.
@@ -81,7 +81,7 @@ fn carry_out(args: &Args) -> Done {
     tell(args, &report, &show::table(&report.data.rows), &show::aim())
 }
 
-fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Done {
+fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str) -> Result {
     if args.json {
         return output::document(&report.to_json()?);
     }
@@ -90,12 +90,12 @@ fn tell<T: Serialize>(args: &Args, report: &Report<T>, table: &Table, note: &str
 }
 
 /// Checks in advance for problems that would make the benchmark fail after minutes.
-fn check(args: &Args) -> Done {
+fn check(args: &Args) -> Result {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
             "the benchmark needs root to create network namespaces and to load XDP programs",
         )
-        .mend("run `sudo equic-lab gateway-bench`"));
+        .help("run `sudo equic-lab gateway-bench`"));
     }
     std::fs::create_dir_all(&args.out).map_err(|error| {
         Failure::because(format_args!("cannot create the folder {}", args.out.display()), error)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::args::Args;
 use super::arms::Arms;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Port of the server.
 pub(super) const PORT: u16 = 443;
@@ -151,12 +151,12 @@ impl FloodPlan {
     }
 
     /// Returns the prefix on the gateway's deny list.
-    pub(super) fn denied() -> Done<equic_gateway::IpNet> {
+    pub(super) fn denied() -> Result<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }
 
     /// Returns the closest equivalent in nftables.
-    pub(super) fn rules(&self) -> Done<Rules> {
+    pub(super) fn rules(&self) -> Result<Rules> {
         let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
         let (port, burst) = (PORT, self.initials_burst);
         Ok(Rules { port, initials_per_second: 1, burst, in_all: None, deny: vec![deny] })
@@ -198,13 +198,13 @@ impl FloodPlan {
 }
 
 /// Returns a CPU for the server and its clients, and one for the flood.
-pub(super) fn two_cpus() -> Done<[usize; 2]> {
+pub(super) fn two_cpus() -> Result<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
         return Err(Failure::new(
             "the benchmark needs two CPUs, one for the flood and one for the server, but only one is available",
         )
-        .mend("run it on a machine where `nproc` prints 2 or more"));
+        .help("run it on a machine where `nproc` prints 2 or more"));
     };
     Ok([server, flood])
 }

@@ -6,7 +6,7 @@ use rand::seq::SliceRandom as _;
 
 use super::arms::Arms;
 use super::progress::Progress;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Measures every arm at every rate in each round. A rate is in Initial packets per second; `None`
 /// is as fast as the attacker's CPU can send. Each round has its own random order, so that a
@@ -16,8 +16,8 @@ pub(super) fn measure_all<A: Arms, C>(
     rates: &[Option<u64>],
     rounds: usize,
     seed: u64,
-    mut measure: impl FnMut(usize, A, Option<u64>) -> Done<C>,
-) -> Done<Vec<C>> {
+    mut measure: impl FnMut(usize, A, Option<u64>) -> Result<C>,
+) -> Result<Vec<C>> {
     let mut order: Vec<(Option<u64>, A)> =
         rates.iter().flat_map(|pps| A::ALL.iter().map(|arm| (*pps, *arm))).collect();
     let progress = Progress::new(rounds * order.len());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arms::Arms;
 use super::plan::{ATTACKER, BYSTANDER};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part, Placement};
 
 /// Time between two polls of the parts' output.
@@ -58,7 +58,7 @@ pub(super) struct Work {
 
 /// Starts the server and waits until it is ready. Returns it with the fingerprint of its
 /// certificate.
-pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Done<(Part, String)> {
+pub(super) fn server(lab: &Lab, cpu: usize, args: &[String]) -> Result<(Part, String)> {
     let placement = Placement { host: lab.server(), cpu, nice: false };
     let mut server = Part::start("server", &placement, args)?;
     let pin = server.ready()?["fingerprint"].as_str().unwrap_or_default().to_owned();
@@ -72,7 +72,7 @@ pub(super) fn target<A: Arms>(lab: &Lab, arm: A) -> &Namespace {
 }
 
 /// Starts a flood, and waits until it arrives at its target.
-pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) -> Done<Part> {
+pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) -> Result<Part> {
     let placement = Placement { host: lab.client(ATTACKER), cpu, nice: false };
     let mut flood = Part::start("flood", &placement, args)?;
     let before = received(target)?;
@@ -85,13 +85,13 @@ pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) 
 }
 
 /// Returns the number of packets that arrived at a host's interface, including dropped ones.
-fn received(host: &Namespace) -> Done<u64> {
+fn received(host: &Namespace) -> Result<u64> {
     let net = NetCounters::of(host)?;
     Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
 }
 
 /// Waits for the time between the flood and the client. No part may end meanwhile.
-pub(super) fn lead(parts: &mut [&mut Part]) -> Done {
+pub(super) fn lead(parts: &mut [&mut Part]) -> Result {
     watch(parts, LEAD, || Ok(false)).map(drop)
 }
 
@@ -100,8 +100,8 @@ pub(super) fn lead(parts: &mut [&mut Part]) -> Done {
 pub(super) fn watch(
     parts: &mut [&mut Part],
     time: Duration,
-    mut done: impl FnMut() -> Done<bool>,
-) -> Done<bool> {
+    mut done: impl FnMut() -> Result<bool>,
+) -> Result<bool> {
     let deadline = Instant::now() + time;
     while !done()? {
         if Instant::now() >= deadline {
@@ -123,7 +123,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Reads the counters.
-    pub(super) fn read(lab: &Lab, server: &Part) -> Done<Counters> {
+    pub(super) fn read(lab: &Lab, server: &Part) -> Result<Counters> {
         Ok(Counters { net: NetCounters::of(lab.server())?, cpu: ProcessCpu::of(server.pid()) })
     }
 

@@ -28,7 +28,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 pub use gateway::Args as GatewayArgs;
@@ -51,7 +51,7 @@ pub enum Command {
 
 /// Options for the result, which every experiment has.
 #[derive(clap::Args, Default)]
-pub(crate) struct Told {
+pub(crate) struct OutputOptions {
     /// Print the result as JSON (schema equic.reproduce.PAPER/1)
     #[arg(long)]
     json: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Told {
     readme: Option<PathBuf>,
 }
 
-impl Told {
+impl OutputOptions {
     /// Returns true if a document is printed to standard output. In this case, nothing else
     /// may be printed there.
     fn is_document(&self) -> bool {
@@ -72,7 +72,7 @@ impl Told {
 
     /// Writes the tables into the README, and prints the requested document. Returns false if no
     /// document was requested, so that the experiment prints its own output.
-    fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Done<bool> {
+    fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Result<bool> {
         if let Some(file) = &self.readme {
             readme::update(file, &markdown)?;
         }
@@ -89,7 +89,7 @@ impl Told {
 ///
 /// # Errors
 /// Fails if a part fails, or if its result cannot be written.
-pub fn run(command: &Command) -> Done {
+pub fn run(command: &Command) -> Result {
     match command {
         Command::Gateway(args) => gateway::run(args),
         Command::Highway(args) => highway::run(args),
@@ -99,7 +99,7 @@ pub fn run(command: &Command) -> Done {
 }
 
 /// Returns a flag that SIGINT, SIGTERM and SIGHUP set from now on.
-fn until_signal() -> Done<Arc<AtomicBool>> {
+fn until_signal() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -133,7 +133,7 @@ fn wait(
     }
 }
 
-fn make_folder(folder: &Path) -> Done {
+fn make_folder(folder: &Path) -> Result {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot create the folder {}", folder.display()), error)
     })
@@ -143,7 +143,7 @@ fn make_folder(folder: &Path) -> Done {
 const MOST_TEXT: u64 = 1 << 30;
 
 /// Reads a stored result, compressed by gzip or not.
-fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Done<Report<T>> {
+fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Result<Report<T>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", stored.display()), why)
     };
@@ -170,7 +170,7 @@ fn plain(bytes: Vec<u8>) -> std::io::Result<String> {
 
 /// Writes a report into a folder, as result.json.gz. The same report gives the same bytes. Removes
 /// an uncompressed report in the folder, so that there is only one.
-fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Done {
+fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Result {
     let path = folder.join("result.json.gz");
     let failed = |error| Failure::because(format_args!("cannot write {}", path.display()), error);
     let mut file = GzEncoder::new(Vec::new(), Compression::best());
@@ -188,7 +188,7 @@ fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Done {
 fn draw(
     plots: impl IntoIterator<Item = (&'static str, Result<Svg, PlotError>)>,
     out: &Path,
-) -> Done<Vec<&'static str>> {
+) -> Result<Vec<&'static str>> {
     let mut written = Vec::new();
     for (name, plot) in plots {
         match plot {

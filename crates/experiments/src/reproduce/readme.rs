@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Marks around the text that `--readme` replaces.
 const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
 
 /// Replaces the text between the marks in a file.
-pub(super) fn update(path: &Path, markdown: &str) -> Done {
+pub(super) fn update(path: &Path, markdown: &str) -> Result {
     let failed = |what: &str, why: String| {
         Failure::because(format_args!("cannot {what} {}", path.display()), why)
     };

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Timeout of a request, far longer than an answer takes, even if an interface is down or the
 /// machine is busy.
@@ -58,7 +58,7 @@ pub(super) struct Group {
 }
 
 impl Fleet {
-    pub(super) fn new(host: &Namespace, ledger: &Arc<Ledger>) -> Done<Fleet> {
+    pub(super) fn new(host: &Namespace, ledger: &Arc<Ledger>) -> Result<Fleet> {
         let inside = host.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// Opens connections, and keeps them open until they are closed explicitly.
-    pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Done<Group> {
+    pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Result<Group> {
         let config = ClientConfig {
             trust: Trust::Insecure,
             bind: Some(SocketAddr::new(from, 0)),
@@ -100,7 +100,7 @@ impl Fleet {
     }
 
     /// Closes a group in order: the server is notified. Also used before a server is killed.
-    pub(super) fn close(&self, group: Group) -> Done {
+    pub(super) fn close(&self, group: Group) -> Result {
         group.end.send_replace(true);
         for task in group.tasks {
             self.runtime.block_on(task)?;
@@ -116,7 +116,7 @@ impl Group {
     }
 
     /// Waits until all connections are open.
-    pub(super) fn await_open(&self) -> Done {
+    pub(super) fn await_open(&self) -> Result {
         let deadline = Instant::now() + PATIENCE;
         while self.open() < self.tasks.len() as u64 {
             if Instant::now() > deadline {

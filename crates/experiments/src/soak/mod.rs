@@ -26,7 +26,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use clients::{Fleet, Ledger};
 use objects::Objects;
@@ -95,7 +95,7 @@ struct Outcome {
 ///
 /// # Errors
 /// Fails without root, or if a check or a part fails.
-pub fn run(args: &Args) -> Done {
+pub fn run(args: &Args) -> Result {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration must be from 20s to 1h"));
     }
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Done {
     }
 }
 
-fn soak(args: &Args) -> Done<Outcome> {
+fn soak(args: &Args) -> Result<Outcome> {
     let before = Objects::now()?;
     let _ = Lab::sweep();
     let lab = Lab::builder("soak").clients(3).build()?;
@@ -168,7 +168,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(stage: &SoakStage) -> Done<Watcher> {
+    fn new(stage: &SoakStage) -> Result<Watcher> {
         let series = [
             ("memory of the gateway", Unit::Bytes),
             ("memory of the server", Unit::Bytes),
@@ -185,7 +185,7 @@ impl Watcher {
         })
     }
 
-    fn sample(&mut self) -> Done {
+    fn sample(&mut self) -> Result {
         let values = [
             watch::resident(self.gateway)?,
             watch::resident(self.server)?,
@@ -207,7 +207,7 @@ impl Watcher {
         mut stage: SoakStage<'a>,
         args: &Args,
         checks: &mut Vec<Check>,
-    ) -> Done<(SoakStage<'a>, Tallies)> {
+    ) -> Result<(SoakStage<'a>, Tallies)> {
         let share = args.duration.as_secs_f64() / SOURCES_IN.as_secs_f64();
         let sources =
             args.sources.unwrap_or_else(|| ((SOURCES as f64 * share) as u64).min(SOURCES));
@@ -266,7 +266,7 @@ impl Watcher {
 }
 
 /// Ends the test: compares the connections of clients, ledgers and servers.
-fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Done {
+fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Result {
     for server in &stage.servers {
         server.groups.iter().try_for_each(clients::Group::await_open)?;
     }
@@ -291,7 +291,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Do
 }
 
 /// Checks that all ledgers in total, and all sources in total, have `truth` connections.
-fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Done {
+fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Result {
     let deadline = Instant::now() + SETTLE;
     loop {
         let ledgers: u64 = stage.control.ledgers()?.iter().map(|row| row.connections).sum();
@@ -328,7 +328,7 @@ fn bar(duration: Duration) -> Option<ProgressBar> {
     })
 }
 
-fn tell(outcome: &Outcome) -> Done {
+fn tell(outcome: &Outcome) -> Result {
     let columns = [Column::text("check"), Column::text(""), Column::text("found")];
     let mut table = Table::new(columns);
     for check in &outcome.checks {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Time limit for objects to disappear. The kernel frees maps and programs some time after their
 /// last user has ended. On a shared machine, other processes may also still be cleaning up.
@@ -24,7 +24,7 @@ pub(super) type Object = (&'static str, u64);
 pub(super) struct Objects(BTreeMap<Object, String>);
 
 impl Objects {
-    pub(super) fn now() -> Done<Objects> {
+    pub(super) fn now() -> Result<Objects> {
         let mut all = BTreeMap::new();
         for (kind, _) in KINDS {
             for row in bpftool(&[kind, "show"])? {
@@ -38,7 +38,7 @@ impl Objects {
 
     /// Returns the objects that exist now, were not in `self`, and are not held by another process.
     /// Waits for them to disappear.
-    pub(super) fn left_over(&self) -> Done<Vec<String>> {
+    pub(super) fn left_over(&self) -> Result<Vec<String>> {
         let deadline = Instant::now() + GRACE;
         loop {
             let foreign = held()?;
@@ -58,24 +58,24 @@ impl Objects {
 }
 
 /// Returns the maps of a program.
-pub(super) fn maps_of(program: u64) -> Done<Vec<u64>> {
+pub(super) fn maps_of(program: u64) -> Result<Vec<u64>> {
     let rows = bpftool(&["prog", "show", "id", &program.to_string()])?;
     let ids = rows.first().and_then(|row| row["map_ids"].as_array()).cloned().unwrap_or_default();
     Ok(ids.iter().filter_map(Value::as_u64).collect())
 }
 
 /// Returns the kernel memory of these maps, in bytes.
-pub(super) fn memory_of(maps: &[u64]) -> Done<u64> {
+pub(super) fn memory_of(maps: &[u64]) -> Result<u64> {
     let rows = bpftool(&["map", "show"])?;
     let of = |row: &Value| row["id"].as_u64().is_some_and(|id| maps.contains(&id));
     Ok(rows.iter().filter(|row| of(row)).filter_map(|row| row["bytes_memlock"].as_u64()).sum())
 }
 
 /// Runs bpftool. Returns a list, or one object.
-fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
+fn bpftool(args: &[&str]) -> Result<Vec<Value>> {
     let failed = |why: String| {
         Failure::because(format_args!("`bpftool {}`", args.join(" ")), why)
-            .mend("Debian's package is bpftool: `make setup` installs it")
+            .help("Debian's package is bpftool: `make setup` installs it")
     };
     let mut attempts = 0;
     loop {
@@ -100,7 +100,7 @@ fn bpftool(args: &[&str]) -> Done<Vec<Value>> {
 
 /// Objects held by processes other than this one (its children have ended), including the maps of
 /// held programs.
-fn held() -> Done<BTreeSet<Object>> {
+fn held() -> Result<BTreeSet<Object>> {
     let own = std::process::id();
     let mut held = BTreeSet::new();
     for entry in std::fs::read_dir("/proc")? {

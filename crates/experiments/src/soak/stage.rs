@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::clients::{Fleet, Group};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::{Part, Placement};
 
 /// Ports of the servers. The first server is never killed.
@@ -90,7 +90,7 @@ impl<'a> SoakStage<'a> {
         steady: Fleet,
         restless: Fleet,
         cpus: Vec<usize>,
-    ) -> Done<SoakStage<'a>> {
+    ) -> Result<SoakStage<'a>> {
         let host = lab.server();
         host.set_sysctl("net/ipv6/conf/eth0/keep_addr_on_down", "1")?;
         ip(host, &format!("link add {SECOND} type veth peer name {SECOND}p"))?;
@@ -134,7 +134,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Starts a server, and its clients' connections.
-    fn serve(&self, port: u16) -> Done<Server> {
+    fn serve(&self, port: u16) -> Result<Server> {
         let host = self.lab.server();
         let listen = format!("[::]:{port}");
         let args = words(&[
@@ -158,12 +158,12 @@ impl<'a> SoakStage<'a> {
         };
         let groups = [IpAddr::from(client.ipv4), IpAddr::from(client.ipv6)]
             .map(|from| fleet.open(from, host.socket_address(from, port), EACH));
-        Ok(Server { part, port, groups: groups.into_iter().collect::<Done<_>>()? })
+        Ok(Server { part, port, groups: groups.into_iter().collect::<Result<_>>()? })
     }
 
     /// Floods from this number of spoofed sources within `seconds`, or `longest` if necessary, and
     /// from some repeated sources.
-    pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Done {
+    pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Result {
         let host = self.lab.client(2);
         let server = self.lab.server();
         self.sources = sources;
@@ -209,7 +209,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Checks that all parts are running.
-    pub(super) fn look(&mut self) -> Done {
+    pub(super) fn look(&mut self) -> Result {
         self.gateway.look(false)?;
         self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
         self.second.iter_mut().try_for_each(|second| second.look(false))?;
@@ -217,7 +217,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Causes the next disturbance.
-    pub(super) fn disturb(&mut self) -> Done {
+    pub(super) fn disturb(&mut self) -> Result {
         let host = self.lab.server().clone();
         let round = self.moves / 7;
         match self.moves % 7 {
@@ -247,7 +247,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    fn kill_server(&mut self, number: usize) -> Done {
+    fn kill_server(&mut self, number: usize) -> Result {
         let server = self.servers.remove(number);
         let pid = Pid::from_raw(server.part.pid().cast_signed());
         kill(pid, Signal::SIGKILL)?;
@@ -263,7 +263,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Starts the second gateway, or ends it. Every second time, it is ended with SIGKILL.
-    fn turn_second_gateway(&mut self, round: usize) -> Done {
+    fn turn_second_gateway(&mut self, round: usize) -> Result {
         let Some(second) = self.second.take() else {
             let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
             let mut part =
@@ -284,8 +284,8 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    fn change_lists(&mut self, round: usize) -> Done {
-        let prefix = |round: usize| -> Done<IpNet> {
+    fn change_lists(&mut self, round: usize) -> Result {
+        let prefix = |round: usize| -> Result<IpNet> {
             Ok(format!("198.18.{}.0/24", round % 8).parse::<IpNet>()?)
         };
         self.control.deny(prefix(round)?, Some(Duration::from_secs(5 + round as u64 % 60)))?;
@@ -297,13 +297,13 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Returns true if the first flood has sent all its packets.
-    pub(super) fn flooded(&self) -> Done<bool> {
+    pub(super) fn flooded(&self) -> Result<bool> {
         let sent = self.control.tallies()?.sources_created;
         Ok(sent >= self.sources)
     }
 
     /// Ends the floods and the second gateway, and restores the initial settings.
-    pub(super) fn calm(&mut self) -> Done {
+    pub(super) fn calm(&mut self) -> Result {
         self.floods.iter().for_each(Part::stop);
         for flood in self.floods.drain(..) {
             flood.finish()?;
@@ -316,7 +316,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Closes all connections in order, so that the servers are notified.
-    pub(super) fn close_clients(&mut self) -> Done {
+    pub(super) fn close_clients(&mut self) -> Result {
         for server in &mut self.servers {
             let fleet = if server.port == PORTS[0] { &self.steady } else { &self.restless };
             for group in server.groups.drain(..) {
@@ -332,7 +332,7 @@ impl<'a> SoakStage<'a> {
     }
 
     /// Ends the servers and the gateway in order. Returns each server's ID with its last output.
-    pub(super) fn end(self) -> Done<Vec<(u32, Value)>> {
+    pub(super) fn end(self) -> Result<Vec<(u32, Value)>> {
         let mut said = Vec::new();
         for server in self.servers {
             let pid = server.part.pid();
@@ -364,7 +364,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn ip(host: &Namespace, args: &str) -> Done<String> {
+fn ip(host: &Namespace, args: &str) -> Result<String> {
     let output = host.command("ip").args(args.split_whitespace()).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -374,7 +374,7 @@ fn ip(host: &Namespace, args: &str) -> Done<String> {
 }
 
 /// Returns routes and neighbours as lines for `ip`.
-fn remember(host: &Namespace) -> Done<String> {
+fn remember(host: &Namespace) -> Result<String> {
     let mut lines = String::new();
     for family in ["-4", "-6"] {
         for route in ip(host, &format!("{family} route show dev eth0"))?.lines() {
@@ -391,6 +391,6 @@ fn remember(host: &Namespace) -> Done<String> {
     Ok(lines)
 }
 
-fn restore(host: &Namespace, lines: &str) -> Done {
+fn restore(host: &Namespace, lines: &str) -> Result {
     lines.lines().try_for_each(|line| ip(host, line).map(drop))
 }

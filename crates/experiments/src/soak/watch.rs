@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Share of a run that is ignored at its start, while caches and allocators fill.
 const WARM_UP: f64 = 0.4;
@@ -89,7 +89,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Returns the resident memory of a process, in bytes.
-pub(super) fn resident(pid: u32) -> Done<u64> {
+pub(super) fn resident(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path)?;
     text.lines()
@@ -100,7 +100,7 @@ pub(super) fn resident(pid: u32) -> Done<u64> {
 }
 
 /// Returns the number of open descriptors of a process.
-pub(super) fn descriptors(pid: u32) -> Done<u64> {
+pub(super) fn descriptors(pid: u32) -> Result<u64> {
     Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
 

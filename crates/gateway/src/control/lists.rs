@@ -57,7 +57,7 @@ pub struct ListEntry {
 }
 
 /// Pause between two walks through the lists, as a multiple of the duration of a walk.
-const REST: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 
 /// Returns the lifetime of an entry as text.
 fn lasting(ttl: Option<Duration>) -> String {
@@ -309,7 +309,7 @@ impl Control {
         let removed = self.sweep_lists()?;
         self.count_again()?;
         let ended = sys::monotonic_ns();
-        lock(&self.state).next_lists_ns = ended + (ended - began) * u64::from(REST);
+        lock(&self.state).next_lists_ns = ended + (ended - began) * u64::from(PAUSE_FACTOR);
         Ok(removed)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::party::{Asked, Heard, Program, Say};
+use super::party::{Heard, Program, RequestedUnits, Say};
 use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
@@ -26,7 +26,7 @@ enum Order {
 pub(super) struct Client {
     application: Application,
     start: Time,
-    asked: Asked,
+    asked: RequestedUnits,
     order: Order,
     /// Requests in progress, by stream: the unit and its start time.
     open: BTreeMap<u64, (u64, Time)>,
@@ -36,7 +36,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(application: &Application, start: Time, asked: Asked) -> Client {
+    pub(super) fn new(application: &Application, start: Time, asked: RequestedUnits) -> Client {
         let order = match application {
             Application::Requests(requests) => {
                 let first = requests.concurrent.clamp(1, requests.count.max(1));

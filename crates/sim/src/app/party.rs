@@ -98,9 +98,9 @@ pub(super) trait Program: Send {
 /// The units that the client has requested, by stream number. Both ends share this list in memory,
 /// because the bytes of a request have no content.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked(Arc<Mutex<Vec<u64>>>);
+pub(super) struct RequestedUnits(Arc<Mutex<Vec<u64>>>);
 
-impl Asked {
+impl RequestedUnits {
     pub(super) fn push(&self, unit: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(unit);
     }
@@ -137,7 +137,7 @@ pub(crate) fn ends(
     client: Box<dyn Channel>,
     server: Box<dyn Channel>,
 ) -> Ends {
-    let asked = Asked::default();
+    let asked = RequestedUnits::default();
     let programs: [Box<dyn Program>; 2] = match application {
         Application::Call(call) => {
             [Box::new(Caller::new(call, start)), Box::new(Called::new(call, start))]

@@ -1,7 +1,7 @@
 //! The server of requests, streams, pages and videos. It answers each stream when the last byte of
 //! the stream has arrived.
 
-use super::party::{Asked, Heard, Program, Say};
+use super::party::{Heard, Program, RequestedUnits, Say};
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
@@ -10,12 +10,12 @@ pub(super) struct Server {
     application: Application,
     /// Time at which the client begins its connection.
     start: Time,
-    asked: Asked,
+    asked: RequestedUnits,
     report: Report,
 }
 
 impl Server {
-    pub(super) fn new(application: &Application, start: Time, asked: Asked) -> Server {
+    pub(super) fn new(application: &Application, start: Time, asked: RequestedUnits) -> Server {
         Server { application: application.clone(), start, asked, report: Report::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! Handles events: packets arrive, are forwarded, or are delivered to agents, and the timers of
 //! agents fire.
 
-use super::{ANYWAY, AgentId, Simulation};
+use super::{AgentId, EVENTS_ALWAYS_ALLOWED, Simulation};
 use crate::agent::{Datagram, Status, Transmit};
 use crate::packet::{Address, DropCause, Packet};
 use crate::topology::{NodeId, PortId};
@@ -83,7 +83,7 @@ impl Simulation {
             let Some(transmit) = agent.poll_transmit(self.now, &mut self.spare) else { break };
             self.transmit(self.agents[index].address, &transmit);
             sent += 1;
-            if sent == ANYWAY {
+            if sent == EVENTS_ALWAYS_ALLOWED {
                 self.stuck = true;
                 break;
             }

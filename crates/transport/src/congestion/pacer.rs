@@ -11,7 +11,7 @@ pub struct Rate(f64);
 
 impl Rate {
     /// The smallest rate: one byte per second.
-    pub(crate) const LEAST: Rate = Rate(1.0);
+    pub(crate) const MIN: Rate = Rate(1.0);
 
     /// Creates a rate from bytes per second. The smallest rate is one byte per second.
     pub fn bytes_per_second(bytes: f64) -> Rate {

@@ -21,7 +21,7 @@ use crate::Timestamp;
 use crate::recovery::RttEstimator;
 
 /// Size of the smallest shared window, in initial windows. The window begins with this size.
-const LEAST: u64 = 32;
+const MIN_WINDOW: u64 = 32;
 
 /// Number of turns that fill the window.
 const TURNS: u64 = 16;
@@ -79,7 +79,7 @@ impl Share {
 impl SharedWindow {
     /// Creates a window for datagrams of this size, in bytes of UDP payload.
     pub fn new(datagram: u16) -> SharedWindow {
-        let least = LEAST * initial_window(datagram);
+        let least = MIN_WINDOW * initial_window(datagram);
         SharedWindow {
             window: least,
             least,
@@ -119,9 +119,9 @@ impl SharedWindow {
 
     /// Returns the initial window of a new connection in bytes, as a fraction of a shared window
     /// that was full and has grown. The fraction is that of an initial window in the smallest
-    /// shared window ([`LEAST`]). Returns 0 if the path is not known yet or has no room for more.
+    /// shared window ([`MIN_WINDOW`]). Returns 0 if the path is not known yet or has no room for more.
     pub(crate) fn first_window(&self) -> u64 {
-        if self.window > self.least { self.window / LEAST } else { 0 }
+        if self.window > self.least { self.window / MIN_WINDOW } else { 0 }
     }
 
     /// Returns the largest datagram size that the path is known to carry, in bytes of UDP payload.

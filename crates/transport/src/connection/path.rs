@@ -143,7 +143,7 @@ impl Path {
             backoff: Backoff::default(),
             progress: now,
             paced_until: None,
-            turn: Rate::LEAST,
+            turn: Rate::MIN,
             validation: Validation::new(origin),
             remote_id: Some(0),
             hook_window: None,
@@ -332,7 +332,7 @@ impl Path {
 
     /// Sets a rate that datagrams may leave at if it is above the path's own; none: the path's own holds.
     pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
-        self.turn = rate.unwrap_or(Rate::LEAST);
+        self.turn = rate.unwrap_or(Rate::MIN);
     }
 
     /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many

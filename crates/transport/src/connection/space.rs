@@ -389,7 +389,7 @@ impl Sent {
 impl Content for Sent {
     /// Pieces of one stream follow each other, all of one length, in packets that have nothing else.
     #[inline(always)]
-    fn take_in(&mut self, count: u16, next: &Sent) -> bool {
+    fn merge(&mut self, count: u16, next: &Sent) -> bool {
         let alike = (self.marked, self.path, self.nested) == (next.marked, next.path, next.nested);
         let (SentFrames::One(one), SentFrames::One(other)) = (&mut self.frames, &next.frames)
         else {

@@ -228,7 +228,7 @@ impl Routes {
         found.remove();
         // Less than a quarter of the buckets is in use: release memory.
         if self.table.len() * 4 < self.table.num_buckets() {
-            self.table.shrink_to(LEAST, Slot::spread);
+            self.table.shrink_to(MIN_ROUTES, Slot::spread);
         }
     }
 
@@ -281,7 +281,7 @@ fn spread(hash: u32) -> u64 {
 }
 
 /// Number of names for which a shrunken table always keeps room.
-const LEAST: usize = 14;
+const MIN_ROUTES: usize = 14;
 
 #[cfg(test)]
 mod tests {
@@ -341,7 +341,7 @@ mod tests {
             }
         }
         handles.into_iter().for_each(|handle| assert!(routes.remove(handle)));
-        assert!(routes.are_none() && routes.table.capacity() <= LEAST);
+        assert!(routes.are_none() && routes.table.capacity() <= MIN_ROUTES);
     }
 
     #[test]
@@ -422,7 +422,7 @@ mod tests {
             for more in 1..4_u8 {
                 routes.name(handle, Kind::Id, &[&number.to_be_bytes()[..], &[more]].concat());
             }
-            let most = routes.table.len().max(LEAST) * 9 * 16 / 7 + 64;
+            let most = routes.table.len().max(MIN_ROUTES) * 9 * 16 / 7 + 64;
             assert!(routes.table.allocation_size() <= most);
         }
         assert_eq!(routes.table.len(), 50_000);

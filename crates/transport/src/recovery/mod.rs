@@ -46,7 +46,7 @@ const SKIPPED_RANGES: usize = 64;
 /// Largest number of packets that are remembered although they elicit no acknowledgment. A peer
 /// need not acknowledge such packets, so without this limit, a peer that sends much and
 /// acknowledges little would make this end remember them all.
-const SILENT: usize = 64;
+const MAX_NON_ELICITING: usize = 64;
 
 /// Limit on the span of packet numbers in flight, in addition to two for each packet in flight.
 /// Above the limit, the oldest packet is declared lost. Only a peer that never acknowledges the
@@ -182,7 +182,7 @@ impl<C: Content> LossDetector<C> {
             self.silent_since += 1;
         }
         self.sent.insert(number, packet);
-        if self.silent.len() > SILENT
+        if self.silent.len() > MAX_NON_ELICITING
             && let Some(oldest) = self.silent.pop_front()
         {
             self.sent.remove(oldest);

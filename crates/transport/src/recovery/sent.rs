@@ -39,7 +39,7 @@ pub(crate) struct SentPacket<C> {
 pub(crate) trait Content {
     /// Merges the content of the next packet into the content of a run of `count` packets. Returns
     /// false if the contents of the single packets could not be separated afterwards.
-    fn take_in(&mut self, count: u16, next: &Self) -> bool;
+    fn merge(&mut self, count: u16, next: &Self) -> bool;
 
     /// Returns the content of `count` packets of a run, beginning with the packet at index `from`.
     /// The run has `all` packets.
@@ -79,14 +79,14 @@ impl<C: Content> SentPacket<C> {
     /// Adds a packet that was sent directly after the run. Returns false if the packet differs too
     /// much to be part of the run.
     #[inline(always)]
-    fn take_in(&mut self, next: &SentPacket<C>) -> bool {
+    fn merge(&mut self, next: &SentPacket<C>) -> bool {
         let follows = self.time_sent == next.time_sent
             && self.size == next.size
             && (self.ack_eliciting, self.in_flight) == (next.ack_eliciting, next.in_flight)
             && !self.mtu_probe
             && !next.mtu_probe
             && self.delivery_at(self.count) == next.delivery
-            && self.content.take_in(self.count, &next.content);
+            && self.content.merge(self.count, &next.content);
         self.count += u16::from(follows);
         follows
     }
@@ -156,7 +156,7 @@ impl<C: Content> Run<C> {
         let Some(run) = &mut self.packets else { return false };
         let place = run.count;
         let here = place < MOST && number == self.first + u64::from(place);
-        let added = here && run.take_in(next);
+        let added = here && run.merge(next);
         if added {
             self.left |= 1 << place;
         }

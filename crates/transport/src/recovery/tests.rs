@@ -9,7 +9,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Content for () {
-    fn take_in(&mut self, _count: u16, _next: &()) -> bool {
+    fn merge(&mut self, _count: u16, _next: &()) -> bool {
         true
     }
 

@@ -26,7 +26,7 @@ const KEPT_HERE: usize = 64;
 
 /// Largest number of pages that a connection takes from its pool at a time, and number that it
 /// returns at a time.
-const AT_ONCE: usize = 32;
+const BATCH: usize = 32;
 
 /// A page of memory.
 pub(super) type Page = Box<[u8; PAGE]>;
@@ -144,7 +144,7 @@ impl Pages {
         if stock.out == 0 {
             self.spill(0);
         } else if stock.here.len() > KEPT_HERE {
-            self.spill(KEPT_HERE - AT_ONCE);
+            self.spill(KEPT_HERE - BATCH);
         }
     }
 
@@ -170,12 +170,12 @@ impl Pages {
 
 impl Stock {
     /// Takes pages from the pool. It takes as many as were in use at the same time before, but at
-    /// least one and at most [`AT_ONCE`]. When many connections take turns, a connection often
+    /// least one and at most [`BATCH`]. When many connections take turns, a connection often
     /// receives the same amount of data as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {
         let mut free = lock(&pool.0);
-        let kept = free.pages.len().saturating_sub(self.most.clamp(1, AT_ONCE));
+        let kept = free.pages.len().saturating_sub(self.most.clamp(1, BATCH));
         self.here.extend(free.pages.drain(kept..));
     }
 }

@@ -13,7 +13,7 @@ pub(super) const BEFORE: usize = 16;
 
 /// Smallest packet in bytes for which this is used. Smaller packets would gain little. From this
 /// size on, a Length field takes two or four bytes.
-const LEAST: usize = 512;
+const MIN_PACKET_SIZE: usize = 512;
 
 /// The header of a STREAM frame that fills a packet. Its integers must have the shortest encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Form {
         // room before the data of a stream's first page.
         let offset = VarInt::new(offset).ok()?.encoded_len();
         let header = usize::from(self.fixed) + offset;
-        let fits = packet >= LEAST && header <= BEFORE;
+        let fits = packet >= MIN_PACKET_SIZE && header <= BEFORE;
         fits.then(|| (header, packet - header))
     }
 }

@@ -8,7 +8,7 @@ use equic_bench::result::compare::{
 use equic_bench::result::comparison;
 
 use super::report::tables;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Compares two results. A cell is better or worse only if the difference is significant (p < 0.05)
@@ -76,7 +76,7 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let (old, new) = (load(&args.old)?, load(&args.new)?);
     let rule = Rule {
         p: args.p,
@@ -122,16 +122,16 @@ fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
     let all = compared.cells.len();
     let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
     let what = format!("{undecidable} of {all} cells have too few rounds for the verdict `worse`");
-    let mend = match needed {
+    let help = match needed {
         Some(rounds) => {
             format!("measure again with `equic-lab bench run --runs {rounds}`, or more")
         }
         None => "raise `--p`".to_owned(),
     };
-    Failure::undecided(what, mend)
+    Failure::undecided(what, help)
 }
 
-fn print(args: &Args, compared: &Comparison) -> Done {
+fn print(args: &Args, compared: &Comparison) -> Result {
     if args.json {
         return output::json(COMPARISON, compared);
     }

@@ -5,7 +5,7 @@ use equic_bench::doctor::{Finding, examine};
 use equic_harness::allowed_cpus;
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// The schema of the `--json` output.
@@ -28,7 +28,7 @@ struct Findings {
     findings: Vec<Finding>,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let cpus = allowed_cpus()?;
     let (server, client) = (cpus.get(..1).unwrap_or(&[]), cpus.get(1..2).unwrap_or(&[]));
     let findings = examine(server, client);
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Done {
     } else {
         for one in findings {
             let weight = if one.serious { "serious" } else { "to know" };
-            output::line(format_args!("{weight}: {}: {}\n  {}", one.what, one.found, one.mend))?;
+            output::line(format_args!("{weight}: {}: {}\n  {}", one.what, one.found, one.help))?;
         }
     }
     match serious {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use equic_bench::result::tumi8;
 
 use super::report::tables;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Reads a copy of github.com/tumi8/quic-10g-paper, the raw data of "QUIC on the Highway". Computes
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let import = tumi8::read(&args.dir)?;
     if args.json {
         return output::json(tumi8::IMPORT, &import);

@@ -7,7 +7,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use serde::Serialize;
 
 use super::lists::{self, Lists};
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// The schema of the `--json` output.
@@ -42,7 +42,7 @@ struct List<'a> {
     implementations: Vec<Listed<'a>>,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let equic = lists::program()?;
     let (file, built) = (args.lists.file()?, args.lists.built(&equic)?);
     let registry = Registry::open(file.as_deref(), &built, &equic)?;
@@ -128,8 +128,8 @@ fn pulled(image: &str) -> Result<(), String> {
 /// Describes in a few words what is missing.
 fn short(error: &BenchError) -> String {
     match error {
-        BenchError::NotBuilt { path, mend, .. } => {
-            let built = mend.split_once('`').and_then(|(_, rest)| rest.split_once('`'));
+        BenchError::NotBuilt { path, help, .. } => {
+            let built = help.split_once('`').and_then(|(_, rest)| rest.split_once('`'));
             built
                 .map_or_else(|| format!("{} is missing", path.display()), |(how, _)| how.to_owned())
         }

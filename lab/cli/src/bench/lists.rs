@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use equic_bench::builtin;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Which implementations are known.
 #[derive(clap::Args)]
@@ -22,13 +22,13 @@ pub(super) struct Lists {
 
 impl Lists {
     /// Returns the file of the list, or `None` for the built-in list.
-    pub(super) fn file(&self) -> Done<Option<PathBuf>> {
+    pub(super) fn file(&self) -> Result<Option<PathBuf>> {
         let given = self.implementations_file.clone().or_else(builtin::list_here);
         Ok(given.map(std::path::absolute).transpose()?)
     }
 
     /// Returns the directory with the builds.
-    pub(super) fn built(&self, equic: &Path) -> Done<PathBuf> {
+    pub(super) fn built(&self, equic: &Path) -> Result<PathBuf> {
         match &self.built {
             Some(built) => Ok(std::path::absolute(built)?),
             None => Ok(builtin::built(equic)),
@@ -37,7 +37,7 @@ impl Lists {
 }
 
 /// Returns the path of this program.
-pub(super) fn program() -> Done<PathBuf> {
+pub(super) fn program() -> Result<PathBuf> {
     std::env::current_exe()
         .map_err(|error| Failure::because("cannot find the path of this program", error))
 }

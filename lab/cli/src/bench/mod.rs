@@ -16,7 +16,7 @@ mod run;
 
 use clap::Subcommand;
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// The subcommands.
 #[derive(Subcommand)]
@@ -41,7 +41,7 @@ pub(crate) enum Command {
 }
 
 /// Runs the subcommand.
-pub(crate) fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Result {
     match command {
         Command::Run(args) => run::run(&args),
         Command::List(args) => list::run(&args),

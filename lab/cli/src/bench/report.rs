@@ -6,7 +6,7 @@ use equic_bench::result::{self, Summary};
 use equic_report::plot::PNG;
 use equic_report::table::{Style, Table};
 
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Creates result.json, samples.csv, summary.csv, report.html and its plots (SVG and PNG files)
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let summary = result::write(&args.dir)?;
     draw(&args.dir, &summary);
     if args.json {
@@ -48,7 +48,7 @@ pub(super) fn draw(dir: &Path, summary: &Summary) {
 }
 
 /// Prints the paths of a run's page and plots.
-pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
+pub(super) fn page(dir: &Path, summary: &Summary) -> Result {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
     if result::html::plots(&result::html::page(summary)).is_empty() {
         return output::line("Plots: none, because no cell has a figure");
@@ -58,7 +58,7 @@ pub(super) fn page(dir: &Path, summary: &Summary) -> Done {
 }
 
 /// Prints tables, with an empty line between them.
-pub(super) fn tables(tables: &[Table], markdown: bool) -> Done {
+pub(super) fn tables(tables: &[Table], markdown: bool) -> Result {
     for table in tables {
         let text = if markdown { table.markdown() } else { table.render(Style::stdout()) };
         output::text(format_args!("\n{text}"))?;

@@ -23,7 +23,7 @@ use equic_interop::{
     Case, CaseResult, Certificates, Implementation, Outcome, Registry, Role, Size,
 };
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use progress::Progress;
 
@@ -95,7 +95,7 @@ struct CellChoice<'a> {
     case: Case,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     let registry = registry(args)?;
     let either = |own: &[String]| {
         if own.is_empty() { args.implementations.clone() } else { own.to_vec() }
@@ -153,7 +153,7 @@ fn carry_out<'a>(
     settings: &Settings,
     jobs: VecDeque<CellChoice<'a>>,
     matrix: &mut Matrix,
-) -> Done<bool> {
+) -> Result<bool> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -163,7 +163,7 @@ fn carry_out<'a>(
     let progress = Progress::new(jobs.len(), args.json);
     let jobs = Mutex::new(jobs);
     let done: Mutex<Vec<(CellChoice<'a>, Outcome)>> = Mutex::new(Vec::new());
-    let work = || -> Done {
+    let work = || -> Result {
         while !stop.load(Ordering::Relaxed) {
             let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(job) = next else { break };
@@ -174,15 +174,15 @@ fn carry_out<'a>(
         }
         Ok(())
     };
-    let worked: Vec<Done> = std::thread::scope(|scope| {
+    let worked: Vec<Result> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.jobs).map(|_| scope.spawn(work)).collect();
-        let ended = |thread: std::thread::ScopedJoinHandle<'_, Done>| {
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, Result>| {
             thread.join().unwrap_or_else(|_| Err(Failure::new("a cell's thread panicked")))
         };
         threads.into_iter().map(ended).collect()
     });
     drop(progress);
-    worked.into_iter().collect::<Done<Vec<()>>>()?;
+    worked.into_iter().collect::<Result<Vec<()>>>()?;
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (job, outcome) in done {
         let names = (job.client.name.clone(), job.server.name.clone(), job.case);
@@ -191,7 +191,13 @@ fn carry_out<'a>(
     Ok(stop.load(Ordering::Relaxed))
 }
 
-fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopped: bool) -> Done {
+fn finish(
+    args: &Args,
+    matrix: &Matrix,
+    times: Times,
+    settings: &Settings,
+    stopped: bool,
+) -> Result {
     let json = matrix.json(times, &settings.logs.to_string_lossy());
     let text = serde_json::to_string_pretty(&json)? + "\n";
     let path = args.out.join("result.json");
@@ -215,7 +221,7 @@ fn finish(args: &Args, matrix: &Matrix, times: Times, settings: &Settings, stopp
     }
 }
 
-fn registry(args: &Args) -> Done<Registry> {
+fn registry(args: &Args) -> Result<Registry> {
     let equic = std::env::current_exe()
         .map_err(|error| Failure::because("cannot find the path of this program", error))?;
     let built = match &args.built {
@@ -251,7 +257,7 @@ fn registry(args: &Args) -> Done<Registry> {
 }
 
 /// Returns the absolute path, because endpoints are started in another directory.
-fn absolute(path: &Path) -> Done<PathBuf> {
+fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path)
         .map_err(|error| Failure::because(format_args!("{} is not a path", path.display()), error))
 }

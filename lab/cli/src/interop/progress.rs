@@ -8,7 +8,7 @@ use equic_interop::{CaseResult, Outcome};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::CellChoice;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Shows the progress of a run.
@@ -48,7 +48,7 @@ impl Progress {
     }
 
     /// Shows that a cell has ended. Cells that were not started at all are only counted.
-    pub(super) fn done(&self, job: &CellChoice<'_>, outcome: &Outcome) -> Done {
+    pub(super) fn done(&self, job: &CellChoice<'_>, outcome: &Outcome) -> Result {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name(job);
         if let Some(at) = state.running.iter().position(|running| *running == name) {

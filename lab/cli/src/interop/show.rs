@@ -6,10 +6,10 @@ use equic_interop::CaseResult;
 use equic_interop::result::Matrix;
 use equic_report::table::{Cell, Column, Table, Tone};
 
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
-pub(super) fn matrix(matrix: &Matrix) -> Done {
+pub(super) fn matrix(matrix: &Matrix) -> Result {
     let columns = std::iter::once(Column::text("client"))
         .chain(matrix.servers.iter().map(|server| Column::text(format!("→ {server}"))));
     let mut table = Table::new(columns);
@@ -54,7 +54,7 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
 
 /// Prints the reasons why cells did not succeed. A bare exit status for "unsupported" needs no
 /// line.
-fn reasons(matrix: &Matrix, verdict: CaseResult) -> Done {
+fn reasons(matrix: &Matrix, verdict: CaseResult) -> Result {
     // An implementation declines a case independently of its peer, and often declines several
     // cases. So equal reasons share a line.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -12,7 +12,7 @@ use equic_lab::flood::{DatagramPool, Flood, FloodError, InitialFactory, Limits, 
 use equic_report::number;
 use serde_json::json;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::Journal;
 use crate::signals::{Signals, runtime};
 
@@ -78,7 +78,7 @@ pub(crate) struct Common {
     json: bool,
 }
 
-pub(super) fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Result {
     let (common, payload) = match command {
         Command::Initial { common, server_name, alpn, pool } => {
             let alpn: Vec<&str> = alpn.iter().map(String::as_str).collect();
@@ -108,7 +108,7 @@ pub(super) fn run(command: &Command) -> Done {
     runtime(Some(1))?.block_on(send(flood, journal))
 }
 
-fn pooled(pool: Result<DatagramPool, FloodError>) -> Done<Payload> {
+fn pooled(pool: Result<DatagramPool, FloodError>) -> Result<Payload> {
     Ok(Payload::Pool(Arc::new(pool?)))
 }
 
@@ -127,7 +127,7 @@ fn origin(common: &Common) -> Origin {
     Origin::Sockets(each.collect())
 }
 
-async fn send(flood: Flood, journal: Journal) -> Done {
+async fn send(flood: Flood, journal: Journal) -> Result {
     let mut signals = Signals::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut sending = tokio::task::spawn_blocking({
@@ -177,7 +177,7 @@ async fn send(flood: Flood, journal: Journal) -> Done {
 
 /// Converts the error. If no lab exists, adds how to create one.
 fn refused(error: FloodError) -> Failure {
-    let mend = match &error {
+    let help = match &error {
         FloodError::InitNamespace | FloodError::NotInLab => {
             "create a lab with `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, in another terminal, put \
              `sudo equic-lab net exec NAME/c0 --` before this command"
@@ -185,7 +185,7 @@ fn refused(error: FloodError) -> Failure {
         FloodError::ForeignDestination(_) => "`equic-lab net list` has the addresses of every lab",
         _ => return error.into(),
     };
-    Failure::from(error).mend(mend)
+    Failure::from(error).help(help)
 }
 
 fn packets(per_second: f64) -> String {

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
@@ -79,7 +79,7 @@ fn client_prefix(text: &str) -> Result<(usize, IpNet), String> {
     Ok((client, parse_prefix(prefix).map_err(|error| error.to_string())?))
 }
 
-pub(super) fn up(args: &Up) -> Done {
+pub(super) fn up(args: &Up) -> Result {
     runtime(Some(1))?.block_on(async {
         let mut signals = Signals::new()?;
         let mut builder = Lab::builder(&args.name).clients(args.clients).mtu(args.mtu);
@@ -114,7 +114,7 @@ fn is_called(lab: &LabRecord, name: &str) -> bool {
     lab.id == name || lab.id.rsplit_once('-').is_some_and(|(front, _)| front == name)
 }
 
-pub(super) fn down(args: &Down) -> Done {
+pub(super) fn down(args: &Down) -> Result {
     let labs: Vec<LabRecord> =
         Lab::list()?.into_iter().filter(|lab| is_called(lab, &args.name)).collect();
     if labs.is_empty() {
@@ -152,16 +152,16 @@ pub(super) fn down(args: &Down) -> Done {
     Ok(())
 }
 
-fn no_such(what: &str) -> Done<Failure> {
+fn no_such(what: &str) -> Result<Failure> {
     let known: Vec<String> = Lab::list()?.into_iter().map(|lab| lab.id).collect();
     Ok(if known.is_empty() {
-        Failure::because(what, "there are none").mend("`equic-lab net up NAME` makes one")
+        Failure::because(what, "there are none").help("`equic-lab net up NAME` makes one")
     } else {
         Failure::because(what, format_args!("there are {}", known.join(", ")))
     })
 }
 
-pub(super) fn list(args: &List) -> Done {
+pub(super) fn list(args: &List) -> Result {
     let labs = Lab::list()?;
     if args.json {
         let labs: Vec<_> =
@@ -192,7 +192,7 @@ pub(super) fn list(args: &List) -> Done {
     output::table(&table)
 }
 
-pub(super) fn exec(args: &Exec) -> Done {
+pub(super) fn exec(args: &Exec) -> Result {
     let labs = Lab::list()?;
     let found: Vec<&NamespaceRecord> = labs
         .iter()
@@ -212,7 +212,7 @@ pub(super) fn exec(args: &Exec) -> Done {
                 format_args!("`{}` could be any of several hosts", args.host),
                 names.join(", "),
             )
-            .mend("give the name of the namespace"));
+            .help("give the name of the namespace"));
         }
     };
     let Some((program, rest)) = args.command.split_first() else {
@@ -224,7 +224,7 @@ pub(super) fn exec(args: &Exec) -> Done {
     Err(Failure::because(format_args!("cannot run {}", program.display()), error))
 }
 
-pub(super) fn sweep(args: &Sweep) -> Done {
+pub(super) fn sweep(args: &Sweep) -> Result {
     let sweep = Lab::sweep()?;
     let failed: Vec<String> = sweep.failed.iter().map(ToString::to_string).collect();
     if args.json {

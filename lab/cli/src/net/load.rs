@@ -11,7 +11,7 @@ use equic_load::{self as load, Hold, JsonLines, Load, Sockets, Summary};
 use equic_report::number;
 use serde_json::json;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::Journal;
 use crate::signals::{Signals, runtime};
 use crate::trust::TrustArgs;
@@ -94,7 +94,7 @@ enum SocketPer {
     Client,
 }
 
-pub(super) fn run(command: &Command) -> Done {
+pub(super) fn run(command: &Command) -> Result {
     let (common, connections) = match command {
         Command::Well(common) => (common, None),
         Command::Parallel { common, connections } => (common, Some(*connections)),

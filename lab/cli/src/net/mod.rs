@@ -13,7 +13,7 @@ mod run;
 
 use clap::Subcommand;
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// The subcommands.
 #[derive(Subcommand)]
@@ -42,7 +42,7 @@ pub(crate) enum Command {
 }
 
 /// Runs the subcommand.
-pub(crate) fn run(command: Command) -> Done {
+pub(crate) fn run(command: Command) -> Result {
     match command {
         Command::Up(args) => hosts::up(&args),
         Command::Down(args) => hosts::down(&args),

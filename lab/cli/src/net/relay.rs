@@ -10,7 +10,7 @@ use equic_net::{Chance, Link, Queue};
 use equic_report::number;
 use serde_json::json;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let chance = |percent| Chance { percent, burst: args.burst };
     let link = Link {
         delay: args.delay,
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Done {
             || json!({ "event": "ready", "listen": front, "to": args.to }),
         );
         signals.next().await;
-        Done::Ok(())
+        Ok::<_, Failure>(())
     })?;
     let counts = relay.stop()?.counts;
     if args.json {

@@ -11,7 +11,7 @@ use equic_report::table::{Cell, Column, Table};
 use serde::Serialize;
 
 use super::scheduler;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output with `--json`.
@@ -106,7 +106,7 @@ struct Gain {
     with: f64,
 }
 
-fn row(source: &Source, seed: u64) -> Done<Row> {
+fn row(source: &Source, seed: u64) -> Result<Row> {
     let failed = |error| Failure::because(source.name, error);
     let bundle = source.bundle(None).map_err(failed)?;
     let plugin = source.load().map_err(failed)?;
@@ -133,7 +133,7 @@ fn row(source: &Source, seed: u64) -> Done<Row> {
 
 /// Returns the ratios of goodput and CPU time with and without a plugin. Both are measured in
 /// turns, so that other load on the machine affects them equally.
-fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Done<[Option<Ratio>; 2]> {
+fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Result<[Option<Ratio>; 2]> {
     let failed = |error| Failure::because(source.name, error);
     let plugin = source.load().map_err(failed)?;
     let (mut times, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
@@ -208,7 +208,7 @@ fn table(data: &Data) -> Table {
     table
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     if args.limits {
         return super::limits::run(args.quick, args.json);
     }

@@ -12,7 +12,7 @@ use equic_plugin_kit::{End, TrialError};
 use equic_report::table::{Cell, Column, Table};
 use serde::Serialize;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the output with `--json`.
@@ -131,7 +131,7 @@ fn failed(error: TrialError) -> Failure {
 
 /// Returns the minimum of several CPU times, because other load on the machine can only increase
 /// them.
-fn least(times: u32, mut work: impl FnMut() -> Done) -> Done<f64> {
+fn least(times: u32, mut work: impl FnMut() -> Result) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..times {
         least = least.min(cpu_seconds(&mut work)?);
@@ -139,7 +139,7 @@ fn least(times: u32, mut work: impl FnMut() -> Done) -> Done<f64> {
     Ok(least)
 }
 
-fn loading(extent: Extent) -> Done<Vec<Input>> {
+fn loading(extent: Extent) -> Result<Vec<Input>> {
     let mut all = Vec::new();
     for (what, bundle) in limits::bundles().map_err(failed)? {
         let load = || limits::load(&bundle).map(drop).map_err(failed);
@@ -159,7 +159,7 @@ fn loading(extent: Extent) -> Done<Vec<Input>> {
 }
 
 /// Returns the resident memory of this process, in bytes.
-fn resident() -> Done<f64> {
+fn resident() -> Result<f64> {
     const PAGE: f64 = 4096.0;
     let text = std::fs::read_to_string("/proc/self/statm")
         .map_err(|error| Failure::because("cannot read /proc/self/statm", error))?;
@@ -167,7 +167,7 @@ fn resident() -> Done<f64> {
     pages.map(|pages| PAGE * pages).ok_or_else(|| Failure::new("/proc/self/statm has no pages"))
 }
 
-fn memory(extent: Extent) -> Done<Vec<Input>> {
+fn memory(extent: Extent) -> Result<Vec<Input>> {
     let mut all = Vec::new();
     for (what, bundle) in limits::kept().map_err(failed)? {
         let begun = resident()?;
@@ -188,7 +188,7 @@ fn idle(
     connections: u64,
     (input, push): (&str, &[Arc<Push>]),
     baseline: f64,
-) -> Done<Input> {
+) -> Result<Input> {
     let mut idle = Idle::new(connections, push).map_err(failed)?;
     let before = idle.usage();
     let seconds = cpu_seconds(|| idle.pass(extent.idle).map_err(failed))? - baseline;
@@ -199,7 +199,7 @@ fn idle(
 }
 
 /// Measures all workers on one connection, and on as many as one address may have.
-fn workers(extent: Extent) -> Done<[Vec<Input>; 2]> {
+fn workers(extent: Extent) -> Result<[Vec<Input>; 2]> {
     let counts = [1, CONNECTIONS];
     let mut baselines = [0.0; 2];
     for (baseline, connections) in baselines.iter_mut().zip(counts) {
@@ -230,7 +230,7 @@ const OBSERVERS: &[(usize, usize, usize)] =
     &[(1, 32, 0), (1, 8, 0), (1, 4, 0), (4, 2, 0), (4, 32, 0), (16, 32, 0), (1, 2, 16), (1, 1, 40)];
 
 /// Returns the time in microseconds that observing plugins add to a packet.
-fn packet(extent: Extent) -> Done<Vec<Input>> {
+fn packet(extent: Extent) -> Result<Vec<Input>> {
     let measure = |(plugins, functions, divisions): (usize, usize, usize)| {
         let mut observed = Observed::new(plugins, functions, divisions).map_err(failed)?;
         let before = observed.usage().steps;
@@ -247,7 +247,7 @@ fn packet(extent: Extent) -> Done<Vec<Input>> {
         usage.steps -= before;
         let what = format!("{plugins} times {functions} functions of {divisions} divisions");
         let input = Input::new(what, 1e6 * seconds / packets as f64);
-        Done::Ok(input.charged((plugins, observed.running()), usage))
+        Ok::<_, Failure>(input.charged((plugins, observed.running()), usage))
     };
     let mut all: Vec<Input> = Vec::new();
     for plugins in OBSERVERS.iter().step_by(extent.every) {
@@ -267,12 +267,12 @@ fn packet(extent: Extent) -> Done<Vec<Input>> {
 
 /// Returns the time in milliseconds to handle exchange frames of a peer until its connection is
 /// closed.
-fn flood() -> Done<Input> {
+fn flood() -> Result<Input> {
     let mut flooded = Flooded::new().map_err(failed)?;
     let mut frames = 0;
     let seconds = cpu_seconds(|| {
         frames = flooded.send().map_err(failed)?;
-        Done::Ok(())
+        Ok::<_, Failure>(())
     })?;
     let what = format!("{frames} frames of the exchange, of which the last closes the connection");
     Ok(Input::new(what, 1e3 * seconds))
@@ -284,7 +284,7 @@ fn value(value: f64, unit: &str) -> Cell {
 
 /// Measures each goal and prints the results. Fails if a goal is missed, unless the measurement is
 /// a quick one.
-pub(super) fn run(quick: bool, json: bool) -> Done {
+pub(super) fn run(quick: bool, json: bool) -> Result {
     let extent = if quick { QUICK } else { FULL };
     // Measure memory first, before other measurements leave free memory in the process.
     let memory = memory(extent)?;

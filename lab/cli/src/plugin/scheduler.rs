@@ -9,7 +9,7 @@ use equic_report::table::{Column, Table};
 use serde::Serialize;
 
 use super::bench::change;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 #[derive(Serialize)]
 pub(super) struct Row {
@@ -22,7 +22,7 @@ pub(super) struct Row {
 
 /// Measures all schedulers in `rounds` interleaved rounds, so that other load on the machine
 /// affects all of them equally.
-pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Done<Vec<Row>> {
+pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Result<Vec<Row>> {
     let arms = SchedulerArm::ALL;
     let failed = |arm: SchedulerArm| move |error| Failure::because(arm.name(), error);
     let mut plugins = Vec::new();

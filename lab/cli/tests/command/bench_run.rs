@@ -518,6 +518,6 @@ fn lists_and_doctors() {
     let doctor = crate::common::equic_lab(&["bench", "doctor", "--json"]).json();
     assert_eq!(doctor["schema"], "equic.bench.doctor/1");
     for finding in doctor["findings"].as_array().unwrap() {
-        assert!(!finding["mend"].as_str().unwrap().is_empty(), "{finding:#}");
+        assert!(!finding["help"].as_str().unwrap().is_empty(), "{finding:#}");
     }
 }

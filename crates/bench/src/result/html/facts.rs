@@ -116,7 +116,7 @@ fn in_force(all: &[&Effective]) -> Option<String> {
     (!all.is_empty()).then(|| cells.concat())
 }
 
-/// Returns the findings of the doctor: `what`, `found`, its advice `mend`, and whether it is
+/// Returns the findings of the doctor: `what`, `found`, its advice `help`, and whether it is
 /// `serious`.
 pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
@@ -136,9 +136,9 @@ pub(super) fn doctor(findings: &Value) -> String {
         } else {
             "<span class=\"badge plain\">note</span> "
         };
-        let mend = text("mend").filter(|mend| !mend.is_empty());
-        let mend = mend.map(|mend| format!("<br><code>{mend}</code>")).unwrap_or_default();
-        html += &format!("<li>{badge}<b>{what}</b>: {found}{mend}</li>\n");
+        let help = text("help").filter(|help| !help.is_empty());
+        let help = help.map(|help| format!("<br><code>{help}</code>")).unwrap_or_default();
+        html += &format!("<li>{badge}<b>{what}</b>: {found}{help}</li>\n");
     }
     html + "</ul>\n"
 }

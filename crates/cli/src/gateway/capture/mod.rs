@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::pcapng::{Packet, Pcapng};
 use super::Target;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Writes packets that the gateway drops to a file, with the reason as each packet's comment.
@@ -81,7 +81,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Maximum time to wait for packets before the loop checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(250);
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let to_stdout = args.write == Path::new("-");
     if to_stdout && args.json {
         return Err(Failure::usage(
@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
         args: &'a Args,
         capture: Capture,
         out: BufWriter<Box<dyn Write>>,
-    ) -> Done<Session<'a>> {
+    ) -> Result<Session<'a>> {
         let control = capture.control();
         let rate = control.settings().events;
         let limit = if rate.is_off() { "100/s".to_owned() } else { rate.to_string() };
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
 
     /// Captures packets until `--count` or `--duration` is reached or `ended` is set. Fails if the
     /// gateway ends and no other one takes its place.
-    fn run(&mut self, filter: &CaptureFilter, ended: &AtomicBool) -> Done {
+    fn run(&mut self, filter: &CaptureFilter, ended: &AtomicBool) -> Result {
         let until = self.args.duration.map(|duration| Instant::now() + duration);
         while !ended.load(Ordering::Relaxed) {
             let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
     }
 
     /// Continues with the gateway that replaced the one that has ended.
-    fn follow(&mut self, filter: &CaptureFilter) -> Done {
+    fn follow(&mut self, filter: &CaptureFilter) -> Result {
         let gone = |failure: Failure| Failure::because("the gateway has ended", failure);
         let next = self.args.target.open().map_err(gone)?;
         // End the old capture first, because the new gateway may use the same maps, and these have
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, packet: &CapturedPacket) -> Done {
+    fn keep(&mut self, packet: &CapturedPacket) -> Result {
         let (event, control) = (&packet.event, self.capture.control());
         let passed = if event.dropped { "" } else { "; dry run: it passed" };
         let comment = format!(
@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn sum_up(&self) -> Done {
+    fn sum_up(&self) -> Result {
         let lost = self.lost + self.capture.lost();
         let counted = counted(self.capture.control(), &self.args.reason).unwrap_or(self.counted);
         let judged = counted.saturating_sub(self.counted);
@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
 
 /// Returns how many packets the gateway has judged with these reasons so far. An empty list stands
 /// for all reasons that drop.
-fn counted(control: &Control, reasons: &[Reason]) -> Done<u64> {
+fn counted(control: &Control, reasons: &[Reason]) -> Result<u64> {
     let wanted = |reason: Reason| match reasons {
         [] => reason.drops(),
         some => some.contains(&reason),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Initial size of the read buffer, in bytes.
 const BUFFER: usize = 64 * 1024;
@@ -28,7 +28,7 @@ pub(super) struct Captured<'a> {
 }
 
 /// Calls `each` for every packet of a file in order. The path `-` stands for standard input.
-pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Done) -> Done {
+pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Result) -> Result {
     if path == Path::new("-") {
         return read_from(io::stdin(), each).map_err(|e| e.of("standard input"));
     }
@@ -48,8 +48,8 @@ enum Wrong {
 impl Wrong {
     fn of(self, name: &str) -> Failure {
         match self {
-            Wrong::File(why, mend) => {
-                Failure::because(format_args!("cannot read {name}"), why).mend(mend)
+            Wrong::File(why, help) => {
+                Failure::because(format_args!("cannot read {name}"), why).help(help)
             }
             Wrong::Each(failure) => failure,
         }
@@ -82,7 +82,7 @@ impl<R: Read> Read for Full<R> {
 
 fn read_from(
     source: impl Read + Send,
-    mut each: impl FnMut(Captured<'_>) -> Done,
+    mut each: impl FnMut(Captured<'_>) -> Result,
 ) -> Result<(), Wrong> {
     let mut reader = create_reader(BUFFER, Full(source)).map_err(|error| match error {
         PcapError::Eof => Wrong::File("it is empty".to_owned(), NOT_A_CAPTURE),
@@ -156,7 +156,7 @@ impl State {
     fn block(
         &mut self,
         block: &PcapBlockOwned<'_>,
-        each: &mut impl FnMut(Captured<'_>) -> Done,
+        each: &mut impl FnMut(Captured<'_>) -> Result,
     ) -> Result<(), Wrong> {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
@@ -213,7 +213,7 @@ impl State {
         time: Option<Duration>,
         data: &[u8],
         length: u32,
-        each: &mut impl FnMut(Captured<'_>) -> Done,
+        each: &mut impl FnMut(Captured<'_>) -> Result,
     ) -> Result<(), Wrong> {
         self.packets += 1;
         let length = (length as usize).max(data.len());

@@ -7,7 +7,7 @@ use equic_gateway::{Config, Listen};
 
 use super::frame::{Fragment, Frame};
 use super::quic::{Hex, Kind, Packet, Version, connection_id};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Fields that are not given have the values that a client of the first service would send.
 #[derive(Args)]
@@ -96,7 +96,7 @@ const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
 
 impl Described {
     /// Returns the frames to judge, in order.
-    pub(super) fn frames(&self, kind: Kind, config: &Config) -> Done<Vec<Vec<u8>>> {
+    pub(super) fn frames(&self, kind: Kind, config: &Config) -> Result<Vec<Vec<u8>>> {
         let packet = Packet {
             kind,
             version: self.quic_version.unwrap_or(Version(1)),
@@ -118,7 +118,7 @@ impl Described {
 
     /// Returns the service, the peer, and the number of connections that the peer must appear to
     /// hold.
-    pub(super) fn connections(&self, config: &Config) -> Done<Option<(usize, SocketAddr, u32)>> {
+    pub(super) fn connections(&self, config: &Config) -> Result<Option<(usize, SocketAddr, u32)>> {
         let Some(count) = self.connections else { return Ok(None) };
         let (src, dst) = self.addresses(config)?;
         let service = service_at(config, dst)
@@ -126,7 +126,7 @@ impl Described {
         Ok(Some((service, src, count)))
     }
 
-    fn addresses(&self, config: &Config) -> Done<(SocketAddr, SocketAddr)> {
+    fn addresses(&self, config: &Config) -> Result<(SocketAddr, SocketAddr)> {
         let src = self.src.ok_or_else(|| {
             Failure::usage("no packet is given: use --src ADDR, --pcap FILE or --hex BYTES")
         })?;

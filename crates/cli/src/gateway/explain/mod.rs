@@ -22,7 +22,7 @@ use self::quic::Hex;
 use self::report::{Judged, Report};
 use super::Target;
 use super::attach::object;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Shows what would happen to a packet and why. Nothing is sent, and a running gateway is not
 /// changed.
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     kind: KindArgs,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     if args.summary && args.pcap.is_none() {
         return Err(Failure::usage("--summary needs a capture: give --pcap FILE"));
     }
@@ -93,7 +93,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn load(args: &Args) -> Done<Subject> {
+    fn load(args: &Args) -> Result<Subject> {
         let object = object(args.object.as_ref());
         if let Some(path) = &args.config {
             let config = Config::read(path)?;
@@ -106,7 +106,7 @@ impl Subject {
     }
 
     /// Makes the source hold as many connections as the flags say.
-    fn hold(&self, described: &Described) -> Done<Vec<Guard>> {
+    fn hold(&self, described: &Described) -> Result<Vec<Guard>> {
         let Some((service, peer, count)) = described.connections(&self.config)? else {
             return Ok(Vec::new());
         };
@@ -117,7 +117,7 @@ impl Subject {
 
 /// Judges the packets with the time between them that the capture has. The first packet is judged
 /// at the current time.
-fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Done {
+fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Result {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("cannot read the clock", error))?;
     let mut clock = Clock { now: now.into(), first: None };

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::capture::Captured;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 const SCHEMA: &str = "equic.gateway.explain/1";
@@ -109,7 +109,7 @@ impl Report {
     }
 
     /// Prints the answer for a single packet.
-    pub(super) fn single(&mut self, judged: &Judged<'_>) -> Done {
+    pub(super) fn single(&mut self, judged: &Judged<'_>) -> Result {
         if self.json {
             return output::json_line(SCHEMA, judged);
         }
@@ -144,7 +144,7 @@ impl Report {
     }
 
     /// Adds a packet of a capture to the counts, and prints its line.
-    pub(super) fn packet(&mut self, judged: &Judged<'_>) -> Done {
+    pub(super) fn packet(&mut self, judged: &Judged<'_>) -> Result {
         self.packets += 1;
         self.cut += u64::from(judged.cut);
         let reason = judged.details.map(|details| details.reason);
@@ -171,7 +171,7 @@ impl Report {
     }
 
     /// Prints the number of packets for each reason.
-    pub(super) fn summary(&self) -> Done {
+    pub(super) fn summary(&self) -> Result {
         if self.json {
             let reasons: Vec<_> = self
                 .tally

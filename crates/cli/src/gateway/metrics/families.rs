@@ -12,7 +12,7 @@ use equic_gateway::{Control, Interface, LedgerStatus, Reason, ServiceStatus, Sta
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder as _, TextEncoder};
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// State that is kept between readings.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Memory {
 }
 
 /// Returns the metrics as text. Without a gateway, they only contain `equic_up 0`.
-pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<String> {
+pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<String> {
     let started = Instant::now();
     let mut all = Families::default();
     all.gauge("equic_build_info", "Version of the command that answers; always 1.")
@@ -68,7 +68,7 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Done<Strin
     Ok(String::from_utf8(text)?)
 }
 
-fn gateway(all: &mut Families, status: &Status, control: &Control) -> Done {
+fn gateway(all: &mut Families, status: &Status, control: &Control) -> Result {
     all.gauge("equic_gateway_info", "The gateway's name and interface version; always 1.")
         .add(&[("name", &status.name), ("abi", &status.abi_version.to_string())], 1.0);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -323,7 +323,7 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
     created.add(&[("table", "prefixes")], tallies.prefixes_created as f64);
 }
 
-fn lists(all: &mut Families, control: &Control) -> Done {
+fn lists(all: &mut Families, control: &Control) -> Result {
     let counts = control.list_counts()?;
     let family = all.gauge(
         "equic_list_entries",

@@ -19,7 +19,7 @@ use equic_gateway::Control;
 use serde_json::json;
 
 use super::Target;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     if args.once {
         let control = args.target.open()?;
         return output::text(families::text(&mut families::Memory::default(), Some(&control))?);
@@ -77,7 +77,7 @@ pub(super) fn start(
     listener: TcpListener,
     control: &Control,
     journal: &Journal,
-) -> Done<LastError> {
+) -> Result<LastError> {
     let trouble = LastError::default();
     let told = Arc::clone(&trouble);
     let tell = move |what: Option<&str>| {
@@ -111,23 +111,23 @@ fn notices() -> Tell {
 ///
 /// # Errors
 /// The address is in use, or it is not an address of this machine.
-pub(super) fn bind(listen: SocketAddr) -> Done<TcpListener> {
+pub(super) fn bind(listen: SocketAddr) -> Result<TcpListener> {
     let failed = |error: std::io::Error| {
-        let mend = match error.kind() {
+        let help = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 "another process listens there (`ss -ltnp` lists them): choose another port"
             }
             std::io::ErrorKind::AddrNotAvailable => "no interface here has this address",
             _ => "choose another address or port",
         };
-        Failure::because(format_args!("cannot listen on {listen}"), error).mend(mend)
+        Failure::because(format_args!("cannot listen on {listen}"), error).help(help)
     };
     let listener = TcpListener::bind(listen).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
 }
 
-fn serve(listener: TcpListener, source: Source, journal: &Journal) -> Done {
+fn serve(listener: TcpListener, source: Source, journal: &Journal) -> Result {
     let failed = |error| Failure::because("cannot listen", error);
     let address = listener.local_addr().map_err(failed)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;

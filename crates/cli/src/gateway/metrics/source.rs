@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use equic_gateway::{Control, Error};
 
 use super::families::{self, Memory};
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Maximum age of a cached reading. Within this time, any number of requests cost only one reading.
 const FRESH: Duration = Duration::from_millis(200);
@@ -58,7 +58,7 @@ impl Source {
     ///
     /// # Errors
     /// This process has no permission to read gateways, so that waiting could never succeed.
-    pub(super) fn find(selector: Option<String>, tell: Tell) -> Done<Source> {
+    pub(super) fn find(selector: Option<String>, tell: Tell) -> Result<Source> {
         let control = match Control::open(selector.as_deref()) {
             Ok(control) => Some(control),
             Err(Error::NoGateway | Error::NoGatewayHere { .. } | Error::NoSuchGateway { .. }) => {
@@ -72,7 +72,7 @@ impl Source {
 
     /// Returns the metrics as text. Blocks while it reads the gateway, which takes tens of
     /// milliseconds if the tables are full.
-    pub(super) fn text(&self) -> Done<String> {
+    pub(super) fn text(&self) -> Result<String> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &state.last
             && at.elapsed() < FRESH

@@ -13,14 +13,14 @@ use super::health::{Health, unix_ms};
 use super::interfaces::Interfaces;
 use super::links::Links;
 use super::reload;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::gateway::metrics::LastError;
 use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
 /// A function that reads the current configuration and applies the command line on top.
-pub(super) type Configure<'a> = Box<dyn Fn() -> Done<Config> + 'a>;
+pub(super) type Configure<'a> = Box<dyn Fn() -> Result<Config> + 'a>;
 
 /// Where the configuration comes from, and how to read it again.
 pub(super) struct Source<'a> {

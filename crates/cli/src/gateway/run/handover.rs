@@ -7,7 +7,7 @@ use equic_gateway::{Config, SocketConfig, SocketHost};
 use serde_json::json;
 
 use super::{privileges, seccomp};
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
 
@@ -35,7 +35,7 @@ pub(super) struct Handover {
 
 impl Handover {
     /// Applies the flags on top of a configuration.
-    pub(super) fn apply(&self, config: &mut Config) -> Done {
+    pub(super) fn apply(&self, config: &mut Config) -> Result {
         if let Some(pin) = &self.pin {
             let usual = || Path::new(PINS).join(config.gateway.name.replace('.', "_"));
             let pin = pin.clone().unwrap_or_else(usual);
@@ -54,7 +54,7 @@ impl Handover {
 
     /// Opens the socket, then drops the privileges that are no longer needed. Threads may only
     /// start after this call.
-    pub(super) fn settle(&self, running: &Running, config: &Config) -> Done<Option<SocketHost>> {
+    pub(super) fn settle(&self, running: &Running, config: &Config) -> Result<Option<SocketHost>> {
         let control = running.gateway.control();
         // Open the existing ledgers now, because this process will not be permitted to do so later.
         control.ledgers()?;

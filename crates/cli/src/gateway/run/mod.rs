@@ -16,7 +16,7 @@ use serde_json::json;
 use super::attach::{Attachment, Running};
 use super::limits::{Limits, describe};
 use super::metrics;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::{self, Journal, LogFormat};
 use crate::signals::{Signals, runtime};
 
@@ -107,7 +107,7 @@ pub(crate) struct Args {
     limits: Limits,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let source = Source {
         file: args.config.as_ref().map(|path| path.display().to_string()),
         configure: Box::new(|| configure(args)),
@@ -181,7 +181,7 @@ fn manager_of(journal: &Journal) -> Manager {
     })
 }
 
-fn configure(args: &Args) -> Done<Config> {
+fn configure(args: &Args) -> Result<Config> {
     let mut config = match &args.config {
         Some(path) => Config::read(path)?,
         None => {

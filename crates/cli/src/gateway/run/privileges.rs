@@ -11,7 +11,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// `CAP_BPF` is needed to create ledgers, `CAP_NET_ADMIN` to attach to interfaces that come back.
 const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
@@ -19,7 +19,7 @@ const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
 /// Permanently drops all privileges that are not needed. `look` keeps `CAP_SYS_ADMIN`, which is
 /// needed to read the ledgers of servers that joined without the socket. `user` is the user to
 /// switch to.
-pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
+pub(super) fn drop_all(look: bool, user: Option<&str>) -> Result {
     let failed =
         |error: &dyn std::fmt::Display| Failure::because("cannot give up privileges", error);
     let kept: CapsHashSet = KEPT
@@ -46,7 +46,7 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Done {
 }
 
 /// Gives a file that root has written to the user to which this process will switch.
-pub(super) fn give(path: &Path, name: &str) -> Done {
+pub(super) fn give(path: &Path, name: &str) -> Result {
     let (uid, gid) = user(name)?;
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let open = || OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -56,7 +56,7 @@ pub(super) fn give(path: &Path, name: &str) -> Done {
 }
 
 /// Looks up the user with this name or number, as `--user` accepts it.
-pub(super) fn user(name: &str) -> Done<(Uid, Gid)> {
+pub(super) fn user(name: &str) -> Result<(Uid, Gid)> {
     let unknown = || {
         Failure::usage(format!(
             "there is no user `{name}` on this machine: give a name from `getent passwd`"
@@ -70,7 +70,7 @@ pub(super) fn user(name: &str) -> Done<(Uid, Gid)> {
     Ok((found.uid, found.gid))
 }
 
-fn become_user(name: &str, kept: &CapsHashSet) -> Done {
+fn become_user(name: &str, kept: &CapsHashSet) -> Result {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot become the user `{name}`"), error)
     };

@@ -4,7 +4,7 @@ use equic_gateway::{
     BanConfig, Config, Control, GatewayConfig, Replaced, ServiceConfig, SocketConfig,
 };
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Returns the changed keys that need a restart of the gateway. Every key of `[gateway]` is either
 /// compared here or listed as live, so that a new key cannot be forgotten.
@@ -127,7 +127,7 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
 
 /// Replaces `old` by `new`, except for interfaces and bans, which cannot fail. On an error nothing
 /// changes, and the error lists every reason.
-pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Done<Replaced> {
+pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Result<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
         let lines: Vec<String> = keys.iter().map(|key| format!("needs a restart: {key}")).collect();

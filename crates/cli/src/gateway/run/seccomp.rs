@@ -26,7 +26,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter_all_threads,
 };
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// System calls that are permitted with any arguments.
 const ALLOWED: &[libc::c_long] = &[
@@ -174,10 +174,10 @@ const BPF: [u64; 25] =
 ///
 /// # Errors
 /// The kernel or the architecture does not support the filters.
-pub(super) fn restrict() -> Done {
+pub(super) fn restrict() -> Result {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because("cannot restrict system calls", error)
-            .mend("`--no-seccomp` starts without this restriction")
+            .help("`--no-seccomp` starts without this restriction")
     };
     for program in filters().map_err(|e| failed(&e))? {
         apply_filter_all_threads(&program).map_err(|e| failed(&e))?;

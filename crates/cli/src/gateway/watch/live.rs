@@ -19,7 +19,7 @@ use super::screen::{self, Screen};
 use super::view::theme::Theme;
 use super::view::{self, Scene, Tone};
 use super::{Args, picture, theme};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Time for which a message stays on the screen.
 const MESSAGE: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ enum Input {
     Gone(String),
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     // Open the gateway before the terminal is taken over, so that an error is printed as by any
     // other command.
     let control = args.target.open()?;
@@ -87,7 +87,7 @@ fn watch_keys(sender: &SyncSender<Input>) {
     }
 }
 
-fn watch_signals(sender: SyncSender<Input>) -> Done {
+fn watch_signals(sender: SyncSender<Input>) -> Result {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT])
         .map_err(|error| Failure::because("cannot watch for signals", error))?;
     thread::spawn(move || {
@@ -148,7 +148,7 @@ impl Sampler {
     }
 
     /// Opens the gateway that replaced the old one: by the selector that was given, or by name.
-    fn find(&self) -> Done<Control> {
+    fn find(&self) -> Result<Control> {
         let by_choice = Control::open(self.selector.as_deref());
         Ok(by_choice.or_else(|_| Control::open(Some(&self.name)))?)
     }
@@ -166,7 +166,7 @@ struct Live {
 }
 
 impl Live {
-    fn go(mut self, inputs: &Receiver<Input>) -> Done {
+    fn go(mut self, inputs: &Receiver<Input>) -> Result {
         loop {
             self.draw()?;
             let fades = self.message.as_ref().map(|(.., until)| *until);
@@ -189,7 +189,7 @@ impl Live {
         }
     }
 
-    fn draw(&mut self) -> Done {
+    fn draw(&mut self) -> Result {
         let scene = Scene {
             picture: &self.picture,
             choices: &self.choices,
@@ -201,7 +201,7 @@ impl Live {
     }
 
     /// Handles one input. Returns whether the dashboard must end.
-    fn take(&mut self, input: Input) -> Done<bool> {
+    fn take(&mut self, input: Input) -> Result<bool> {
         match input {
             Input::Key(key) => return self.key(key),
             Input::Resized => {}
@@ -226,7 +226,7 @@ impl Live {
         self.picture = picture(&self.model, self.choices.sort, &self.control);
     }
 
-    fn key(&mut self, key: KeyEvent) -> Done<bool> {
+    fn key(&mut self, key: KeyEvent) -> Result<bool> {
         let control = &self.control;
         let act = self.choices.key(key, &self.picture, &|address| control.source_of(address));
         match act {

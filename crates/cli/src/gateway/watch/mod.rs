@@ -16,7 +16,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::Target;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 mod keys;
@@ -63,12 +63,12 @@ fn interval(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is out of range: from 100ms to 1h"))
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     if args.once || args.json {
         return report(args);
     }
     if !screen::is_there() {
-        return Err(Failure::new("`watch` needs a terminal, and standard output is not one").mend(
+        return Err(Failure::new("`watch` needs a terminal, and standard output is not one").help(
             "`equic gateway watch --once` prints one picture, `equic gateway watch --json` a line \
              every second, `equic gateway status --json` totals",
         ));
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Prints pictures as text or JSON, which needs no terminal.
-fn report(args: &Args) -> Done {
+fn report(args: &Args) -> Result {
     let mut reader = Reader::new(args.target.open()?)?;
     let mut model = Model::default();
     loop {
@@ -109,7 +109,7 @@ fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
 }
 
 /// Renders the dashboard as text. `COLUMNS` and `LINES` give its size.
-fn text(picture: &Picture, sort: Sort) -> Done<String> {
+fn text(picture: &Picture, sort: Sort) -> Result<String> {
     let size = |name: &str, usual: u16, least: u16| {
         let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
         given.unwrap_or(usual).clamp(least, 1000)

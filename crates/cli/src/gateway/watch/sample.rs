@@ -7,7 +7,7 @@ use equic_gateway::{
     ServiceConfig, SourceSample,
 };
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// State of a gateway at one moment.
 pub(super) struct Sample {
@@ -34,7 +34,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(control: Control) -> Done<Reader> {
+    pub(super) fn new(control: Control) -> Result<Reader> {
         Ok(Reader { events: control.observe()?, control })
     }
 
@@ -43,7 +43,7 @@ impl Reader {
     }
 
     /// Reads the gateway. Returns `None` if it has ended.
-    pub(super) fn read(&mut self) -> Done<Option<Sample>> {
+    pub(super) fn read(&mut self) -> Result<Option<Sample>> {
         if !self.control.is_loaded()? {
             return Ok(None);
         }

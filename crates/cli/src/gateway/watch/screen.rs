@@ -11,7 +11,7 @@ use crossterm::terminal::{
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// A terminal in raw mode, on its alternate screen. It is restored when the value is dropped, and
 /// before the message of a panic is printed.
@@ -33,7 +33,7 @@ pub(super) fn give_back() {
 
 impl Screen {
     /// Takes over the terminal.
-    pub(super) fn take() -> Done<Screen> {
+    pub(super) fn take() -> Result<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let tell = std::panic::take_hook();
@@ -50,20 +50,20 @@ impl Screen {
         Ok(screen)
     }
 
-    fn take_over(&mut self) -> Done {
+    fn take_over(&mut self) -> Result {
         enable_raw_mode().map_err(failed)?;
         execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(failed)?;
         self.redraw()
     }
 
     /// Takes over the terminal again after another process has used it.
-    pub(super) fn take_again(&mut self) -> Done {
+    pub(super) fn take_again(&mut self) -> Result {
         give_back();
         self.take_over()
     }
 
     /// Restores the terminal and stops this process until the shell continues it.
-    pub(super) fn suspend(&mut self) -> Done {
+    pub(super) fn suspend(&mut self) -> Result {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)
             .map_err(failed)?;
@@ -73,13 +73,13 @@ impl Screen {
     /// Clears the screen, so that everything is drawn again. `Terminal::clear` is not usable,
     /// because it asks the terminal for the cursor position. Some terminals never answer, and the
     /// thread that reads keys may receive the answer.
-    pub(super) fn redraw(&mut self) -> Done {
+    pub(super) fn redraw(&mut self) -> Result {
         execute!(io::stdout(), Clear(ClearType::All)).map_err(failed)?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout())).map_err(failed)?;
         Ok(())
     }
 
-    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Done {
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result {
         self.terminal.draw(draw).map(drop).map_err(failed)
     }
 }

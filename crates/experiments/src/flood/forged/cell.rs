@@ -12,7 +12,7 @@ use super::super::guard::Guard;
 use super::super::plan::CLIENT;
 use super::super::steps::{self, BenchStage, Counters};
 use super::plan::{Arm, ForgedPlan};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part, Placement, now};
 
 /// Number of datagrams at the server after which the established connections count as active.
@@ -40,7 +40,7 @@ pub(in super::super) struct Clients {
 
 impl BenchStage<'_, ForgedPlan> {
     /// Measures an arm once.
-    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Done<Cell> {
+    pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
         let (mut server, pin) = steps::server(lab, plan.server_cpu, &plan.server(arm, lab))?;
@@ -93,7 +93,7 @@ impl BenchStage<'_, ForgedPlan> {
         })
     }
 
-    fn guard(&self, arm: Arm) -> Done<Guard> {
+    fn guard(&self, arm: Arm) -> Result<Guard> {
         let (lab, plan) = (self.lab, self.plan);
         match arm {
             Arm::Gateway | Arm::GatewayRetry => {
@@ -107,7 +107,7 @@ impl BenchStage<'_, ForgedPlan> {
     }
 
     /// Starts the connections from before the flood, and waits until they are active.
-    fn established(&self, server: &mut Part, pin: &str) -> Done<Part> {
+    fn established(&self, server: &mut Part, pin: &str) -> Result<Part> {
         let (lab, plan) = (self.lab, self.plan);
         let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
         let datagrams = || NetCounters::of(lab.server()).map(|net| net.udp4.in_datagrams);

@@ -21,7 +21,7 @@ use equic_lab::Lab;
 use super::args::Args;
 use super::rounds::measure_all;
 use super::steps::BenchStage;
-use crate::failure::Done;
+use crate::failure::Result;
 pub(super) use plan::ForgedPlan;
 pub use quinn::{QuinnArgs, serve as serve_quinn};
 pub(super) use result::Bench;
@@ -31,7 +31,7 @@ pub(super) use show::{note, table};
 pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, in repeated rounds of random order.
-pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Done<Bench> {
+pub(super) fn measure(args: &Args, cpus: [usize; 2], lab: &Lab) -> Result<Bench> {
     let plan = ForgedPlan::new(args, cpus, lab);
     let stage = BenchStage { lab, plan: &plan };
     let cells = measure_all(&plan.flood_pps, plan.rounds, plan.seed, |round, arm, pps| {

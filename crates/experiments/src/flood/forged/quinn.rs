@@ -15,7 +15,7 @@ use quinn::{Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output::Journal;
 
 /// Maximum number of bytes that a request may ask for.
@@ -39,11 +39,11 @@ pub struct QuinnArgs {
 ///
 /// # Errors
 /// Fails if the server cannot listen at the address, or if no certificate can be created.
-pub fn serve(args: &QuinnArgs) -> Done {
+pub fn serve(args: &QuinnArgs) -> Result {
     crate::signals::runtime(Some(1))?.block_on(carry_out(args))
 }
 
-async fn carry_out(args: &QuinnArgs) -> Done {
+async fn carry_out(args: &QuinnArgs) -> Result {
     let failed = |error| Failure::because(format_args!("cannot listen on {}", args.listen), error);
     let (config, fingerprint) = config()?;
     // The system rejects larger values.
@@ -71,7 +71,7 @@ async fn carry_out(args: &QuinnArgs) -> Done {
 }
 
 /// Creates a new certificate for this run. Returns it with its fingerprint.
-fn config() -> Done<(ServerConfig, Fingerprint)> {
+fn config() -> Result<(ServerConfig, Fingerprint)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()])
         .map_err(|error| Failure::because("cannot create a certificate", error))?;
     let certificate = made.cert.der().clone();

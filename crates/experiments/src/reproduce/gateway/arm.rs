@@ -13,7 +13,7 @@ use super::block;
 use super::plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use super::progress::Progress;
 use super::result::{Block, Gateway};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the parts' output.
@@ -28,7 +28,7 @@ const SPARE: f64 = 120.0;
 const QUIET: f64 = 0.02;
 
 /// Raw records of one run, from which the result is computed. Times are seconds of CLOCK_MONOTONIC.
-pub(super) struct Take {
+pub(super) struct RawRecords {
     /// Time at which the sequential clients were started.
     pub begun: f64,
     /// Time at which the parallel clients were started.
@@ -68,7 +68,7 @@ pub(super) struct ArmContext<'a> {
 }
 
 /// The running parts.
-pub(super) struct Cast {
+pub(super) struct Processes {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
     /// Fingerprint of the server's certificate.
@@ -79,7 +79,7 @@ pub(super) struct Cast {
 
 impl ArmContext<'_> {
     /// Runs an arm from the start of its server to its end.
-    pub(super) fn play(&self, arm: Arm) -> Done<Take> {
+    pub(super) fn play(&self, arm: Arm) -> Result<RawRecords> {
         let before = Machine::look()?;
         let mut cast = self.prepare(arm)?;
         let counter = SyscallCounter::start(cast.server.pid())?;
@@ -103,7 +103,7 @@ impl ArmContext<'_> {
 
     /// Returns the time that sequential clients need for their requests without an attack, in
     /// seconds.
-    pub(super) fn calm(&self) -> Done<f64> {
+    pub(super) fn calm(&self) -> Result<f64> {
         let mut cast = self.prepare(Arm::None)?;
         let requests = self.plan.probe_requests();
         let begun = now()?;
@@ -129,7 +129,7 @@ impl ArmContext<'_> {
     }
 
     /// Starts the gateway and the server, and waits until they are ready.
-    fn prepare(&self, arm: Arm) -> Done<Cast> {
+    fn prepare(&self, arm: Arm) -> Result<Processes> {
         let host = self.lab.server();
         let mut gateway = None;
         if let Some(policy) = arm.policy() {
@@ -145,10 +145,10 @@ impl ArmContext<'_> {
         let ready = server.ready()?;
         let pin = ready["fingerprint"].as_str().unwrap_or_default().to_owned();
         let (sequential, parallel) = Default::default();
-        Ok(Cast { gateway, server, pin, sequential, parallel })
+        Ok(Processes { gateway, server, pin, sequential, parallel })
     }
 
-    fn start_sequential(&self, cast: &mut Cast, requests: u32) -> Done {
+    fn start_sequential(&self, cast: &mut Processes, requests: u32) -> Result {
         for (number, host) in self.lab.clients().iter().take(SEQUENTIAL).enumerate() {
             let args = self.plan.sequential(self.lab.server(), &cast.pin, requests);
             let name = format!("sequential client {number}");
@@ -159,7 +159,7 @@ impl ArmContext<'_> {
 
     /// Starts the paper's attackers. They yield the CPU to the sequential clients, so that these
     /// suffer only from the server's behaviour, not from the CPU that all clients share here.
-    fn attack(&self, cast: &mut Cast) -> Done {
+    fn attack(&self, cast: &mut Processes) -> Result {
         let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
         for (number, host) in hosts.enumerate() {
             let args = self.plan.parallel(self.lab.server(), &cast.pin);
@@ -174,7 +174,7 @@ impl ArmContext<'_> {
     }
 
     /// Runs from the start of the first sequential client until all clients have finished.
-    fn act(&self, cast: &mut Cast) -> Done<Take> {
+    fn act(&self, cast: &mut Processes) -> Result<RawRecords> {
         let plan = self.plan;
         let begun = now()?;
         self.start_sequential(cast, plan.requests_per_client)?;
@@ -192,7 +192,7 @@ impl ArmContext<'_> {
         })?;
         let over = now()?;
         looks.push(look(cast, over));
-        let mut take = Take {
+        let mut take = RawRecords {
             begun,
             attacked: attacked.unwrap_or(over),
             over,
@@ -218,10 +218,10 @@ impl ArmContext<'_> {
     /// Reads the output of all parts until `done`, which gets the time since `begun`, returns true.
     fn listen_until(
         &self,
-        cast: &mut Cast,
+        cast: &mut Processes,
         begun: f64,
-        mut done: impl FnMut(&mut Cast, f64) -> Done<bool>,
-    ) -> Done {
+        mut done: impl FnMut(&mut Processes, f64) -> Result<bool>,
+    ) -> Result {
         let limit = self.plan.run_s() * FACTOR + SPARE;
         loop {
             let time = now()? - begun;
@@ -238,7 +238,7 @@ impl ArmContext<'_> {
     }
 
     /// Waits until the server is idle, but at most for the lifetime of its connections.
-    fn quiet(&self, cast: &Cast) {
+    fn quiet(&self, cast: &Processes) {
         let patience = Duration::from_millis(self.plan.idle_timeout_ms) + Duration::from_secs(1);
         let (deadline, step) = (Instant::now() + patience, Duration::from_millis(100));
         let pid = cast.server.pid();
@@ -254,7 +254,7 @@ impl ArmContext<'_> {
         }
     }
 
-    fn finish(&self, cast: Cast, take: &mut Take) -> Done {
+    fn finish(&self, cast: Processes, take: &mut RawRecords) -> Result {
         cast.server.stop();
         let ended = cast.server.finish()?;
         let stopped = ended.event("stopped").ok_or_else(|| {
@@ -269,10 +269,10 @@ impl ArmContext<'_> {
     }
 }
 
-impl Cast {
+impl Processes {
     /// Reads the output of all parts. Fails if the server or the gateway has ended, or a client has
     /// failed.
-    fn listen(&mut self) -> Done {
+    fn listen(&mut self) -> Result {
         self.server.look(false)?;
         if let Some((part, _, _)) = &mut self.gateway {
             part.look(false)?;
@@ -281,13 +281,13 @@ impl Cast {
     }
 }
 
-fn look(cast: &Cast, at: f64) -> Look {
+fn look(cast: &Processes, at: f64) -> Look {
     let pid = cast.server.pid();
     let cpu_s = measure::cpu_time(pid).unwrap_or_default().as_secs_f64();
     Look { at, cpu_s, memory: Memory::of(pid).unwrap_or_default() }
 }
 
-fn gateway((_, control, native): &(Part, Control, bool)) -> Done<Gateway> {
+fn gateway((_, control, native): &(Part, Control, bool)) -> Result<Gateway> {
     let runs = BpfRuns::of(control.program_id())?;
     let mut dropped = BTreeMap::new();
     for row in control.counters()?.iter().filter(|row| row.dropped > 0) {
@@ -305,7 +305,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn look() -> Done<Machine> {
+    fn look() -> Result<Machine> {
         let cpus = measure::Sample::take(&[], &[]).cpus;
         Ok(Machine {
             at: now()?,

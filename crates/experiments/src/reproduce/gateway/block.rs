@@ -22,10 +22,10 @@ use equic_lab::flood::FloodReport;
 use equic_lab::flood::frame::udp_frame;
 use equic_lab::measure::{self, BpfRuns, NetCounters};
 
-use super::arm::{ArmContext, Cast};
+use super::arm::{ArmContext, Processes};
 use super::plan::{Arm, ExperimentPlan, PARALLEL, PORT, SEQUENTIAL};
 use super::result::{Block, Decision};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
@@ -42,7 +42,7 @@ const CLOSED: Duration = Duration::from_secs(1);
 
 /// Measures the nanoseconds of a decision against a source over its quota, for each arm with a
 /// quota.
-pub(super) fn decisions() -> Done<Vec<Decision>> {
+pub(super) fn decisions() -> Result<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
         max_connections: super::plan::QUOTA,
@@ -88,7 +88,7 @@ pub(super) fn decisions() -> Done<Vec<Decision>> {
 }
 
 /// Measures the CPU time of a decision, repeatedly. Each decision must be a refusal.
-fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
+fn repeated(mut refuses: impl FnMut() -> bool) -> Result<Vec<f64>> {
     let mut round = || {
         let begun = thread_cpu()?;
         let refused = (0..REPEAT).filter(|_| refuses()).count();
@@ -96,12 +96,12 @@ fn repeated(mut refuses: impl FnMut() -> bool) -> Done<Vec<f64>> {
         let nanoseconds = spent.as_secs_f64() * 1e9 / f64::from(REPEAT);
         Ok((refused == REPEAT as usize).then_some(nanoseconds))
     };
-    let rounds = (0..ROUNDS).map(|_| round()).collect::<Done<Option<Vec<f64>>>>()?;
+    let rounds = (0..ROUNDS).map(|_| round()).collect::<Result<Option<Vec<f64>>>>()?;
     rounds.ok_or_else(|| Failure::new("the server admits a source that is over its quota"))
 }
 
 /// Returns the CPU time of this thread.
-fn thread_cpu() -> Done<Duration> {
+fn thread_cpu() -> Result<Duration> {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
     Ok(time
         .map_err(|error| Failure::because("the clock for CPU time is not available", error))?
@@ -109,7 +109,7 @@ fn thread_cpu() -> Done<Duration> {
 }
 
 /// Creates a gateway in which a source is at its limit.
-fn full(arm: Arm, source: SocketAddr) -> Done<(Gateway, Vec<Guard>)> {
+fn full(arm: Arm, source: SocketAddr) -> Result<(Gateway, Vec<Guard>)> {
     let gateway = Gateway::load(&Config::for_port(PORT), ObjectSource::Embedded)?;
     gateway.control().set("max_connections", &super::plan::QUOTA.to_string())?;
     gateway.control().set("policy", arm.policy().unwrap_or("new"))?;
@@ -135,7 +135,7 @@ fn initial() -> Vec<u8> {
 ///
 /// # Errors
 /// Also fails if the quota could not be held, or if too few attempts were rejected.
-pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Cast) -> Done<Block> {
+pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Processes) -> Result<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
     let before = Counters::look(stage, cast)?;
@@ -179,7 +179,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn look(stage: &ArmContext<'_>, cast: &Cast) -> Done<Counters> {
+    fn look(stage: &ArmContext<'_>, cast: &Processes) -> Result<Counters> {
         let (mut dropped, mut program) = (0, None);
         if let Some((_, control, _)) = &cast.gateway {
             dropped = control.counters()?.iter().map(|row| row.dropped).sum();
@@ -199,7 +199,7 @@ impl Counters {
 /// connections.
 struct Holder {
     /// Orders for rejected attempts: the duration, and a channel for the number of attempts.
-    orders: Option<Sender<(Duration, Sender<Done<u64>>)>>,
+    orders: Option<Sender<(Duration, Sender<Result<u64>>)>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -210,7 +210,7 @@ impl Holder {
         server: &Namespace,
         pin: &str,
         connections: u32,
-    ) -> Done<Holder> {
+    ) -> Result<Holder> {
         let pin: Fingerprint = pin
             .parse()
             .map_err(|error| Failure::because("the server's fingerprint is invalid", error))?;
@@ -245,7 +245,7 @@ impl Holder {
 
     /// Opens connections one after the other, which the server closes, and returns their number.
     /// Fails if the quota is no longer held, even with a duration of zero.
-    fn attempts(&self, time: Duration) -> Done<u64> {
+    fn attempts(&self, time: Duration) -> Result<u64> {
         let (reply, answer) = channel();
         let gone = || Failure::new("the client that holds the quota has ended");
         let orders = self.orders.as_ref().ok_or_else(gone)?;
@@ -268,8 +268,8 @@ async fn hold(
     client: Client,
     url: String,
     connections: u32,
-    ready: &Sender<Done>,
-    inbox: Receiver<(Duration, Sender<Done<u64>>)>,
+    ready: &Sender<Result>,
+    inbox: Receiver<(Duration, Sender<Result<u64>>)>,
 ) {
     let mut held = Vec::new();
     while held.len() < connections as usize {
@@ -301,14 +301,14 @@ async fn hold(
 }
 
 /// Opens a connection and waits for a response. Afterwards, the server counts the connection.
-async fn answered(client: &Client, url: &str) -> Done<equic_http3::Connection> {
+async fn answered(client: &Client, url: &str) -> Result<equic_http3::Connection> {
     let (target, path) = Target::parse(url)?;
     let connection = client.open(&target).await?;
     connection.get(&path).await?.drain().await?;
     Ok(connection)
 }
 
-async fn in_vain(client: &Client, url: &str, time: Duration) -> Done<u64> {
+async fn in_vain(client: &Client, url: &str, time: Duration) -> Result<u64> {
     let (begun, mut refused, mut kept) = (Instant::now(), 0, 0);
     while begun.elapsed() < time {
         // The server may close it before HTTP/3 has begun.

@@ -37,11 +37,11 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
-use super::Told;
+use super::OutputOptions;
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
-use arm::{ArmContext, Take};
+use arm::{ArmContext, RawRecords};
 use plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use progress::Progress;
 use result::{Experiment, Run};
@@ -77,14 +77,14 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
     /// Measure nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
     plot_only: Option<PathBuf>,
 }
 
 /// Runs the experiment.
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     if let Some(stored) = &args.plot_only {
         check_fonts()?;
         super::make_folder(&args.out)?;
@@ -93,12 +93,12 @@ pub(super) fn run(args: &Args) -> Done {
     until_interrupted(|| carry_out(args))
 }
 
-fn carry_out(args: &Args) -> Done {
+fn carry_out(args: &Args) -> Result {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
             "the experiment needs root to create network namespaces and to load BPF programs",
         )
-        .mend("run `sudo equic-lab reproduce gateway`"));
+        .help("run `sudo equic-lab reproduce gateway`"));
     }
     // These checks come first, so that the experiment does not fail after minutes.
     let raw = args.out.join("raw");
@@ -114,7 +114,7 @@ fn carry_out(args: &Args) -> Done {
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
     let lab = Lab::builder("reproduce").clients(SEQUENTIAL + PARALLEL + block::EXTRA).build()?;
-    let progress = Progress::new(&plan, args.told.is_document());
+    let progress = Progress::new(&plan, args.output.is_document());
     let calm_s = ArmContext { lab: &lab, plan: &plan, progress: &progress }.calm()?;
     let trials = if (plan.runs_per_arm as usize) < compare::FEWEST { 1 } else { TRIALS };
     let mut play_none =
@@ -131,7 +131,7 @@ fn carry_out(args: &Args) -> Done {
 }
 
 /// Runs every arm once per round, each round in another random order.
-fn play(stage: &ArmContext<'_>, raw: &Path) -> Done<Vec<Run>> {
+fn play(stage: &ArmContext<'_>, raw: &Path) -> Result<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();
     for round in 0..stage.plan.runs_per_arm {
@@ -159,7 +159,7 @@ struct Kept<'a> {
 }
 
 /// Writes every request of a run as compressed JSON lines.
-fn write_samples(raw: &Path, number: usize, arm: Arm, take: &Take) -> Done {
+fn write_samples(raw: &Path, number: usize, arm: Arm, take: &RawRecords) -> Result {
     let name = serde_json::to_value(arm)?;
     let name = format!("{:02}-{}.jsonl.gz", number + 1, name.as_str().unwrap_or_default());
     let path = raw.join(name);
@@ -176,11 +176,11 @@ fn write_samples(raw: &Path, number: usize, arm: Arm, take: &Take) -> Done {
     file.finish().map(drop).map_err(failed)
 }
 
-fn tell(args: &Args, report: &Report<Experiment>) -> Done {
+fn tell(args: &Args, report: &Report<Experiment>) -> Result {
     let experiment = &report.data;
     let plots = plots::write(experiment, &args.out)?;
     let markdown = show::markdown(report);
-    if args.told.tell(report, markdown)? {
+    if args.output.tell(report, markdown)? {
         return Ok(());
     }
     let width = Style::stdout().width;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Args;
 use super::search::Step;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Number of clients that make one request after the other. Each has its own source address.
 pub(super) const SEQUENTIAL: usize = 4;
@@ -164,7 +164,7 @@ pub(super) struct ExperimentPlan {
 impl ExperimentPlan {
     /// Creates a plan with the paper's times. The times for this machine follow from a measurement
     /// ([`ExperimentPlan::pace`]).
-    pub(super) fn new(args: &Args, seed: u64) -> Done<ExperimentPlan> {
+    pub(super) fn new(args: &Args, seed: u64) -> Result<ExperimentPlan> {
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
         let (runs, requests, busy) =

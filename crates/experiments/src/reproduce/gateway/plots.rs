@@ -10,10 +10,10 @@ use equic_report::stats::{Interval, Sample};
 use super::compare::{Estimate, Metric};
 use super::plan::Arm;
 use super::result::{Experiment, Run};
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Draws all figures into a folder, as SVG and PNG. Returns their names.
-pub(super) fn write(experiment: &Experiment, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(experiment: &Experiment, out: &Path) -> Result<Vec<&'static str>> {
     let plots: [(&'static str, Result<Svg, PlotError>); 9] = [
         ("figure3-throughput", throughput(experiment, false)),
         ("figure3-all-clients", throughput(experiment, true)),

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::plan::{Arm, ExperimentPlan};
 use super::result::Run;
 use super::search::Step;
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Steps of the bar per run.
@@ -63,7 +63,7 @@ impl Progress {
     }
 
     /// Shows the result of a trial.
-    pub(super) fn tried(&self, step: &Step) -> Done {
+    pub(super) fn tried(&self, step: &Step) -> Result {
         self.tell(format!(
             "an attack {} times as strong as the paper's costs a server without a quota {} of its throughput",
             step.attack,
@@ -102,7 +102,7 @@ impl Progress {
     }
 
     /// Ends a run, and shows its result.
-    pub(super) fn done(&self, run: &Run) -> Done {
+    pub(super) fn done(&self, run: &Run) -> Result {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;
         let line = format!(
@@ -116,7 +116,7 @@ impl Progress {
         self.tell(line)
     }
 
-    fn tell(&self, line: String) -> Done {
+    fn tell(&self, line: String) -> Result {
         match &self.bar {
             Some(bar) => bar.println(output::escaped(&line)),
             None if self.lines => output::line(line)?,

@@ -8,7 +8,7 @@ use equic_report::stats;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::arm::Take;
+use super::arm::RawRecords;
 use super::metrics::{harmonic_mean, recovery, windows};
 use super::plan::{Arm, ExperimentPlan};
 
@@ -198,7 +198,7 @@ fn short(value: f64) -> f64 {
 
 impl Run {
     /// Computes the figures of a run.
-    pub(super) fn new(arm: Arm, round: u32, plan: &ExperimentPlan, take: &Take) -> Run {
+    pub(super) fn new(arm: Arm, round: u32, plan: &ExperimentPlan, take: &RawRecords) -> Run {
         let since = |time: f64| time - take.begun;
         let latest = |times: &mut dyn Iterator<Item = f64>| times.fold(take.begun, f64::max);
         let all = || take.sequential.iter().flatten();
@@ -281,7 +281,7 @@ fn served<'a>(samples: impl Iterator<Item = &'a Sample>, rates: &[f64]) -> Serve
     }
 }
 
-fn server(take: &Take) -> Server {
+fn server(take: &RawRecords) -> Server {
     let looks: Vec<_> = take.looks.iter().filter(|look| look.at >= take.attacked).collect();
     let megabytes = |bytes: u64| short(bytes as f64 / 1e6);
     let percent = |pair: &[&super::arm::Look]| {

@@ -13,11 +13,11 @@
 use equic_load::Outcome;
 use serde::{Deserialize, Serialize};
 
-use super::arm::Take;
+use super::arm::RawRecords;
 use super::plan::{Arm, ExperimentPlan};
 use super::progress::Progress;
 use super::result::Run;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Loss of throughput, as a share, that the attack must cause in the arm without a quota.
 pub(super) const LOSS: f64 = 0.5;
@@ -46,7 +46,7 @@ pub(super) struct Step {
 impl Trial {
     /// Computes the figures of a run. Without a response before the attack, the rate is 0 and the
     /// loss is zero.
-    fn of(run: &Run, take: &Take) -> Trial {
+    fn of(run: &Run, take: &RawRecords) -> Trial {
         Trial {
             before_per_s: run.legitimate.before_per_s.unwrap_or(0.0),
             attacked_per_s: run.legitimate.attacked.mean_per_s.unwrap_or(0.0),
@@ -73,7 +73,7 @@ impl Step {
 
 /// Returns the longest time between two responses to sequential clients, from the first to the last
 /// of a run.
-fn silence(take: &Take) -> f64 {
+fn silence(take: &RawRecords) -> f64 {
     let answered = take.sequential.iter().flatten().filter(|sample| sample.outcome == Outcome::Ok);
     let mut times: Vec<f64> =
         answered.map(|sample| (sample.start_ms + sample.duration_ms) / 1000.0).collect();
@@ -87,7 +87,7 @@ fn longest_gap(sorted: &[f64]) -> f64 {
 
 /// Doubles the attack from 1 to `most` until the loss is sufficient. Returns all steps. The last is
 /// the selected one.
-fn double(most: u32, mut trials: impl FnMut(u32) -> Done<Vec<Trial>>) -> Done<Vec<Step>> {
+fn double(most: u32, mut trials: impl FnMut(u32) -> Result<Vec<Trial>>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut attack = 1;
     loop {
@@ -113,9 +113,9 @@ pub(super) fn search(
     plan: ExperimentPlan,
     most: u32,
     trials: u32,
-    play: &mut dyn FnMut(&ExperimentPlan) -> Done<Take>,
+    play: &mut dyn FnMut(&ExperimentPlan) -> Result<RawRecords>,
     progress: &Progress,
-) -> Done<ExperimentPlan> {
+) -> Result<ExperimentPlan> {
     let steps = double(most, |attack| {
         let plan = plan.clone().attacked(attack);
         let trial = |number| {
@@ -123,7 +123,7 @@ pub(super) fn search(
             let take = play(&plan)?;
             Ok(Trial::of(&Run::new(Arm::None, number, &plan, &take), &take))
         };
-        let trials = (0..trials).map(trial).collect::<Done<Vec<Trial>>>()?;
+        let trials = (0..trials).map(trial).collect::<Result<Vec<Trial>>>()?;
         progress.tried(&Step { attack, trials: trials.clone() })?;
         Ok(trials)
     })?;

@@ -21,9 +21,9 @@ use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;
 
-use super::Told;
+use super::OutputOptions;
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use data::{Highway, Settings};
 use part::Part;
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
     /// Measure nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
@@ -78,7 +78,7 @@ fn amount(text: &str) -> Result<u64, String> {
 }
 
 /// Runs the experiment.
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     check_fonts()?;
     if let Some(stored) = &args.plot_only {
         super::make_folder(&args.out)?;
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     if !nix::unistd::geteuid().is_root() {
         let what = "the experiment needs root to create network namespaces";
-        return Err(Failure::new(what).mend("run `sudo equic-lab reproduce highway`"));
+        return Err(Failure::new(what).help("run `sudo equic-lab reproduce highway`"));
     }
     if let Some((name, known)) = part::unknown(&args.implementations) {
         let what = format!("unknown implementation {name:?}; known ones: {}", known.join(", "));
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Done {
     super::make_folder(&raw)?;
     let settings = settings(args, &raw)?;
     let envelope = Envelope::now()?;
-    let (stop, quiet) = (super::until_signal()?, args.told.is_document());
+    let (stop, quiet) = (super::until_signal()?, args.output.is_document());
     let mut parts = Vec::new();
     for part in Part::ALL {
         if let Some(done) = part.carry_out(&settings, &raw, quiet, &stop)? {
@@ -110,21 +110,21 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Returns the parameters: the stored ones if an earlier run is resumed.
-fn settings(args: &Args, raw: &Path) -> Done<Settings> {
+fn settings(args: &Args, raw: &Path) -> Result<Settings> {
     let file = raw.join(SETTINGS);
     let failed = |what: &str, why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot {what} {}", file.display()), why)
     };
     if args.resume {
         let text = std::fs::read_to_string(&file).map_err(|error| {
-            failed("read", &error).mend("there are no runs to resume; omit --resume")
+            failed("read", &error).help("there are no runs to resume; omit --resume")
         })?;
         return serde_json::from_str(&text).map_err(|error| failed("read", &error));
     }
     if file.exists() {
         let what = format!("{} already has runs of an experiment", raw.display());
         return Err(Failure::new(what)
-            .mend("continue them with --resume, or choose another folder with --raw"));
+            .help("continue them with --resume, or choose another folder with --raw"));
     }
     let (runs, bytes) = if args.quick { (3, 200_000_000) } else { (10, 500_000_000) };
     let tunables = std::env::var(copies::TUNABLES);
@@ -143,10 +143,10 @@ fn settings(args: &Args, raw: &Path) -> Done<Settings> {
     Ok(settings)
 }
 
-fn tell(args: &Args, report: &Report<Highway>) -> Done {
+fn tell(args: &Args, report: &Report<Highway>) -> Result {
     let plots = plots::write(&report.data, &args.out)?;
     let markdown = show::markdown(report);
-    if args.told.tell(report, markdown)? {
+    if args.output.tell(report, markdown)? {
         return Ok(());
     }
     let width = Style::stdout().width;

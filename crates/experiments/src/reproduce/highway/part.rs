@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::data::{Measured, Settings};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Advice on how to continue after an interruption.
@@ -119,10 +119,10 @@ impl Part {
         raw: &Path,
         quiet: bool,
         stop: &AtomicBool,
-    ) -> Done<Option<Measured>> {
+    ) -> Result<Option<Measured>> {
         // The signal may have arrived while no run could receive it.
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted").mend(AGAIN));
+            return Err(Failure::new("interrupted").help(AGAIN));
         }
         let Some(arguments) = self.arguments(settings) else { return Ok(None) };
         let line = format!("equic-lab {}", arguments.join(" "));
@@ -147,7 +147,7 @@ impl Part {
 }
 
 /// Waits for a run, and forwards a signal to it.
-fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
+fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Result {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
     let mut child = child.map_err(failed)?;
@@ -155,7 +155,7 @@ fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Done {
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())).mend(AGAIN))
+    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())).help(AGAIN))
 }
 
 #[cfg(test)]

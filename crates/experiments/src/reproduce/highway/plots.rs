@@ -10,10 +10,10 @@ use equic_report::plot::{Axis, Bar, BarPlot, LinePlot, PlotError, Series, Svg};
 use super::data::{Highway, Measured};
 use super::part::Part;
 use super::verdict::TCP;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Draws all plots into a folder, as SVG and PNG. Returns their names.
-pub(super) fn write(highway: &Highway, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(highway: &Highway, out: &Path) -> Result<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for measured in &highway.parts {
         let plot = match measured.part {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::part::Part;
 use super::scale::Scale;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// `data` of schema equic.reproduce.nsquic/1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,11 +105,11 @@ impl NsQuic {
 
     /// Returns this result if its parts can be combined with runs of `scale`. Fails if the size or
     /// the number of seeds differs.
-    pub(super) fn fitting(self, scale: &Scale) -> Done<NsQuic> {
+    pub(super) fn fitting(self, scale: &Scale) -> Result<NsQuic> {
         if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
             let why = "the result to keep has another size or another number of seeds";
             return Err(Failure::new(why)
-                .mend("use the same --quick, --medium and --seeds as for that result"));
+                .help("use the same --quick, --medium and --seeds as for that result"));
         }
         Ok(self)
     }
@@ -186,7 +186,7 @@ struct Line {
 }
 
 /// Reads the rows of a sweep.
-pub(super) fn read(path: &Path) -> Done<Vec<Row>> {
+pub(super) fn read(path: &Path) -> Result<Vec<Row>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), why)
     };

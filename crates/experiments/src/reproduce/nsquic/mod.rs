@@ -21,9 +21,9 @@ use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;
 
-use super::Told;
+use super::OutputOptions;
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use data::NsQuic;
 use part::Part;
@@ -58,7 +58,7 @@ pub struct Args {
     /// Run only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// Take the other parts from this stored result, which must have the same size and seeds
+    /// RawRecords the other parts from this stored result, which must have the same size and seeds
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     /// Number of runs in parallel [default: one per CPU]
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "plot_only")]
     gzip: bool,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
     /// Run nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "keep", "threads"])]
@@ -76,7 +76,7 @@ pub struct Args {
 }
 
 /// Runs the experiment.
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     check_fonts()?;
     super::make_folder(&args.out)?;
     if let Some(stored) = &args.plot_only {
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Done {
     for part in Part::ALL {
         // The signal may have arrived while no sweep could receive it.
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted").mend("the same command continues from there"));
+            return Err(Failure::new("interrupted").help("the same command continues from there"));
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }
@@ -119,10 +119,10 @@ pub(super) fn run(args: &Args) -> Done {
     tell(args, &report)
 }
 
-fn tell(args: &Args, report: &Report<NsQuic>) -> Done {
+fn tell(args: &Args, report: &Report<NsQuic>) -> Result {
     let plots = plots::write(&report.data, &args.out)?;
     let markdown = show::markdown(report, &plots);
-    if args.told.tell(report, markdown)? {
+    if args.output.tell(report, markdown)? {
         return Ok(());
     }
     let width = Style::stdout().width;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::{self, Measured};
 use super::scale::Scale;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// A grid of the experiment.
@@ -108,7 +108,7 @@ impl Part {
         raw: &Path,
         threads: Option<u16>,
         stop: &AtomicBool,
-    ) -> Done<Option<Measured>> {
+    ) -> Result<Option<Measured>> {
         let Some(grid) = scale.grid(self) else { return Ok(None) };
         let folder = raw.join(self.name());
         let file = raw.join(format!("{}.toml", self.name()));
@@ -143,7 +143,7 @@ pub(super) struct Grid {
 }
 
 /// Waits for a sweep, and ends it after a signal.
-fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
+fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Result {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
     let mut child = match command.spawn() {
@@ -155,7 +155,7 @@ fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Done {
     };
     let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
-        return Err(Failure::new("interrupted").mend("the same command continues from there"));
+        return Err(Failure::new("interrupted").help("the same command continues from there"));
     }
     if status.success() {
         return Ok(());

@@ -8,7 +8,7 @@ use equic_report::stats::Interval;
 use super::data::{Mean, Measured, NsQuic, Row};
 use super::part::Part;
 use super::show::arms;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// A figure along an axis of a part's grid: name of its files, and the axis with title and unit.
 struct Along {
@@ -58,7 +58,7 @@ pub(super) fn part(plot: &str) -> Option<Part> {
 }
 
 /// Draws all figures into a folder, as SVG and PNG. Returns their names.
-pub(super) fn write(all: &NsQuic, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(all: &NsQuic, out: &Path) -> Result<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for along in &ALONG {
         if let Some(measured) = all.part(along.part) {

@@ -6,17 +6,17 @@ use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedu
 
 use super::data::{CostArm, Costs, LoadTimes};
 use super::part::failed;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Plugins whose loading is measured.
 const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
 
 /// Measures all costs in about two minutes. `quick` makes a shorter measurement, for tests.
-pub(super) fn measure(quick: bool) -> Done<Costs> {
+pub(super) fn measure(quick: bool) -> Result<Costs> {
     let (bytes, rounds) = if quick { (300_000, 2) } else { (20_000_000, 40) };
     let schedulers = schedulers(rounds, bytes)?;
     let extensions = extensions(rounds, bytes)?;
-    let loading: Done<Vec<LoadTimes>> =
+    let loading: Result<Vec<LoadTimes>> =
         LOADED.iter().map(|plugin| load_times(plugin, if quick { 2 } else { 100 })).collect();
     Ok(Costs { bytes, schedulers, extensions, loading: loading? })
 }
@@ -26,8 +26,8 @@ pub(super) fn measure(quick: bool) -> Done<Costs> {
 fn interleaved(
     names: Vec<&'static str>,
     rounds: u64,
-    mut run: impl FnMut(usize, u64) -> Done,
-) -> Done<Vec<CostArm>> {
+    mut run: impl FnMut(usize, u64) -> Result,
+) -> Result<Vec<CostArm>> {
     let arm = |name: &str| CostArm { name: name.to_owned(), seconds: Vec::new() };
     let mut arms: Vec<CostArm> = names.into_iter().map(arm).collect();
     let count = arms.len();
@@ -41,7 +41,7 @@ fn interleaved(
     Ok(arms)
 }
 
-fn schedulers(rounds: u64, bytes: u64) -> Done<Vec<CostArm>> {
+fn schedulers(rounds: u64, bytes: u64) -> Result<Vec<CostArm>> {
     let arms = SchedulerArm::ALL;
     let plugins = arms.iter().map(|arm| arm.load()).collect::<Result<Vec<_>, _>>();
     let plugins = plugins.map_err(failed)?;
@@ -50,7 +50,7 @@ fn schedulers(rounds: u64, bytes: u64) -> Done<Vec<CostArm>> {
     })
 }
 
-fn extensions(rounds: u64, bytes: u64) -> Done<Vec<CostArm>> {
+fn extensions(rounds: u64, bytes: u64) -> Result<Vec<CostArm>> {
     let arms = Extension::ALL;
     let plugins = arms.iter().map(|arm| arm.load()).collect::<Result<Vec<_>, _>>();
     let plugins = plugins.map_err(failed)?;
@@ -76,7 +76,7 @@ pub(super) const ONE_PATH: &str = "several paths agreed on, one open";
 pub(super) const TWO_PATHS: &str = "two paths, native scheduler";
 pub(super) const ERROR_CORRECTION: &str = "plugin fec-xor at both ends";
 
-fn load_times(plugin: &str, rounds: u64) -> Done<LoadTimes> {
+fn load_times(plugin: &str, rounds: u64) -> Result<LoadTimes> {
     let bundle = signed(plugin).map_err(failed)?;
     let mut times = LoadTimes {
         plugin: plugin.to_owned(),

@@ -22,9 +22,9 @@ use equic_report::plot::check_fonts;
 use equic_report::schema::Report;
 use equic_report::table::Style;
 
-use super::Told;
+use super::OutputOptions;
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use data::Plugins;
 use part::Part;
@@ -49,11 +49,11 @@ pub struct Args {
     /// real-time). Needs root
     #[arg(long)]
     real_time: bool,
-    /// Take the other parts from this stored result, which must have the same size
+    /// RawRecords the other parts from this stored result, which must have the same size
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
     /// Run nothing: draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts", "keep", "real_time"])]
     plot_only: Option<PathBuf>,
@@ -71,7 +71,7 @@ impl Args {
 }
 
 /// Runs the experiments.
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     check_fonts()?;
     super::make_folder(&args.out)?;
     if let Some(stored) = &args.plot_only {
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     if data.quick != args.quick {
         let why = "the result to keep has the other size";
-        return Err(Failure::new(why).mend("use --quick only if it was used for that result"));
+        return Err(Failure::new(why).help("use --quick only if it was used for that result"));
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {
@@ -97,10 +97,10 @@ pub(super) fn run(args: &Args) -> Done {
     tell(args, &report)
 }
 
-fn tell(args: &Args, report: &Report<Plugins>) -> Done {
+fn tell(args: &Args, report: &Report<Plugins>) -> Result {
     let plots = plots::write(&report.data, &args.out)?;
     let markdown = show::markdown(report, &plots);
-    if args.told.tell(report, markdown)? {
+    if args.output.tell(report, markdown)? {
         return Ok(());
     }
     let width = Style::stdout().width;

@@ -14,7 +14,7 @@ use super::data::{
     AckArm, AckPaths, Caps, DownloadArm, Downloads, Plugins, RequestArm, Requests, Size,
 };
 use super::{costs, live};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// A figure or table of the paper.
@@ -75,7 +75,7 @@ impl Part {
     ];
 
     /// Runs the part, and adds its result.
-    pub(super) fn carry_out(self, data: &mut Plugins) -> Done {
+    pub(super) fn carry_out(self, data: &mut Plugins) -> Result {
         let quick = data.quick;
         match self {
             Part::Figure3 => {
@@ -130,7 +130,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::because("the experiment failed", error)
 }
 
-fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Done<Requests> {
+fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Result<Requests> {
     let [rtt, jitter_time, delay] = [REQUEST_RTT, jitter, ack_delay].map(Duration::from_millis);
     let path = RequestPath { rtt, jitter: jitter_time, ack_delay: delay };
     let mut arms = Vec::new();
@@ -146,7 +146,7 @@ fn requests(jitter: u64, ack_delay: u64, runs: u64) -> Done<Requests> {
     Ok(Requests { rtt_ms: REQUEST_RTT, jitter_ms: jitter, ack_delay_ms: ack_delay, arms })
 }
 
-fn downloads(name: &str, controller: Algorithm, bytes: u64, runs: u64) -> Done<Downloads> {
+fn downloads(name: &str, controller: Algorithm, bytes: u64, runs: u64) -> Result<Downloads> {
     let rtt_ms: Vec<u64> = (0..runs).map(|run| DOWNLOAD_RTT + run).collect();
     let mut arms = Vec::new();
     for marking in Marking::ALL {
@@ -164,10 +164,10 @@ fn downloads(name: &str, controller: Algorithm, bytes: u64, runs: u64) -> Done<D
     Ok(Downloads { controller: name.to_owned(), bytes, rate: RATE, rtt_ms, arms })
 }
 
-fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Done<AckPaths> {
+fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Result<AckPaths> {
     let [down, up] = ASYMMETRIC;
     let rtt_ms: Vec<u64> = (0..runs).map(|run| ASYMMETRIC_RTT + run).collect();
-    let arm = |acks| -> Done<AckArm> {
+    let arm = |acks| -> Result<AckArm> {
         let mut arm = AckArm::default();
         for (seed, rtt) in (1..).zip(&rtt_ms) {
             let path = Asymmetric { rtt: Duration::from_millis(*rtt), down, up, ack_frequency };
@@ -190,7 +190,7 @@ pub(super) fn planned_caps(quick: bool) -> Caps {
     Caps { rate, rtt_ms: 50, caps, interval_ms: 100, length_ms: 3 * step, rates: Vec::new() }
 }
 
-fn caps(quick: bool) -> Done<Caps> {
+fn caps(quick: bool) -> Result<Caps> {
     let plan = planned_caps(quick);
     let path = Capped {
         rate: plan.rate,
@@ -209,7 +209,7 @@ pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-fn size(plugin: &str, paper: &str, paper_kb: f64) -> Done<Size> {
+fn size(plugin: &str, paper: &str, paper_kb: f64) -> Result<Size> {
     let source = Source::find(plugin);
     let source = source.ok_or_else(|| Failure::new(format!("there is no plugin {plugin}")))?;
     let object = compile_text(source.name, source.code).map_err(failed)?;

@@ -5,10 +5,10 @@ use std::path::Path;
 use equic_report::plot::{Axis, EcdfPlot, LinePlot, PlotError, Series, Svg};
 
 use super::data::{AckPaths, Caps, Downloads, Plugins, Requests};
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Draws all figures into a folder, as SVG. Returns their names.
-pub(super) fn write(all: &Plugins, out: &Path) -> Done<Vec<&'static str>> {
+pub(super) fn write(all: &Plugins, out: &Path) -> Result<Vec<&'static str>> {
     // Names of the plots of each path. The next constant has those of each congestion control.
     const REQUESTS: [&str; 4] =
         ["figure3-wdt10", "figure3-wdt25", "figure3-jitter-wdt10", "figure3-jitter-wdt25"];

@@ -10,9 +10,9 @@ const BETA: f64 = 0.8;
 /// Window in datagrams below which BIC behaves like Reno.
 const LOW_WINDOW: f64 = 14.0;
 /// Largest growth in a round trip, in datagrams (S_max).
-const MOST: f64 = 16.0;
+const S_MAX: f64 = 16.0;
 /// Smallest growth in a round trip, in datagrams (S_min).
-const LEAST: f64 = 0.2;
+const S_MIN: f64 = 0.2;
 /// A round trip covers one part in this many of the distance to the target.
 const SEARCH: f64 = 4.0;
 
@@ -37,11 +37,11 @@ impl Bic {
         }
         if window < target {
             // Binary search, with a constant growth while the target is far away.
-            return ((target - window) / SEARCH).clamp(LEAST, MOST);
+            return ((target - window) / SEARCH).clamp(S_MIN, S_MAX);
         }
         // Max probing: the growth beyond the old target mirrors the growth before it, slow at first
         // and then faster.
-        ((window - target) / (SEARCH - 1.0)).clamp(LEAST, MOST)
+        ((window - target) / (SEARCH - 1.0)).clamp(S_MIN, S_MAX)
     }
 
     fn on_loss(&mut self) -> f64 {

@@ -6,7 +6,7 @@ use super::*;
 
 /// The content is a range of stream offsets, with one byte for each packet.
 impl Content for Range<u64> {
-    fn take_in(&mut self, count: u16, next: &Range<u64>) -> bool {
+    fn merge(&mut self, count: u16, next: &Range<u64>) -> bool {
         assert_eq!(self.end - self.start, u64::from(count), "the content covers the whole run");
         let follows = self.end == next.start;
         if follows {

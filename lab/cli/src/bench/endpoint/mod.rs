@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use equic_bench_contract::{
     CONNECTION_WINDOW, Client, Congestion, Effective, H3, IDLE, Knobs, PERF, Protocol, Role,
-    STREAM_WINDOW, STREAMS, Server, again, client, command, http3, ready, server, socket, tls,
+    STREAM_WINDOW, STREAMS, Server, client, command, effective_again, http3, ready, server, socket,
+    tls,
 };
 use equic_http3::{binding as quic_h3, crypto_provider};
 use equic_quic::{
@@ -23,7 +24,7 @@ use equic_quic::{
 use rustls::crypto::aws_lc_rs;
 
 use self::stack::{Ours, Receive, Send};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::signals::runtime;
 
@@ -42,7 +43,7 @@ pub(crate) struct Command {
 }
 
 /// Runs the endpoint.
-pub(super) fn run(command: Command) -> Done {
+pub(super) fn run(command: Command) -> Result {
     let tcp = command.arguments.first().is_some_and(|word| word == "tcp");
     let role = if tcp {
         tcp::parse(&command.arguments[1..])
@@ -108,7 +109,7 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     let settings = settings(&args.knobs, args.qlog.as_deref())?;
     let endpoint = Endpoint::new(settings, Some(config), vec![socket])?;
     ready(endpoint.local_addr()?, &effective)?;
-    let told = Arc::new(Told { effective, largest: AtomicU16::new(0) });
+    let told = Arc::new(ServerReport { effective, largest: AtomicU16::new(0) });
     while let Some(incoming) = endpoint.accept().await {
         // A separate boxed future, which is freed when the handshake is complete. The task of a
         // connection is as large as its largest state, and there may be ten thousand tasks.
@@ -124,22 +125,22 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
 }
 
 /// The settings that the server reported, and the largest payload that a path was found to support.
-struct Told {
+struct ServerReport {
     effective: Effective,
     largest: AtomicU16,
 }
 
-impl Told {
+impl ServerReport {
     /// Reports the settings again if a larger payload was found.
     fn update(&self, found: u16) -> anyhow::Result<()> {
         if found <= self.largest.fetch_max(found, Ordering::Relaxed) {
             return Ok(());
         }
-        again(&Effective { max_payload: Some(found), ..self.effective.clone() })
+        effective_again(&Effective { max_payload: Some(found), ..self.effective.clone() })
     }
 }
 
-async fn connection(handshake: Handshake, told: Arc<Told>) -> anyhow::Result<()> {
+async fn connection(handshake: Handshake, told: Arc<ServerReport>) -> anyhow::Result<()> {
     let connection = handshake.await?;
     if connection.alpn().as_deref() == Some(H3) {
         // A separate boxed future, so that connections with the other protocol do not need memory

@@ -4,7 +4,7 @@ use equic_bench::extras::Extras;
 
 /// Options that slow programs down, so they need separate attempts.
 #[derive(clap::Args)]
-pub(super) struct Asked {
+pub(super) struct ExtraOptions {
     /// Make an additional attempt at each cell with qlog files. Its figures do not count
     #[arg(long)]
     qlog: bool,
@@ -35,9 +35,9 @@ pub(super) struct Asked {
     perf_data: bool,
 }
 
-impl Asked {
+impl ExtraOptions {
     pub(super) const fn extras(&self) -> Extras {
-        let Asked { qlog, keylog, pcap, profile, flamegraph, perf_data } = *self;
+        let ExtraOptions { qlog, keylog, pcap, profile, flamegraph, perf_data } = *self;
         let pcap = match pcap {
             None => None,
             Some(Some(bytes)) => Some(bytes),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use equic_bench::agent::Said;
+use equic_bench::agent::AgentMessage;
 use equic_bench::claim::Claim;
 use equic_bench::doctor::{self, Finding};
 use equic_bench::manifest::Manifest;
@@ -29,7 +29,7 @@ use equic_report::number;
 use serde::Serialize;
 
 use crate::envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use options::Chosen;
 use show::Progress;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Resume an interrupted run; no other option is permitted
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "Asked", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "ExtraOptions", "out"])]
     resume: Option<PathBuf>,
     /// Fail if the doctor has a serious finding about this machine
     #[arg(long)]
@@ -71,7 +71,7 @@ struct Summary<'a> {
     cells: Vec<show::Cell<'a>>,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let stop = Arc::new(AtomicBool::new(false));
     until_signal(&stop)?;
     let resumed = args.resume.is_some();
@@ -142,18 +142,18 @@ pub(super) fn run(args: &Args) -> Done {
     drop(testbed);
     network.close()?;
     // A possible cause is a full disk.
-    let records = records.map_err(|failure| failure.mend(again(&folder)))?;
+    let records = records.map_err(|failure| failure.help(resume_hint(&folder)))?;
     finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
 }
 
 /// Returns advice on how to resume an interrupted run.
-fn again(folder: &Path) -> String {
+fn resume_hint(folder: &Path) -> String {
     format!("`equic-lab bench run --resume {}` continues it", folder.display())
 }
 
 /// Installs signal handlers: the first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second
 /// one at once.
-fn until_signal(stop: &Arc<AtomicBool>) -> Done {
+fn until_signal(stop: &Arc<AtomicBool>) -> Result {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(stop))
@@ -164,7 +164,7 @@ fn until_signal(stop: &Arc<AtomicBool>) -> Done {
 }
 
 /// Reads the frozen plan. Fails if something that it depends on has changed.
-fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
+fn resume(folder: &Path, registry: &Registry) -> Result<RunPlan> {
     let then = RunPlan::read(folder)?;
     let names: Vec<String> =
         then.implementations.iter().map(|one| one.implementation.name.clone()).collect();
@@ -175,23 +175,23 @@ fn resume(folder: &Path, registry: &Registry) -> Done<RunPlan> {
             "{} cannot be resumed: {what}, so figures from before and after cannot be compared",
             folder.display()
         ))
-        .mend("begin a new run")),
+        .help("begin a new run")),
     }
 }
 
 /// Creates the directory. Fails if it belongs to another run.
-fn claim(folder: &Path) -> Done {
+fn claim(folder: &Path) -> Result {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
     })?;
     if folder.join(equic_bench::plan::FILE).exists() {
         let what = format!("{} is the folder of another run", folder.display());
-        return Err(Failure::new(what).mend(again(folder)));
+        return Err(Failure::new(what).help(resume_hint(folder)));
     }
     Ok(())
 }
 
-fn links(plan: &RunPlan) -> Done<Vec<Links>> {
+fn links(plan: &RunPlan) -> Result<Vec<Links>> {
     let paths = plan.paths()?;
     let mut links = Vec::new();
     for key in &plan.cells.keys {
@@ -202,7 +202,7 @@ fn links(plan: &RunPlan) -> Done<Vec<Links>> {
     Ok(links)
 }
 
-fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Done<PathBuf> {
+fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Result<PathBuf> {
     let certificates = match &plan.options.certificates {
         Some(given) => given.clone(),
         None if resumed => folder.join("certificates/usual"),
@@ -213,7 +213,7 @@ fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Do
 }
 
 /// Connects to the two machines of a testbed, if a path uses one.
-fn testbed(plan: &RunPlan, certificates: &Path) -> Done<Option<Testbed>> {
+fn testbed(plan: &RunPlan, certificates: &Path) -> Result<Option<Testbed>> {
     for (_, path) in plan.paths()? {
         if let NetPath::Testbed(file) = path {
             let all: Vec<&Implementation> =
@@ -231,12 +231,12 @@ fn examine(
     plan: &RunPlan,
     testbed: Option<&Testbed>,
     other: Option<u32>,
-) -> Done<Vec<Finding>> {
+) -> Result<Vec<Finding>> {
     let mut findings = match testbed {
         None => doctor::examine(&plan.options.server_cpus, &plan.options.client_cpus),
         Some(Testbed { server, client }) => {
             let of = |machine: &Machine| match &machine.about {
-                Said::Checked { findings, .. } => findings.clone(),
+                AgentMessage::Checked { findings, .. } => findings.clone(),
                 _ => Vec::new(),
             };
             let named = |machine: &Machine| {
@@ -255,7 +255,7 @@ fn examine(
             found: format!(
                 "process {process} runs `equic-lab bench run`, too: both disturb each other"
             ),
-            mend:
+            help:
                 "wait until it has ended; `--strict` refuses to run at the same time as another run"
                     .to_owned(),
         }
@@ -264,17 +264,17 @@ fn examine(
     if args.strict && !serious.is_empty() {
         let lines: Vec<String> = serious
             .iter()
-            .map(|one| format!("{}: {}\n  {}", one.what, one.found, one.mend))
+            .map(|one| format!("{}: {}\n  {}", one.what, one.found, one.help))
             .collect();
         return Err(Failure::new(format!("the doctor has serious findings\n{}", lines.join("\n"))));
     }
     for one in serious {
-        output::notice(format_args!("{}: {}\n  {}", one.what, one.found, one.mend));
+        output::notice(format_args!("{}: {}\n  {}", one.what, one.found, one.help));
     }
     Ok(findings)
 }
 
-fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Done<Vec<Record>> {
+fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Result<Vec<Record>> {
     let progress = Progress::new(runner.plan, args.json);
     let mut trouble = Ok(());
     let records = runner.run(|event| {
@@ -303,7 +303,7 @@ fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Done<Vec<Record
     Ok(records)
 }
 
-fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stopped: bool) -> Done {
+fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stopped: bool) -> Result {
     let summary = result::write(folder)?;
     let cells = show::cells(plan, records);
     let measured = cells.iter().any(show::Cell::is_measured);
@@ -315,7 +315,7 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
         super::report::page(folder, &summary)?;
     }
     if stopped {
-        return Err(Failure::new("interrupted").mend(again(folder)));
+        return Err(Failure::new("interrupted").help(resume_hint(folder)));
     }
     if measured {
         return Ok(());
@@ -336,5 +336,5 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
         number::percent(foreign),
         number::percent(steal)
     ))
-    .mend(format!("measure on an idle machine, or accept such figures: {}", widest.accept)))
+    .help(format!("measure on an idle machine, or accept such figures: {}", widest.accept)))
 }

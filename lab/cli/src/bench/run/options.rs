@@ -8,7 +8,7 @@ use equic_bench::{Implementation, NetPath, Registry, Size, Workload, sweep};
 use equic_harness::allowed_cpus;
 
 use crate::bench::lists::Lists;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Options that choose what a run measures.
@@ -94,7 +94,7 @@ pub(super) struct Chosen {
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
     #[command(flatten)]
-    extras: super::extras::Asked,
+    extras: super::extras::ExtraOptions,
     /// Directory with ca.pem, cert.pem (for the name `server`) and priv.key, to use instead of new
     /// certificates
     #[arg(long, value_name = "DIR")]
@@ -140,7 +140,7 @@ impl Chosen {
         &self,
         registry: &Registry,
         plan: &Options,
-    ) -> Done<Vec<Implementation>> {
+    ) -> Result<Vec<Implementation>> {
         if !self.implementations.is_empty() {
             let chosen = registry.select(&self.implementations)?;
             return Ok(self.taking_part(chosen));
@@ -193,7 +193,7 @@ impl Chosen {
     }
 
     /// Returns all options in the form that a plan stores.
-    pub(super) fn options(&self, equic: &Path) -> Done<Options> {
+    pub(super) fn options(&self, equic: &Path) -> Result<Options> {
         let size = if self.quick { Size::quick() } else { Size::usual() };
         let rounds = match (self.transport, self.quick) {
             (true, _) | (_, true) => 7,
@@ -236,7 +236,7 @@ impl Chosen {
         })
     }
 
-    fn cpus(&self) -> Done<(Vec<usize>, Vec<usize>)> {
+    fn cpus(&self) -> Result<(Vec<usize>, Vec<usize>)> {
         let allowed = allowed_cpus()?;
         let chosen = [&self.server_cpus, &self.client_cpus];
         if let Some(cpu) = chosen.into_iter().flatten().find(|cpu| !allowed.contains(cpu)) {

@@ -12,7 +12,7 @@ use equic_report::stats::Sample;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::output;
 
 /// Results of a cell over all rounds.
@@ -127,7 +127,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn ended(&self, record: &Record) -> Done {
+    pub(super) fn ended(&self, record: &Record) -> Result {
         let came = match &record.end {
             End::Measured { figures } => {
                 let noisy = match record.noise.too_much && record.round >= 0 {

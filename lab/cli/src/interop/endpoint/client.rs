@@ -11,7 +11,7 @@ use equic_wire::VarInt;
 use tokio::task::JoinSet;
 
 use super::{Contract, Request, tls};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// H3_NO_ERROR (RFC 9114 s.8.1).
 const H3_NO_ERROR: u32 = 0x100;
@@ -24,7 +24,7 @@ const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Interval at which the client polls whether keys may be updated, or how many bytes have arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
-pub(super) async fn fetch(contract: &Contract) -> Done {
+pub(super) async fn fetch(contract: &Contract) -> Result {
     let first = contract.requests.first();
     let first = first.ok_or_else(|| Failure::usage("REQUESTS is not set"))?;
     let client = Client {
@@ -59,7 +59,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    async fn cases(&self) -> Done {
+    async fn cases(&self) -> Result {
         let all = &self.contract.requests[..];
         match self.contract.testcase.as_str() {
             "resumption" => {
@@ -112,13 +112,13 @@ impl Client<'_> {
         }
     }
 
-    async fn connect(&self) -> Done<Connection> {
+    async fn connect(&self) -> Result<Connection> {
         Ok(self.endpoint.connect_with(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
     /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends them again after the
     /// handshake.
-    async fn early(&self, requests: &[Request]) -> Done {
+    async fn early(&self, requests: &[Request]) -> Result {
         let (address, host) = (self.first.address, &self.first.host);
         let connecting = self.endpoint.connect_with(&self.config, address, host)?;
         let connection = connecting.into_0rtt().map_err(|_| {
@@ -136,13 +136,13 @@ impl Client<'_> {
     }
 
     /// Fetches the requests over HTTP/0.9, and closes the connection.
-    async fn hq(&self, connection: &Connection, requests: &[Request]) -> Done {
+    async fn hq(&self, connection: &Connection, requests: &[Request]) -> Result {
         self.store(Self::ask(connection, requests)).await?;
         connection.close(VarInt::ZERO, "");
         Ok(())
     }
 
-    fn ask(connection: &Connection, requests: &[Request]) -> JoinSet<Done<(Request, Vec<u8>)>> {
+    fn ask(connection: &Connection, requests: &[Request]) -> JoinSet<Result<(Request, Vec<u8>)>> {
         let mut fetches = JoinSet::new();
         for request in requests.iter().cloned() {
             let connection = connection.clone();
@@ -154,13 +154,13 @@ impl Client<'_> {
                 while let Some(data) = receive.read_chunk().await? {
                     content.extend_from_slice(&data);
                 }
-                Done::Ok((request, content))
+                Ok::<_, Failure>((request, content))
             });
         }
         fetches
     }
 
-    async fn store(&self, mut fetches: JoinSet<Done<(Request, Vec<u8>)>>) -> Done {
+    async fn store(&self, mut fetches: JoinSet<Result<(Request, Vec<u8>)>>) -> Result {
         while let Some(fetched) = fetches.join_next().await {
             let (request, content) = fetched??;
             self.contract.store(&request, &content)?;
@@ -168,7 +168,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    async fn http3(&self, connection: Connection) -> Done {
+    async fn http3(&self, connection: Connection) -> Result {
         let transport = quic_h3::QuicConnection::new(connection.clone());
         let (mut driver, http) = h3::client::new(transport).await?;
         let driving = tokio::spawn(async move { driver.wait_idle().await });
@@ -199,7 +199,7 @@ impl Client<'_> {
 
 /// Rebinds the client's socket in the middle of the transfer, unless the connection has already
 /// migrated to the server's preferred address.
-async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Done {
+async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Result {
     while connection.stats().bytes_received < FIRST && connection.close_reason().is_none() {
         tokio::time::sleep(LOOK).await;
     }

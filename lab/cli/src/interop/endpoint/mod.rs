@@ -17,7 +17,7 @@ use equic_plugin::exchange::ExchangeConfig;
 use equic_quic::QlogFolder;
 
 use crate::exchange;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::quic::{flushed, qlog_folder};
 use crate::signals::runtime;
 
@@ -80,7 +80,7 @@ struct Request {
     path: String,
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let folder = |name: &str, usual: &str| PathBuf::from(var(name).unwrap_or(usual.to_owned()));
     let server = match var("ROLE").as_deref() {
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Done {
 
 /// Opens the folder for qlog files, and creates it because the runner may name one that does not
 /// exist.
-fn qlog(folder: &Path) -> Done<QlogFolder> {
+fn qlog(folder: &Path) -> Result<QlogFolder> {
     fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
     })?;
@@ -136,7 +136,7 @@ impl Contract {
     }
 
     /// Reads the file in the served directory that a path names.
-    fn file(&self, path: &str) -> Done<Vec<u8>> {
+    fn file(&self, path: &str) -> Result<Vec<u8>> {
         let path = Path::new(path.trim_start_matches('/'));
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
             return Err(Failure::new(format!("a request for {}", path.display())));
@@ -145,7 +145,7 @@ impl Contract {
     }
 
     /// Stores the content that was received for a request.
-    fn store(&self, request: &Request, content: &[u8]) -> Done {
+    fn store(&self, request: &Request, content: &[u8]) -> Result {
         let name = request.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() {
             return Err(Failure::new(format!("{} has no file name", request.url)));
@@ -156,7 +156,7 @@ impl Contract {
 }
 
 impl Request {
-    fn parse_all(urls: &str) -> Done<Vec<Request>> {
+    fn parse_all(urls: &str) -> Result<Vec<Request>> {
         let mut requests: Vec<Request> = Vec::new();
         for url in urls.split_whitespace() {
             let rest = url.strip_prefix("https://");
@@ -179,7 +179,7 @@ impl Request {
     }
 }
 
-fn resolve(authority: &str) -> Done<SocketAddr> {
+fn resolve(authority: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs as _;
     let found = authority.to_socket_addrs().or_else(|_| (authority, 443).to_socket_addrs());
     let mut found = found

@@ -8,12 +8,12 @@ use equic_http3::binding as quic_h3;
 use equic_quic::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 
 use super::{Contract, MAX_REQUEST, tls};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::signals::Signals;
 
 /// Serves until a signal arrives.
-pub(super) async fn serve(contract: Contract) -> Done {
+pub(super) async fn serve(contract: Contract) -> Result {
     let mut signals = Signals::new()?;
     let config = tls::server(&contract)?;
     let sockets = Endpoint::bind((Ipv6Addr::UNSPECIFIED, contract.port).into(), 1, None)?;
@@ -38,7 +38,7 @@ pub(super) async fn serve(contract: Contract) -> Done {
     }
 }
 
-async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
+async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Result {
     let connecting = incoming.accept()?;
     let connection = if contract.is("zerortt") {
         // 0-RTT is safe here, because a replayed request only reads a file again.
@@ -61,7 +61,7 @@ async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Done {
     Ok(())
 }
 
-async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contract) -> Done {
+async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contract) -> Result {
     let mut request = Vec::new();
     while let Some(data) = receive.read_chunk().await? {
         request.extend_from_slice(&data);
@@ -76,13 +76,13 @@ async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contra
     Ok(send.finish()?)
 }
 
-async fn http3(connection: Connection, contract: Arc<Contract>) -> Done {
+async fn http3(connection: Connection, contract: Arc<Contract>) -> Result {
     let mut http =
         h3::server::Connection::<_, Bytes>::new(quic_h3::QuicConnection::new(connection)).await?;
     while let Some(resolver) = http.accept().await? {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {
-            let answered: Done = async {
+            let answered: Result = async {
                 let (request, mut stream) = resolver.resolve_request().await?;
                 let (status, content) = match contract.file(request.uri().path()) {
                     Ok(content) => (200, content),

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Contract;
 use crate::exchange::attach;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Returns the cryptography provider. In the test case `chacha20`, it only has ChaCha20-Poly1305.
 fn provider(contract: &Contract) -> Arc<CryptoProvider> {
@@ -44,19 +44,19 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-pub(super) fn settings(contract: &Contract) -> Done<EndpointConfig> {
+pub(super) fn settings(contract: &Contract) -> Result<EndpointConfig> {
     let settings = EndpointConfig::new(&aws_lc_provider())?;
     Ok(EndpointConfig { qlog: contract.qlog.clone(), ..settings })
 }
 
-fn certificates(contract: &Contract, file: &str) -> Done<Vec<CertificateDer<'static>>> {
+fn certificates(contract: &Contract, file: &str) -> Result<Vec<CertificateDer<'static>>> {
     let path = contract.certs.join(file);
     let wrong = |error| Failure::because(path.display(), error);
     let read = CertificateDer::pem_file_iter(&path).map_err(wrong)?;
     read.collect::<Result<_, _>>().map_err(wrong)
 }
 
-pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
+pub(super) fn server(contract: &Contract) -> Result<ServerConfig> {
     let path = contract.certs.join("priv.key");
     let key = PrivateKeyDer::from_pem_file(&path)
         .map_err(|error| Failure::because(path.display(), error))?;
@@ -81,7 +81,7 @@ pub(super) fn server(contract: &Contract) -> Done<ServerConfig> {
     Ok(config)
 }
 
-pub(super) fn client(contract: &Contract) -> Done<ClientConfig> {
+pub(super) fn client(contract: &Contract) -> Result<ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in certificates(contract, "ca.pem")? {
         roots.add(certificate)?;

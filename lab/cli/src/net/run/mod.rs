@@ -22,7 +22,7 @@ use equic_scenario::{BuiltIn, Place, Scenario, ScenarioError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 use play::Played;
 
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Done {
+pub(super) fn run(args: &Args) -> Result {
     let (text, mut scenario) = load(&args.scenario)?;
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Reads a file, or else the scenario of this name. Returns its text and the parsed scenario.
-fn load(path: &Path) -> Done<(String, Scenario)> {
+fn load(path: &Path) -> Result<(String, Scenario)> {
     let name = path.to_string_lossy();
     let text = if !name.contains(['/', '.']) && !path.exists() {
         built_in(&name)?.text.to_owned()
@@ -83,7 +83,7 @@ fn load(path: &Path) -> Done<(String, Scenario)> {
     Ok((text, scenario))
 }
 
-fn built_in(name: &str) -> Done<BuiltIn> {
+fn built_in(name: &str) -> Result<BuiltIn> {
     BuiltIn::find(name).ok_or_else(|| {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
@@ -94,7 +94,7 @@ fn built_in(name: &str) -> Done<BuiltIn> {
     })
 }
 
-fn play_all(scenario: &Scenario, place: &Place) -> Done<Vec<Played>> {
+fn play_all(scenario: &Scenario, place: &Place) -> Result<Vec<Played>> {
     let bar = bar(STEPS * scenario.seeds.len() as u64);
     let mut runs = Vec::new();
     for (index, seed) in scenario.seeds.iter().enumerate() {
@@ -120,7 +120,7 @@ fn bar(length: u64) -> ProgressBar {
     bar
 }
 
-fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Done {
+fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Result {
     let outcomes: Vec<RunOutcome> = runs.iter().map(|run| run.outcome.clone()).collect();
     let summary = Summary::new(scenario, &outcomes);
     let name = args.scenario.display().to_string();

@@ -16,7 +16,7 @@ use super::quic::Quic;
 use super::refuse::{kernel_name, mtu};
 use super::tcp::Tcp;
 use super::transfer::{Sender, Transfer};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::signals::runtime;
 
 /// Number of threads that run both endpoints of all connections.
@@ -55,7 +55,7 @@ pub(super) fn play(
     place: &Place,
     seed: u64,
     progress: &dyn Fn(f64),
-) -> Done<Played> {
+) -> Result<Played> {
     let nodes: Vec<(NodeId, NodeId)> = place.flows.iter().flatten().copied().collect();
     let lab = Lab::builder("run").clients(Emulation::hosts_for(&nodes) - 1).build()?;
     let tcp = scenario.flows.iter().find(|flow| flow.protocol == Protocol::Tcp);
@@ -109,14 +109,14 @@ pub(super) fn play(
             ports: PortOutcome::of_all(&report.run, &place.ports()),
         };
         let untold = senders.iter().map(untold).collect();
-        Done::Ok(Played { outcome, untold, late: report.lateness })
+        Ok::<_, Failure>(Played { outcome, untold, late: report.lateness })
     })?;
     lab.close()?;
     Ok(played)
 }
 
 /// Sets the kernel parameters of a host that the scenario's TCP flows need.
-fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Done {
+fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Result {
     let options = &flow.tcp;
     let window = options.window.unwrap_or_else(|| place.window());
     // The kernel also counts its own data about each payload, so only half of a receive buffer
@@ -150,7 +150,7 @@ fn connect<'a>(
     place: &Place,
     emulation: &Emulation,
     over: &Arc<Notify>,
-) -> Done<Vec<Connection<'a>>> {
+) -> Result<Vec<Connection<'a>>> {
     let identity = Identity::new()?;
     let mut connections = Vec::new();
     for flow in &scenario.flows {

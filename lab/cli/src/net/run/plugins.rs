@@ -6,7 +6,7 @@ use equic_http3::Hooks;
 use equic_plugin::Plugin;
 use equic_scenario::{PluginFile, QuicOptions};
 
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Hooks of both endpoints, or `None` for an endpoint without plugins.
 pub(super) struct Plugins {
@@ -15,7 +15,7 @@ pub(super) struct Plugins {
 }
 
 impl Plugins {
-    pub(super) fn load(options: &QuicOptions) -> Done<Plugins> {
+    pub(super) fn load(options: &QuicOptions) -> Result<Plugins> {
         Ok(Plugins {
             client: of_end(&options.client_plugins)?,
             server: of_end(&options.server_plugins)?,
@@ -23,8 +23,8 @@ impl Plugins {
     }
 }
 
-fn of_end(files: &[PluginFile]) -> Done<Option<Hooks>> {
-    let plugins = files.iter().map(load).collect::<Done<Vec<Plugin>>>()?;
+fn of_end(files: &[PluginFile]) -> Result<Option<Hooks>> {
+    let plugins = files.iter().map(load).collect::<Result<Vec<Plugin>>>()?;
     Ok(plugin::hooks_of(plugins))
 }
 
@@ -32,6 +32,6 @@ fn of_end(files: &[PluginFile]) -> Done<Option<Hooks>> {
 ///
 /// # Errors
 /// The file is not a plugin, or the plugin cannot run. The error names the file.
-pub(super) fn load(file: &PluginFile) -> Done<Plugin> {
+pub(super) fn load(file: &PluginFile) -> Result<Plugin> {
     plugin::load_bytes(&file.name, &file.bundle)
 }

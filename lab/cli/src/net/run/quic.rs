@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::plugins::Plugins;
 use super::transfer::{Sender, Transfer};
-use crate::failure::Done;
+use crate::failure::{Failure, Result};
 
 /// Time after which a failed attempt to open a path is repeated.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ impl Quic {
         transport: TransportConfig,
         identity: &Identity,
         plugins: &Plugins,
-    ) -> Done<Quic> {
+    ) -> Result<Quic> {
         let transport = Arc::new(transport);
         let mut listening = identity.server(Arc::clone(&transport))?;
         let mut config = identity.client(transport)?;
@@ -70,7 +70,7 @@ impl Quic {
         self,
         host: &Namespace,
         addresses: impl Iterator<Item = IpAddr>,
-    ) -> Done<Quic> {
+    ) -> Result<Quic> {
         let (client, runtime) = (self.client.clone(), tokio::runtime::Handle::current());
         let further: Vec<IpAddr> = addresses.collect();
         let add = || {
@@ -101,7 +101,7 @@ impl Quic {
                 for address in further {
                     tokio::spawn(keep_path(connection.clone(), address));
                 }
-                Done::Ok(kept.get_or_init(|| connection))
+                Ok::<_, Failure>(kept.get_or_init(|| connection))
             };
             let sent = match opened.await {
                 Ok(connection) => send(connection, &sending).await,
@@ -165,7 +165,7 @@ async fn keep_path(connection: Connection, address: IpAddr) {
     }
 }
 
-async fn send(connection: &Connection, transfer: &Transfer) -> Done {
+async fn send(connection: &Connection, transfer: &Transfer) -> Result {
     let mut stream = connection.open_uni().await?;
     let mut sent = 0;
     while let Some(chunk) = transfer.next(sent) {
@@ -182,7 +182,7 @@ async fn receive(
     endpoint: &Endpoint,
     accepted: &OnceLock<Connection>,
     transfer: &Transfer,
-) -> Done {
+) -> Result {
     let Some(incoming) = endpoint.accept().await else { return Ok(()) };
     let connection = incoming.await?;
     let connection = accepted.get_or_init(|| connection);

@@ -6,14 +6,14 @@ use equic_scenario::{Controller, Flow, Place, Protocol, Scenario, TcpOptions};
 use equic_sim::IpVersion;
 
 use super::plugins;
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// Minimum MTU for IPv6 in bytes. Linux gives interfaces with a smaller MTU no IPv6 (RFC 8200 s.5).
 const LEAST_V6: u32 = 1_280;
 
 /// Returns the keys that are not possible in real time, each with the reason. The list is empty if
 /// the whole scenario can run.
-pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Done<Vec<(String, String)>> {
+pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(String, String)>> {
     let mut complaints = Vec::new();
     let mut complain = |key: String, message: String| complaints.push((key, message));
     let ends: Vec<_> = place.flows.iter().flatten().copied().collect();

@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 use super::transfer::{Sender, Transfer};
-use crate::failure::Done;
+use crate::failure::Result;
 
 /// A transfer whose endpoints are ready.
 pub(super) struct Tcp {
@@ -25,7 +25,7 @@ pub(super) struct Tcp {
 
 impl Tcp {
     /// Creates a transfer from an unconnected socket and a listening one.
-    pub(super) fn prepare(client: TcpStream, server: TcpListener) -> Done<Tcp> {
+    pub(super) fn prepare(client: TcpStream, server: TcpListener) -> Result<Tcp> {
         let to = server.local_addr()?;
         let (client, server) = (Mutex::new(Some(client)), Mutex::new(Some(server)));
         Ok(Tcp { client, server, to, kept: Arc::default() })
@@ -73,7 +73,7 @@ async fn send(
     to: SocketAddr,
     kept: &OnceLock<OwnedFd>,
     transfer: &Transfer,
-) -> Done {
+) -> Result {
     let mut stream = TcpSocket::from_std_stream(client).connect(to).await?;
     let socket = stream.as_fd().try_clone_to_owned()?;
     kept.get_or_init(|| socket);
@@ -88,7 +88,7 @@ async fn send(
     Ok(())
 }
 
-async fn receive(server: TcpListener, transfer: &Transfer) -> Done {
+async fn receive(server: TcpListener, transfer: &Transfer) -> Result {
     let listener = tokio::net::TcpListener::from_std(server)?;
     let (mut stream, _) = listener.accept().await?;
     let mut buffer = vec![0; CHUNK];

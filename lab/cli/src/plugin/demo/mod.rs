@@ -17,7 +17,7 @@ use equic_report::table::Style;
 use serde::Serialize;
 
 use crate::envelope::Envelope;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Schema of the result.
@@ -128,7 +128,7 @@ impl Attack {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Done {
+pub(crate) fn run(args: &Args) -> Result {
     let envelope = Envelope::now()?;
     let part = if args.quick { QUICK } else { 1 };
     let mut trials = Vec::new();
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
 }
 
-fn tell(data: &Data, args: &Args) -> Done {
+fn tell(data: &Data, args: &Args) -> Result {
     let width = Style::stdout().width;
     output::table(&show::trials(&data.trials))?;
     for one in &data.trials {

@@ -19,7 +19,7 @@ use super::data::{AckArm, AckPaths, Caps, DownloadArm, Downloads, RealTime, Requ
 use super::part::{
     ASYMMETRIC, ASYMMETRIC_RTT, DOWNLOAD_RTT, RATE, REQUEST_RTT, failed, planned_caps, rounded,
 };
-use crate::failure::Done;
+use crate::failure::Result;
 use crate::signals::runtime;
 use session::Session;
 use stage::{Both, LiveNetwork};
@@ -34,7 +34,7 @@ const ACK_DELAY: u64 = 10;
 const WINDOW: u64 = 16 << 20;
 
 /// Runs one point of each figure, all in about two minutes.
-pub(super) fn play(quick: bool) -> Done<RealTime> {
+pub(super) fn play(quick: bool) -> Result<RealTime> {
     runtime(Some(THREADS))?.block_on(async {
         let (figure3, first) = requests(if quick { 2 } else { 20 }).await?;
         let (figure4, second) = downloads(if quick { 300_000 } else { 5_000_000 }).await?;
@@ -65,7 +65,7 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 }
 
 /// Measures requests without jitter, and with the shorter delay of acknowledgements.
-async fn requests(runs: usize) -> Done<(Requests, f64)> {
+async fn requests(runs: usize) -> Result<(Requests, f64)> {
     // The rate does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
     let stage = LiveNetwork::set(&[alike(link)])?;
@@ -94,7 +94,7 @@ async fn requests(runs: usize) -> Done<(Requests, f64)> {
 
 /// Measures downloads with NewReno, with the first round-trip time. RED uses the instantaneous
 /// queue length.
-async fn downloads(bytes: u64) -> Done<(Downloads, f64)> {
+async fn downloads(bytes: u64) -> Result<(Downloads, f64)> {
     let rtt = Duration::from_millis(DOWNLOAD_RTT);
     let product = bytes_in(RATE, rtt);
     let limit = Limit::Bytes(5 * product);
@@ -149,7 +149,7 @@ fn wide(ack_frequency: bool) -> TransportConfig {
 
 /// Measures downloads over two asymmetric paths, with the first round-trip time. Every second
 /// packet is acknowledged.
-async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
+async fn ack_paths(bytes: u64) -> Result<(AckPaths, f64)> {
     let [down, up] = ASYMMETRIC;
     let rtt = Duration::from_millis(ASYMMETRIC_RTT);
     let way = |rate: u64, queue: u64| {
@@ -182,14 +182,14 @@ async fn ack_paths(bytes: u64) -> Done<(AckPaths, f64)> {
 
 /// Measures a download over two paths. The client pushes each cap to the server while data flows. A
 /// cap replaces the one before.
-async fn caps(quick: bool) -> Done<(Caps, f64)> {
+async fn caps(quick: bool) -> Result<(Caps, f64)> {
     let plan = planned_caps(quick);
     let rtt = Duration::from_millis(plan.rtt_ms);
     let queue = Queue::DropTail(Limit::Bytes(bytes_in(plan.rate, rtt)));
     let links = [(); 2].map(|()| alike(Direction::new(plan.rate, rtt / 2).queue(queue)));
     let stage = LiveNetwork::set(&links)?;
     // Compile them before the clock starts.
-    let caps: Done<Vec<_>> = (plan.caps.iter())
+    let caps: Result<Vec<_>> = (plan.caps.iter())
         .map(|(at, rate)| Ok((Duration::from_millis(*at), cap(*rate).map_err(failed)?)))
         .collect();
     let mut caps = caps?.into_iter().peekable();

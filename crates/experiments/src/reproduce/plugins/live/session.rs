@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::stage::{Exchange, LiveNetwork};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 
 /// Timeout for plugins and for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(super) struct End {
 
 impl End {
     /// Waits until the state of each plugin is final.
-    async fn settled(&mut self) -> Done {
+    async fn settled(&mut self) -> Result {
         let over = |one: &Update| {
             matches!(one.progress, Progress::Active | Progress::NotOffered(_) | Progress::Over(..))
         };
@@ -58,7 +58,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if it does not run.
-    pub(super) async fn settled(&mut self) -> Done {
+    pub(super) async fn settled(&mut self) -> Result {
         self.client_end.settled().await?;
         self.server_end.settled().await?;
         self.running()
@@ -68,7 +68,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if it does not.
-    pub(super) fn running(&self) -> Done {
+    pub(super) fn running(&self) -> Result {
         if self.client_end.runs() && self.server_end.runs() {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Lets the client offer a plugin, which replaces the one that it offered before, if any.
-    pub(super) fn offer(&self, push: Arc<Push>) -> Done {
+    pub(super) fn offer(&self, push: Arc<Push>) -> Result {
         let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
         let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let none = || Failure::new("the connection does not exchange plugins");
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Sends a request whose packet is lost. Returns the time until its response has arrived.
-    pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Done<Duration> {
+    pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Result<Duration> {
         let answering = tokio::spawn(answer(self.server.clone()));
         sleep(SILENCE).await;
         stage.live.lose(0, 1);
@@ -96,7 +96,7 @@ impl Session {
             let (mut send, mut receive) = self.client.open_bi().await?;
             send.write_all(&[0; REQUEST[0]]).await?;
             let answer = receive.read_to_end(REQUEST[1]).await?;
-            Done::Ok((answer.len(), begun.elapsed()))
+            Ok::<_, Failure>((answer.len(), begun.elapsed()))
         };
         let late = |_| Failure::new("no answer to the request arrived in time");
         let (length, took) = timeout(PATIENCE, asked).await.map_err(late)??;
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// Downloads this many bytes from the server. Returns the time until the last one was read.
-    pub(super) async fn download(&self, bytes: u64, limit: Duration) -> Done<Duration> {
+    pub(super) async fn download(&self, bytes: u64, limit: Duration) -> Result<Duration> {
         let begun = Instant::now();
         let sending = tokio::spawn(write(self.server.clone(), bytes));
         let read = async {
@@ -146,7 +146,7 @@ impl Session {
     }
 }
 
-async fn answer(server: Connection) -> Done {
+async fn answer(server: Connection) -> Result {
     let (mut send, mut receive) = server.accept_bi().await?;
     let (mut buffer, mut read) = ([0; REQUEST[0]], 0);
     // The client does not end the stream, because that might need another packet, which would not
@@ -160,7 +160,7 @@ async fn answer(server: Connection) -> Done {
     Ok(())
 }
 
-async fn write(server: Connection, bytes: u64) -> Done {
+async fn write(server: Connection, bytes: u64) -> Result {
     let mut stream = server.open_uni().await?;
     let chunk = vec![0; CHUNK];
     let mut left = bytes;
@@ -175,7 +175,7 @@ async fn write(server: Connection, bytes: u64) -> Done {
     Ok(())
 }
 
-async fn count(stream: &mut RecvStream) -> Done<u64> {
+async fn count(stream: &mut RecvStream) -> Result<u64> {
     let (mut buffer, mut read) = (vec![0; CHUNK], 0);
     while let Some(count) = stream.read(&mut buffer).await? {
         read += count as u64;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::super::part::failed;
 use super::session::{End, Session};
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::identity::{Identity, NAME};
 
 /// Time for sending CONNECTION_CLOSE before the hosts are removed.
@@ -46,7 +46,7 @@ pub(super) struct LiveNetwork {
 impl LiveNetwork {
     /// Sets up the network with one link, or with two for multipath. Must be called inside a
     /// runtime.
-    pub(super) fn set(links: &[Both]) -> Done<LiveNetwork> {
+    pub(super) fn set(links: &[Both]) -> Result<LiveNetwork> {
         let network = network(links)?;
         let ends = [(network.clients[0], network.servers[0])];
         let lab = Lab::builder("plugins").build()?;
@@ -83,7 +83,7 @@ impl LiveNetwork {
         &self,
         transport: TransportConfig,
         push: Option<&Arc<Push>>,
-    ) -> Done<Session> {
+    ) -> Result<Session> {
         let paths = if self.second.is_some() { 2 } else { 1 };
         let transport = TransportConfig { max_paths: paths, ..transport };
         let (ours, client_end) = exchange(Vec::new())?;
@@ -99,12 +99,12 @@ impl LiveNetwork {
         self.server.set_server_config(Some(listening.with_hooks(attach(theirs, &server_end))));
         let connecting = async {
             let connecting = self.client.connect_with(&config, self.to, NAME)?;
-            Done::Ok(connecting.await?)
+            Ok::<_, Failure>(connecting.await?)
         };
         let accepting = async {
             let gone = || Failure::new("the server's endpoint is closed");
             let incoming = self.server.accept().await.ok_or_else(gone)?;
-            Done::Ok(incoming.await?)
+            Ok::<_, Failure>(incoming.await?)
         };
         let (client, server) = tokio::try_join!(connecting, accepting)?;
         let mut session = Session { client, server, client_end, server_end };
@@ -118,7 +118,7 @@ impl LiveNetwork {
     }
 
     /// Ends everything. Returns the lateness of packets.
-    pub(super) async fn strike(self) -> Done<Lateness> {
+    pub(super) async fn strike(self) -> Result<Lateness> {
         let LiveNetwork { lab, live, client, server, .. } = self;
         client.close(VarInt::from_u32(0), "");
         server.close(VarInt::from_u32(0), "");
@@ -130,7 +130,7 @@ impl LiveNetwork {
     }
 }
 
-fn network(links: &[Both]) -> Done<Named> {
+fn network(links: &[Both]) -> Result<Named> {
     let mut named = match links {
         [one] => simple(one.to_server.clone()),
         [one, other] => two_path(one.to_server.clone(), other.to_server.clone()),
@@ -144,7 +144,7 @@ fn network(links: &[Both]) -> Done<Named> {
 
 /// Creates the exchange of an end that pushes these plugins, and accepts all plugins of the
 /// experiments.
-fn exchange(push: Vec<Arc<Push>>) -> Done<(ExchangeConfig, End)> {
+fn exchange(push: Vec<Arc<Push>>) -> Result<(ExchangeConfig, End)> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     let (tell, standings) = watch::channel(Vec::new());
     config.policy = Some(policy().map_err(failed)?);

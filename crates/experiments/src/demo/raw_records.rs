@@ -7,7 +7,7 @@ use equic_load::Sample;
 use serde_json::Value;
 
 /// Raw records of one arm, from which the result is computed. Times are seconds of CLOCK_MONOTONIC.
-pub(super) struct Take {
+pub(super) struct RawRecords {
     /// Time at which the legitimate clients were started.
     pub begun: f64,
     /// Time at which the attackers' parallel clients were started, or `None` without an attack.

@@ -3,7 +3,7 @@
 
 use super::arms::Arm;
 use super::plan::DemoPlan;
-use crate::failure::{Done, Failure};
+use crate::failure::{Failure, Result};
 use crate::part::PATIENCE;
 
 /// Time in seconds within which a gateway asks for address validation under a flood. After that,
@@ -12,7 +12,7 @@ const NOTICE: f64 = 2.0;
 
 /// The next step of an arm.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Cue {
+pub(super) enum NextStep {
     /// Start the attackers' parallel clients.
     Parallel,
     /// Start the floods.
@@ -25,7 +25,7 @@ pub(super) enum Cue {
 
 /// State of the parts of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Crew {
+pub(super) enum GroupState {
     /// No part of this kind was started.
     #[default]
     Absent,
@@ -37,13 +37,13 @@ pub(super) enum Crew {
     Gone,
 }
 
-impl Crew {
+impl GroupState {
     /// Returns the state for parts of one kind. Each item is true if the part has begun.
-    pub(super) fn of(mut at_work: impl ExactSizeIterator<Item = bool>) -> Crew {
+    pub(super) fn of(mut at_work: impl ExactSizeIterator<Item = bool>) -> GroupState {
         match at_work.len() {
-            0 => Crew::Absent,
-            _ if at_work.all(|work| work) => Crew::There,
-            _ => Crew::Coming,
+            0 => GroupState::Absent,
+            _ if at_work.all(|work| work) => GroupState::There,
+            _ => GroupState::Coming,
         }
     }
 }
@@ -51,9 +51,9 @@ impl Crew {
 /// State of all parts at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    pub parallel: Crew,
-    pub floods: Crew,
-    pub newcomers: Crew,
+    pub parallel: GroupState,
+    pub floods: GroupState,
+    pub newcomers: GroupState,
     /// True if a gateway that can ask for address validation does so now. Also true without such a
     /// gateway, because there is nothing to wait for.
     pub guarded: bool,
@@ -104,13 +104,13 @@ impl Cues {
     /// # Errors
     /// Fails if the attack has not begun, or the newcomers have not ended, long after their planned
     /// time.
-    pub(super) fn next(&mut self, time: f64, seen: Seen) -> Done<Option<Cue>> {
+    pub(super) fn next(&mut self, time: f64, seen: Seen) -> Result<Option<NextStep>> {
         if let Some(parallel) = self.parallel
-            && seen.parallel == Crew::There
+            && seen.parallel == GroupState::There
         {
             self.flood.get_or_insert(time.max(parallel + self.flood_after));
         }
-        if seen.floods == Crew::There {
+        if seen.floods == GroupState::There {
             let flooded = *self.flooded.get_or_insert(time);
             if !self.forged {
                 self.over.get_or_insert(time + self.window);
@@ -118,40 +118,40 @@ impl Cues {
                 self.newcomers.get_or_insert(time);
             }
         }
-        if seen.newcomers == Crew::Gone {
+        if seen.newcomers == GroupState::Gone {
             self.over.get_or_insert(time);
         }
         let due = |at: Option<f64>| at.is_some_and(|at| time >= at);
         for (crew, at, cue) in [
-            (seen.parallel, self.parallel, Cue::Parallel),
-            (seen.floods, self.flood, Cue::Flood),
-            (seen.newcomers, self.newcomers, Cue::Newcomers),
+            (seen.parallel, self.parallel, NextStep::Parallel),
+            (seen.floods, self.flood, NextStep::Flood),
+            (seen.newcomers, self.newcomers, NextStep::Newcomers),
         ] {
-            if crew == Crew::Absent && due(at) {
+            if crew == GroupState::Absent && due(at) {
                 return Ok(Some(cue));
             }
         }
         if self.over.is_none() && time >= self.latest {
             return Err(self.late(seen));
         }
-        Ok(due(self.over).then_some(Cue::Over))
+        Ok(due(self.over).then_some(NextStep::Over))
     }
 
     fn late(&self, seen: Seen) -> Failure {
         let what = match seen.newcomers {
-            Crew::Absent => "the attack is not at full strength",
+            GroupState::Absent => "the attack is not at full strength",
             _ => "newcomers are still connecting",
         };
         let seconds = PATIENCE.as_secs();
         Failure::new(format!("{what} {seconds} s after the planned end of the arm"))
-            .mend("the machine is busy: wait until it is idle, or increase --seconds")
+            .help("the machine is busy: wait until it is idle, or increase --seconds")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Crew::{Absent, Coming, Gone, There};
+    use GroupState::{Absent, Coming, Gone, There};
 
     /// Cues of an arm with parallel clients and a flood from their addresses.
     fn held() -> Cues {
@@ -173,7 +173,7 @@ mod tests {
         Cues { parallel: None, forged: true, flood: Some(2.0), ..held() }
     }
 
-    fn both(parallel: Crew, floods: Crew) -> Seen {
+    fn both(parallel: GroupState, floods: GroupState) -> Seen {
         Seen { parallel, floods, ..Seen::default() }
     }
 
@@ -182,25 +182,25 @@ mod tests {
         let mut cues = held();
         let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
         assert_eq!(next(1.9, Absent, Absent), None);
-        assert_eq!(next(2.0, Absent, Absent), Some(Cue::Parallel));
+        assert_eq!(next(2.0, Absent, Absent), Some(NextStep::Parallel));
         assert_eq!(next(2.1, There, Absent), None);
-        assert_eq!(next(3.0, There, Absent), Some(Cue::Flood));
+        assert_eq!(next(3.0, There, Absent), Some(NextStep::Flood));
         assert_eq!(next(3.1, There, There), None);
         assert_eq!(next(13.0, There, There), None);
-        assert_eq!(next(13.2, There, There), Some(Cue::Over));
+        assert_eq!(next(13.2, There, There), Some(NextStep::Over));
     }
 
     #[test]
     fn each_step_waits_for_the_one_before() {
         let mut cues = held();
         let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
-        assert_eq!(next(2.0, Absent, Absent), Some(Cue::Parallel));
+        assert_eq!(next(2.0, Absent, Absent), Some(NextStep::Parallel));
         assert_eq!(next(8.0, Coming, Absent), None);
-        assert_eq!(next(9.0, There, Absent), Some(Cue::Flood));
+        assert_eq!(next(9.0, There, Absent), Some(NextStep::Flood));
         assert_eq!(next(20.0, There, Coming), None);
         assert_eq!(next(25.0, There, There), None);
         assert_eq!(next(34.9, There, There), None);
-        assert_eq!(next(35.0, There, There), Some(Cue::Over));
+        assert_eq!(next(35.0, There, There), Some(NextStep::Over));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
     fn an_arm_without_an_attack_is_over_by_the_clock() {
         let mut cues = Cues { parallel: None, over: Some(5.0), ..held() };
         assert_eq!(cues.next(4.9, Seen::default()).unwrap(), None);
-        assert_eq!(cues.next(5.0, Seen::default()).unwrap(), Some(Cue::Over));
+        assert_eq!(cues.next(5.0, Seen::default()).unwrap(), Some(NextStep::Over));
     }
 
     #[test]
@@ -233,12 +233,12 @@ mod tests {
             cues.next(time, Seen { floods, newcomers, guarded, ..Seen::default() }).unwrap()
         };
         assert_eq!(next(1.9, Absent, Absent, true), None);
-        assert_eq!(next(2.0, Absent, Absent, true), Some(Cue::Flood));
+        assert_eq!(next(2.0, Absent, Absent, true), Some(NextStep::Flood));
         assert_eq!(next(3.0, Coming, Absent, true), None);
-        assert_eq!(next(4.0, There, Absent, true), Some(Cue::Newcomers));
+        assert_eq!(next(4.0, There, Absent, true), Some(NextStep::Newcomers));
         assert_eq!(next(4.1, There, There, true), None);
         assert_eq!(next(20.0, There, There, true), None, "however long they take");
-        assert_eq!(next(20.1, There, Gone, true), Some(Cue::Over));
+        assert_eq!(next(20.1, There, Gone, true), Some(NextStep::Over));
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
             let seen = |time| Seen { floods: There, guarded: time >= asks_at, ..Seen::default() };
             assert_eq!(cues.next(4.0, seen(4.0)).unwrap(), None);
             assert_eq!(cues.next(comes - 0.1, seen(comes - 0.1)).unwrap(), None);
-            assert_eq!(cues.next(comes, seen(comes)).unwrap(), Some(Cue::Newcomers));
+            assert_eq!(cues.next(comes, seen(comes)).unwrap(), Some(NextStep::Newcomers));
         }
     }
 
@@ -258,10 +258,10 @@ mod tests {
         let of = |newcomers| Seen { newcomers, guarded: true, ..Seen::default() };
         let mut cues = calm();
         assert_eq!(cues.next(0.9, of(Absent)).unwrap(), None);
-        assert_eq!(cues.next(1.0, of(Absent)).unwrap(), Some(Cue::Newcomers));
+        assert_eq!(cues.next(1.0, of(Absent)).unwrap(), Some(NextStep::Newcomers));
         assert_eq!(cues.next(42.9, of(There)).unwrap(), None);
         let error = cues.next(43.0, of(There)).unwrap_err().to_string();
         assert!(error.contains("newcomers are still connecting"), "{error}");
-        assert_eq!(calm().next(43.0, of(Gone)).unwrap(), Some(Cue::Over));
+        assert_eq!(calm().next(43.0, of(Gone)).unwrap(), Some(NextStep::Over));
     }
 }

@@ -6,13 +6,13 @@ use equic_gateway::Control;
 use equic_lab::flood::FloodReport;
 use equic_load::Sample;
 
-use super::cues::{Crew, Seen};
-use super::take::Take;
-use crate::failure::{Done, Failure};
+use super::raw_records::RawRecords;
+use super::steps::{GroupState, Seen};
+use crate::failure::{Failure, Result};
 use crate::part::{Ended, Part, Placement, now};
 
 /// The parts of an arm.
-pub(super) struct Cast {
+pub(super) struct Processes {
     pub gateway: Option<Guard>,
     pub server: Part,
     /// Fingerprint of the server's certificate.
@@ -54,12 +54,12 @@ impl Attacker {
         name: String,
         placement: &Placement<'_>,
         args: &[String],
-    ) -> Done<Attacker> {
+    ) -> Result<Attacker> {
         Ok(Attacker { part: Part::start(name, placement, args)?, at_work: false })
     }
 
     /// Reads its output, and returns the requests that it has reported.
-    fn listen(&mut self) -> Done<Vec<Sample>> {
+    fn listen(&mut self) -> Result<Vec<Sample>> {
         self.part.look(false)?;
         let samples = self.part.take_samples();
         if !self.at_work && (self.part.is_ready() || !samples.is_empty()) {
@@ -70,29 +70,28 @@ impl Attacker {
     }
 }
 
-impl Cast {
+impl Processes {
     /// Creates the cast of a server and its gateway. Other parts are added later.
-    pub(super) fn new(gateway: Option<Guard>, server: Part, pin: String) -> Cast {
+    pub(super) fn new(gateway: Option<Guard>, server: Part, pin: String) -> Processes {
         let (clients, parallel, floods) = Default::default();
-        Cast { gateway, server, pin, clients, parallel, floods, newcomers: None }
+        Processes { gateway, server, pin, clients, parallel, floods, newcomers: None }
     }
 
     /// Returns the states of the clients, attackers and newcomers.
     pub(super) fn seen(&mut self) -> Seen {
-        let newcomers = self
-            .newcomers
-            .as_mut()
-            .map_or(Crew::Absent, |part| if part.ended() { Crew::Gone } else { Crew::There });
+        let newcomers = self.newcomers.as_mut().map_or(GroupState::Absent, |part| {
+            if part.ended() { GroupState::Gone } else { GroupState::There }
+        });
         Seen {
-            parallel: Crew::of(self.parallel.iter().map(|attacker| attacker.at_work)),
-            floods: Crew::of(self.floods.iter().map(|attacker| attacker.at_work)),
+            parallel: GroupState::of(self.parallel.iter().map(|attacker| attacker.at_work)),
+            floods: GroupState::of(self.floods.iter().map(|attacker| attacker.at_work)),
             newcomers,
             guarded: self.gateway.as_ref().is_none_or(Guard::asks),
         }
     }
 
     /// Reads the output of all parts. Fails if a part has ended too early.
-    pub(super) fn listen(&mut self, take: &mut Take) -> Done {
+    pub(super) fn listen(&mut self, take: &mut RawRecords) -> Result {
         self.server.look(false)?;
         if let Some(gateway) = &mut self.gateway {
             gateway.part.look(false)?;
@@ -113,7 +112,7 @@ impl Cast {
 
     /// Stops the attackers, lets the clients finish their requests, and then stops the server and
     /// the gateway.
-    pub(super) fn finish(self, take: &mut Take) -> Done {
+    pub(super) fn finish(self, take: &mut RawRecords) -> Result {
         // Stop the floods first. Otherwise their Initial packets would be admitted once the quota
         // has free places, and the server would wait for handshakes that never complete.
         self.floods.iter().for_each(|attacker| attacker.part.stop());
@@ -157,7 +156,7 @@ impl Cast {
 }
 
 /// Returns the report of a flood, or `None` if it was stopped before it had begun.
-fn flood_report(ended: &Ended) -> Done<Option<(Instant, FloodReport)>> {
+fn flood_report(ended: &Ended) -> Result<Option<(Instant, FloodReport)>> {
     let Some((came, done)) = ended.event("done") else { return Ok(None) };
     let report = serde_json::from_value(done["report"].clone())
         .map_err(|error| Failure::because("the report of the flood is invalid", error))?;
