@@ -16,10 +16,10 @@
 struct equic_handle_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
+		equic_u64 ecn; /* the ECN codepoint of the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
+		equic_u64 accept; /* 1 to accept, or 0 with the effect that the operation documents */
 	} out;
 };
 
@@ -27,17 +27,17 @@ struct equic_handle_datagram {
 struct equic_restore_packet_number {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 truncated; /* the packet number's bits in the header */
+		equic_u64 truncated; /* the truncated packet number in the header */
 		equic_u64 length; /* a number of bytes */
-		equic_u64 largest; /* the largest packet number so far, received or acknowledged; all ones: none */
+		equic_u64 largest; /* the largest packet number so far, received or acknowledged; all ones for no packet */
 	} in;
 	struct {
 		equic_u64 number; /* packet number */
 	} out;
 };
 
-/* IsDuplicate (RFC 9000 s.12.3): Decides whether a packet is a duplicate. A hook cannot turn a
- * duplicate into a new packet. */
+/* IsDuplicate (RFC 9000 s.12.3): Decides whether a packet is a duplicate. A hook cannot declare a
+ * duplicate to be a new packet. */
 struct equic_is_duplicate {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -48,14 +48,14 @@ struct equic_is_duplicate {
 	} out;
 };
 
-/* AfterPacketRead (RFC 9000 s.12.3): Notifies that a packet was decrypted. Its frames are not
+/* AfterPacketRead (RFC 9000 s.12.3): Notifies that a packet was decrypted. Its frames have not been
  * parsed yet. The call has bytes to read. */
 struct equic_after_packet_read {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
 		equic_u64 path; /* number of the path */
-		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
+		equic_u64 ecn; /* the ECN codepoint of the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 };
 
@@ -68,7 +68,7 @@ struct equic_parse_frames {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
+		equic_u64 accept; /* 1 to accept, or 0 with the effect that the operation documents */
 	} out;
 };
 
@@ -106,7 +106,7 @@ struct equic_process_frame {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
+		equic_u64 accept; /* 1 to accept, or 0 with the effect that the operation documents */
 	} out;
 };
 
@@ -119,14 +119,14 @@ struct equic_after_parse_frames {
 	} in;
 };
 
-/* RecordPacket (RFC 9000 s.13.2): Records a packet for acknowledgment. This happens whatever a hook
- * answers. */
+/* RecordPacket (RFC 9000 s.13.2): Records a packet for acknowledgment. The packet is recorded
+ * whatever a hook answers. */
 struct equic_record_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
 		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
-		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
+		equic_u64 ecn; /* the ECN codepoint of the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 };
 
@@ -135,13 +135,13 @@ struct equic_record_packet {
 struct equic_process_ack {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 largest; /* the largest packet number so far, received or acknowledged; all ones: none */
+		equic_u64 largest; /* the largest packet number so far, received or acknowledged; all ones for no packet */
 		equic_u64 raw_delay; /* the ACK Delay field, in the sender's units (RFC 9000 s.19.3) */
 	} in;
 };
 
-/* AckDelay (RFC 9002 s.5.3): Returns how long the peer delayed its acknowledgment, from the field
- * of the frame. */
+/* AckDelay (RFC 9002 s.5.3): Returns how long the peer delayed its acknowledgment, computed from
+ * the ACK Delay field. */
 struct equic_ack_delay {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -157,7 +157,7 @@ struct equic_update_rtt {
 	struct {
 		equic_u64 path; /* number of the path */
 		equic_u64 sample; /* the RTT sample, in nanoseconds */
-		equic_u64 ack_delay; /* time that the peer waited before it acknowledged, in nanoseconds */
+		equic_u64 ack_delay; /* time by which the peer delayed its acknowledgment, in nanoseconds */
 	} in;
 };
 
@@ -166,7 +166,7 @@ struct equic_update_rtt {
 struct equic_validate_ecn {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if it is caused by marks and 0 if by loss */
+		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if marks caused it and 0 if losses did */
 		equic_u64 ect0; /* the peer's count of packets marked ECT(0) */
 		equic_u64 ect1; /* the peer's count of packets marked ECT(1) */
 		equic_u64 ce; /* the peer's count of packets marked CE */
@@ -181,22 +181,23 @@ struct equic_packet_acked {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 		equic_u64 path; /* number of the path */
 	} in;
 };
 
-/* FrameAcked (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was acknowledged. For
- * each frame that elicits an acknowledgment, either this or FrameLost is called once. The
- * operation exists for each frame type. */
+/* FrameAcked (RFC 9000 s.13.3): Notifies the hook that wrote a frame that the frame was
+ * acknowledged. For each frame that elicits an acknowledgment, either this operation or FrameLost
+ * is called once. The operation exists for each frame type. */
 struct equic_frame_acked {
 	struct {
-		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0 for a frame of the transport */
 	} in;
 };
 
 /* AckIsDue (RFC 9000 s.13.2.1): Decides whether an ACK frame must be sent now. The answer has no
- * effect if there is nothing to acknowledge, or if the delay that the peer was promised is over. */
+ * effect if there is nothing to acknowledge, or if the delay that was promised to the peer is
+ * over. */
 struct equic_ack_is_due {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -206,20 +207,20 @@ struct equic_ack_is_due {
 	} out;
 };
 
-/* AckDeadline (RFC 9000 s.13.2.1): Returns when an ACK frame must be sent; not later than the
- * default. */
+/* AckDeadline (RFC 9000 s.13.2.1): Returns the time at which an ACK frame must be sent. It cannot
+ * be later than the default. */
 struct equic_ack_deadline {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 	} in;
 	struct {
-		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones for no time */
 	} out;
 };
 
 /* SelectACKPath (RFC 9000 s.9.3): Chooses the path for acknowledgments of a packet number space.
- * Without multipath, any other path than the active one makes that one the default. With multipath
- * (RFC 10069), a path on which nothing can be sent counts as the default. */
+ * Without multipath, any answer of a hook selects the active path. With multipath (RFC 10069), the
+ * default applies if nothing can be sent on the chosen path. */
 struct equic_select_ack_path {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -230,14 +231,15 @@ struct equic_select_ack_path {
 	} out;
 };
 
-/* AckRangeCount (RFC 9000 s.13.2.3): Returns how many of the available ranges an ACK frame has. */
+/* AckRangeCount (RFC 9000 s.13.2.3): Returns how many of the available ranges an ACK frame
+ * contains. */
 struct equic_ack_range_count {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 available; /* number of ranges to report */
 	} in;
 	struct {
-		equic_u64 count; /* how many */
+		equic_u64 count; /* a number of items */
 	} out;
 };
 
@@ -253,8 +255,8 @@ struct equic_encode_ack_delay {
 	} out;
 };
 
-/* AckPolicy (RFC 9000 s.13.2.2): Returns how often to acknowledge. max_delay is limited to the
- * value that was declared to the peer. */
+/* AckPolicy (RFC 9000 s.13.2.2): Returns how often and how soon to acknowledge packets. max_delay
+ * is limited to the value that was declared to the peer. */
 struct equic_ack_policy {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -262,12 +264,13 @@ struct equic_ack_policy {
 	struct {
 		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
 		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
-		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
+		equic_u64 reordering; /* smallest reordering, in packets, that is acknowledged at once; 0: never, 1: any reordering */
 	} out;
 };
 
 /* LossThresholds (RFC 9002 s.6.1): Returns after how many packets, and after which time, a packet
- * counts as lost: at least 3 packets, and between a millisecond and a second above the default. */
+ * counts as lost. The number is at least 3. The time is at least a millisecond, and at most a
+ * second above the default. */
 struct equic_loss_thresholds {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -278,7 +281,8 @@ struct equic_loss_thresholds {
 	} out;
 };
 
-/* DetectLost (RFC 9002 A.10): Declares packets lost. This happens whatever a hook answers. */
+/* DetectLost (RFC 9002 A.10): Declares packets lost. They are declared lost whatever a hook
+ * answers. */
 struct equic_detect_lost {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -290,7 +294,7 @@ struct equic_packet_lost {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 		equic_u64 path; /* number of the path */
 	} in;
 };
@@ -301,81 +305,81 @@ struct equic_select_retransmission {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 probe; /* 1 if the packet is probed, 0 if it is lost */
+		equic_u64 probe; /* 1 if the packet is probed, 0 if it was lost */
 	} in;
 	struct {
 		equic_u64 again; /* 1 if the frames are sent again, else 0 */
 	} out;
 };
 
-/* FrameLost (RFC 9000 s.13.3): Notifies the hook that wrote a frame that it was declared lost. This
- * is not revoked if the frame arrived after all. The operation exists for each frame type. */
+/* FrameLost (RFC 9000 s.13.3): Notifies the hook that wrote a frame that the frame was declared
+ * lost. This is not revoked if the frame arrives later. The operation exists for each frame type. */
 struct equic_frame_lost {
 	struct {
-		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0 for a frame of the transport */
 	} in;
 };
 
-/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff: at least an RTT, and at most a
- * second above the default. */
+/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff. It is at least an RTT, and at
+ * most a second above the default. */
 struct equic_probe_timeout {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 duration; /* a time in nanoseconds; all ones: none, where the operation permits it */
+		equic_u64 duration; /* a time in nanoseconds; all ones for no timeout, if the operation permits that */
 	} out;
 };
 
-/* PtoBackoff (RFC 9002 s.6.2.1): Returns the factor of the PTO after this many PTOs in a row: 1 to
- * 1,024. */
+/* PtoBackoff (RFC 9002 s.6.2.1): Returns the factor by which the PTO is multiplied after this
+ * number of consecutive PTOs: 1 to 1,024. */
 struct equic_pto_backoff {
 	struct {
-		equic_u64 count; /* how many */
+		equic_u64 count; /* a number of items */
 	} in;
 	struct {
-		equic_u64 factor; /* factor of the timeout */
+		equic_u64 factor; /* factor by which the timeout is multiplied */
 	} out;
 };
 
-/* SetTimer (RFC 9002 A.8): Returns when the loss detection timer expires: not before the default or
- * an RTT after the last packet, and at most a second after the default. Without a default there is
- * no timer. */
+/* SetTimer (RFC 9002 A.8): Returns the time at which the loss detection timer expires. The lower
+ * limit is the default, or an RTT after the last ack-eliciting packet if that is earlier. The
+ * upper limit is a second after the default. Without a default, there is no timer. */
 struct equic_set_timer {
 	struct {
-		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones for no time */
 	} out;
 };
 
-/* OnTimer (RFC 9002 A.9): Processes an expired timer. The due actions are taken whatever a hook
- * answers. */
+/* OnTimer (RFC 9002 A.9): Processes an expired timer. The due actions are carried out whatever a
+ * hook answers. */
 struct equic_on_timer {
 };
 
-/* ProbeCount (RFC 9002 s.6.2.4): Returns how many packets a PTO sends: one or two. */
+/* ProbeCount (RFC 9002 s.6.2.4): Returns how many packets are sent for a PTO: one or two. */
 struct equic_probe_count {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 count; /* how many */
+		equic_u64 count; /* a number of items */
 	} in;
 	struct {
-		equic_u64 probes; /* how many packets */
+		equic_u64 probes; /* number of packets */
 	} out;
 };
 
-/* PersistentCongestion (RFC 9002 s.7.6): Decides whether losses are persistent congestion. */
+/* PersistentCongestion (RFC 9002 s.7.6): Decides whether losses establish persistent congestion. */
 struct equic_persistent_congestion {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 found; /* 1 if the losses are persistent congestion by RFC 9002, else 0 */
+		equic_u64 found; /* 1 if the losses are persistent congestion according to RFC 9002, else 0 */
 	} in;
 	struct {
 		equic_u64 persistent; /* 1 or 0 */
 	} out;
 };
 
-/* SpuriousLoss (RFC 9002 s.6.1): Notifies that packets which were declared lost have arrived. */
+/* SpuriousLoss (RFC 9002 s.6.1): Notifies that packets arrived which had been declared lost. */
 struct equic_spurious_loss {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -414,36 +418,38 @@ struct equic_congestion_acked {
 	} in;
 };
 
-/* CongestionEvent (RFC 9002 B.6): Notifies the congestion controller of loss or ECN marks. */
+/* CongestionEvent (RFC 9002 B.6): Notifies the congestion controller of losses or ECN marks. */
 struct equic_congestion_event {
 	struct {
 		equic_u64 path; /* number of the path */
 		equic_u64 largest_sent; /* time at which the last of the packets was sent, in nanoseconds on the connection's clock */
-		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if it is caused by marks and 0 if by loss */
+		equic_u64 marked; /* number of marked packets; for a congestion event, 1 if marks caused it and 0 if losses did */
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 };
 
-/* PacingRate (RFC 9002 s.7.7): Returns the pacing rate in bytes per second; at least two datagrams. */
+/* PacingRate (RFC 9002 s.7.7): Returns the pacing rate in bytes per second. It is at least two
+ * datagrams per second. */
 struct equic_pacing_rate {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 rate; /* bytes a second */
+		equic_u64 rate; /* bytes per second */
 	} out;
 };
 
-/* PaceUntil (RFC 9002 s.7.7): Returns when a datagram may be sent at that rate, or none for now. It
- * is sent at the latest a second after it was first delayed. */
+/* PaceUntil (RFC 9002 s.7.7): Returns the time at which a datagram may be sent at that rate, or no
+ * time if it may be sent now. The datagram is sent at the latest a second after it was first
+ * delayed. */
 struct equic_pace_until {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 rate; /* bytes a second */
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 rate; /* bytes per second */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 	} in;
 	struct {
-		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones for no time */
 	} out;
 };
 
@@ -457,13 +463,13 @@ struct equic_app_limited {
 };
 
 /* SelectPath (RFC 9000 s.9): Chooses the path of the next datagram: the packet scheduler. Without
- * multipath, it can be the active path, or a path with something to send that probes it; any other
- * answer counts as the default. With multipath (RFC 10069), it can be any path on which data can
- * be sent, unless the peer has not acknowledged what was sent there last and another path works.
- * If the path has no room, the operation is called again; repeating an answer means that data
- * waits. A path with room gets at least one datagram per second while data waits, unless it is a
- * backup or its cost is not 0. Acknowledgments, probes and challenges of other paths are sent
- * independently. */
+ * multipath, the answer can be the active path, or a path that must be probed; any other answer
+ * counts as the default. With multipath (RFC 10069), it can be any path on which data can be sent.
+ * If the peer has not acknowledged the last packets on a path and another path works, that path
+ * cannot be chosen. If the chosen path has no room, the operation is called again; the same answer
+ * then means that the data waits. While data waits, a path with room gets at least one datagram
+ * per second, unless it is a backup or its cost is not 0. Acknowledgments, probes and challenges
+ * of other paths are sent independently. */
 struct equic_select_path {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -471,7 +477,7 @@ struct equic_select_path {
 };
 
 /* HasContent (RFC 9000 s.12.2): Decides whether a packet of this space is sent now. A hook cannot
- * send a packet without content, and can delay a packet by up to a second. */
+ * send a packet without content, and can delay a packet by at most a second. */
 struct equic_has_content {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
@@ -483,8 +489,8 @@ struct equic_has_content {
 	} out;
 };
 
-/* DatagramSize (RFC 9000 s.14): Returns the largest size of the datagram: from 1,200 bytes to what
- * the path is known to carry. */
+/* DatagramSize (RFC 9000 s.14): Returns the largest size of the datagram. It is at least 1,200
+ * bytes, and at most the size that the path is known to carry. */
 struct equic_datagram_size {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -499,7 +505,7 @@ struct equic_datagram_size {
 struct equic_next_packet_number {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 next; /* the number after the last one used */
+		equic_u64 next; /* the packet number after the last one used */
 	} in;
 	struct {
 		equic_u64 number; /* packet number */
@@ -527,12 +533,12 @@ struct equic_generate_header {
 };
 
 /* GenerateFrames (RFC 9000 s.12.4): Writes the frames of a packet. They are written whatever a hook
- * answers. Output 0 means that none of them elicits an acknowledgment. */
+ * answers. Output 0 means that none of the frames elicits an acknowledgment. */
 struct equic_generate_frames {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 room; /* bytes that are left in the packet */
+		equic_u64 room; /* number of bytes left in the packet */
 	} in;
 	struct {
 		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
@@ -540,13 +546,13 @@ struct equic_generate_frames {
 };
 
 /* WriteFrame (RFC 9000 s.19): Writes a frame. For a frame of the transport, a hook can only observe
- * its bytes and their number. For a hook's own frame type, that hook writes the frame into a
- * buffer; token is the word that the frame was queued with. The result must be one frame of the
- * type, as the hook's own ParseFrame parses it. The operation exists for each frame type. */
+ * its bytes and its length. For a frame type that a hook owns, that hook writes the frame into a
+ * buffer; token is the word with which the frame was queued. The result must be a single frame of
+ * that type, as the hook's ParseFrame parses it. The operation exists for each frame type. */
 struct equic_write_frame {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0: the transport's */
+		equic_u64 token; /* the word that the frame was queued with (equic_queue_frame); 0 for a frame of the transport */
 		equic_u64 length; /* a number of bytes */
 	} in;
 	struct {
@@ -554,24 +560,24 @@ struct equic_write_frame {
 	} out;
 };
 
-/* PadPacket (RFC 9000 s.14.1): Returns the bytes of PADDING at the end of a packet: not fewer than
- * wanted, and not more if the packet does not elicit an acknowledgment. */
+/* PadPacket (RFC 9000 s.14.1): Returns the number of PADDING bytes at the end of a packet. It is at
+ * least wanted, and exactly wanted if the packet elicits no acknowledgment. */
 struct equic_pad_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 wanted; /* smallest number of bytes of padding */
+		equic_u64 wanted; /* smallest number of bytes of PADDING */
 	} in;
 	struct {
 		equic_u64 bytes; /* a number of bytes */
 	} out;
 };
 
-/* SendPacket (RFC 9002 A.5): Records a sent packet. This happens whatever a hook answers. */
+/* SendPacket (RFC 9002 A.5): Records a sent packet. The packet is recorded whatever a hook answers. */
 struct equic_send_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
 		equic_u64 number; /* packet number */
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 		equic_u64 ack_eliciting; /* 1 if the packet elicits an acknowledgment, else 0 */
 		equic_u64 path; /* number of the path */
 	} in;
@@ -582,7 +588,7 @@ struct equic_send_packet {
 struct equic_send_datagram {
 	struct {
 		equic_u64 path; /* number of the path */
-		equic_u64 ecn; /* the codepoint in the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
+		equic_u64 ecn; /* the ECN codepoint of the IP header (RFC 3168 s.5): 0: Not-ECT, 1: ECT(1), 2: ECT(0), 3: CE */
 	} in;
 };
 
@@ -597,26 +603,27 @@ struct equic_mark_ecn {
 	} out;
 };
 
-/* ScheduleStream (RFC 9000 s.2.3): Chooses the stream that is sent next, or none for the default
- * order. */
+/* ScheduleStream (RFC 9000 s.2.3): Chooses the stream that is sent next, or no stream for the
+ * default order. */
 struct equic_schedule_stream {
 	struct {
-		equic_u64 room; /* bytes that are left in the packet */
+		equic_u64 room; /* number of bytes left in the packet */
 	} in;
 	struct {
-		equic_u64 stream; /* stream ID; all ones: none */
+		equic_u64 stream; /* stream ID; all ones for no stream */
 	} out;
 };
 
 /* WindowUpdate (RFC 9000 s.4.2): Returns the flow control limit for a stream, or for the connection
- * if stream is none: not below the default, and not above the largest window. */
+ * if there is no stream ID. It is at least the default, and at most what the largest window
+ * permits. */
 struct equic_window_update {
 	struct {
-		equic_u64 stream; /* stream ID; all ones: none */
-		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
+		equic_u64 stream; /* stream ID; all ones for no stream */
+		equic_u64 limit; /* a limit, in bytes or connection IDs */
 	} in;
 	struct {
-		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
+		equic_u64 limit; /* a limit, in bytes or connection IDs */
 	} out;
 };
 
@@ -624,7 +631,7 @@ struct equic_window_update {
  * is bidirectional, 1 unidirectional. */
 struct equic_open_stream {
 	struct {
-		equic_u64 direction; /* 0: bidirectional, 1: unidirectional */
+		equic_u64 direction; /* 0 for bidirectional, 1 for unidirectional */
 	} in;
 	struct {
 		equic_u64 allowed; /* 1 or 0 */
@@ -635,10 +642,10 @@ struct equic_open_stream {
  * limits of both ends. */
 struct equic_connection_id_count {
 	struct {
-		equic_u64 limit; /* the limit that the operation is about, in bytes or connection IDs */
+		equic_u64 limit; /* a limit, in bytes or connection IDs */
 	} in;
 	struct {
-		equic_u64 count; /* how many */
+		equic_u64 count; /* a number of items */
 	} out;
 };
 
@@ -657,7 +664,7 @@ struct equic_probe_mtu {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 	} out;
 };
 
@@ -669,13 +676,14 @@ struct equic_mtu_probe_done {
 	} in;
 };
 
-/* AnswerChallenge (RFC 9000 s.8.2.2): Processes PATH_CHALLENGE. Output 0 sends no PATH_RESPONSE. */
+/* AnswerChallenge (RFC 9000 s.8.2.2): Processes a PATH_CHALLENGE frame. Output 0 sends no
+ * PATH_RESPONSE. */
 struct equic_answer_challenge {
 	struct {
 		equic_u64 path; /* number of the path */
 	} in;
 	struct {
-		equic_u64 answer; /* 1 if it is answered, else 0 */
+		equic_u64 answer; /* 1 if the challenge is answered, else 0 */
 	} out;
 };
 
@@ -709,7 +717,7 @@ struct equic_path_validated {
  * a plugin can initialise its state. */
 struct equic_init_opaque_data {
 	struct {
-		equic_u64 side; /* 0: client, 1: server */
+		equic_u64 side; /* 0 for the client, 1 for the server */
 	} in;
 };
 
@@ -727,9 +735,9 @@ struct equic_discard_keys {
 	} in;
 };
 
-/* UpdateKeys (RFC 9001 s.6): Decides whether keys are updated now, because the application requests
- * it, or (worn) because they have protected half of the packets that they may. From three quarters
- * on they are always updated. */
+/* UpdateKeys (RFC 9001 s.6): Decides whether keys are updated now. The reason is a request of the
+ * application, or, if worn is 1, that the keys have protected half of the packets that they may.
+ * From three quarters on, keys are always updated. */
 struct equic_update_keys {
 	struct {
 		equic_u64 worn; /* 1 if the keys have protected half of the packets that they may, 0 if the application requests an update */
@@ -747,11 +755,11 @@ struct equic_handshake_complete {
 struct equic_handshake_confirmed {
 };
 
-/* IdleTimeout (RFC 9000 s.10.1): Returns the idle timeout, or none for no timeout; not longer than
- * the default. */
+/* IdleTimeout (RFC 9000 s.10.1): Returns the idle timeout, or no time for no timeout. It cannot be
+ * longer than the default. */
 struct equic_idle_timeout {
 	struct {
-		equic_u64 duration; /* a time in nanoseconds; all ones: none, where the operation permits it */
+		equic_u64 duration; /* a time in nanoseconds; all ones for no timeout, if the operation permits that */
 	} out;
 };
 
@@ -785,7 +793,7 @@ struct equic_choose_version {
 /* EarlyDataAnswered (RFC 9001 s.4.6.2): Notifies whether the server accepts early data. */
 struct equic_early_data_answered {
 	struct {
-		equic_u64 accepted; /* 1 if the server takes early data, else 0 */
+		equic_u64 accepted; /* 1 if the server accepts early data, else 0 */
 	} in;
 };
 
@@ -793,7 +801,7 @@ struct equic_early_data_answered {
 struct equic_keep_packet {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 size; /* bytes of the packet or datagram */
+		equic_u64 size; /* length of the packet or datagram in bytes */
 	} in;
 	struct {
 		equic_u64 keep; /* 1 or 0 */
@@ -804,13 +812,13 @@ struct equic_keep_packet {
  * bytes to read. */
 struct equic_accept_datagram {
 	struct {
-		equic_u64 accept; /* 1, or 0 with the effect that the operation documents */
+		equic_u64 accept; /* 1 to accept, or 0 with the effect that the operation documents */
 	} out;
 };
 
 /* RequestAckFrequency (draft-ietf-quic-ack-frequency s.7): Returns how often the peer should
- * acknowledge. A request is sent if it differs much from the current one. The delay is at most a
- * second above the default. */
+ * acknowledge packets. A request is sent if this differs much from the current request. The delay
+ * is at most a second above the default. */
 struct equic_request_ack_frequency {
 	struct {
 		equic_u64 path; /* number of the path */
@@ -818,36 +826,36 @@ struct equic_request_ack_frequency {
 	struct {
 		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
 		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
-		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
+		equic_u64 reordering; /* smallest reordering, in packets, that is acknowledged at once; 0: never, 1: any reordering */
 	} out;
 };
 
-/* ObeyAckFrequency (draft-ietf-quic-ack-frequency s.4): Processes ACK_FREQUENCY. Output 0 ignores
- * the request. */
+/* ObeyAckFrequency (draft-ietf-quic-ack-frequency s.4): Processes an ACK_FREQUENCY frame. Output 0
+ * ignores the request. */
 struct equic_obey_ack_frequency {
 	struct {
 		equic_u64 threshold; /* an acknowledgment is due when more ack-eliciting packets than this wait for one */
 		equic_u64 max_delay; /* longest delay of an acknowledgment, in nanoseconds */
-		equic_u64 reordering; /* reordering, in packets, that is reported at once; 0: never, 1: any */
+		equic_u64 reordering; /* smallest reordering, in packets, that is acknowledged at once; 0: never, 1: any reordering */
 	} in;
 	struct {
 		equic_u64 obey; /* 1 or 0 */
 	} out;
 };
 
-/* KeepAlive (RFC 9000 s.10.1.2): Returns the time without packets after which a PING is sent, or
- * none for never. */
+/* KeepAlive (RFC 9000 s.10.1.2): Returns the time without packets after which a PING frame is sent,
+ * or no time to send none. */
 struct equic_keep_alive {
 	struct {
-		equic_u64 interval; /* a time in nanoseconds; all ones: none */
+		equic_u64 interval; /* a time in nanoseconds; all ones for no time */
 	} out;
 };
 
-/* HookTimer (The Case for Protocol Plugins s.3): Notifies the hook that set a timer that it has
- * expired; it was set to at. */
+/* HookTimer (The Case for Protocol Plugins s.3): Notifies a hook that its timer has expired. at is
+ * the time to which the hook had set it. */
 struct equic_hook_timer {
 	struct {
-		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones: none */
+		equic_u64 at; /* a time in nanoseconds on the connection's clock; all ones for no time */
 	} in;
 };
 
@@ -866,12 +874,12 @@ struct equic_protect_packet {
 	} in;
 };
 
-/* KeepRoom (RFC 9000 s.12.4): Returns how many bytes of a packet STREAM frames leave free: at most
- * 128, and at most a quarter of the room. Other frames may use them. */
+/* KeepRoom (RFC 9000 s.12.4): Returns how many bytes of a packet STREAM frames leave free for other
+ * frames: at most 128, and at most a quarter of the room. */
 struct equic_keep_room {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */
-		equic_u64 room; /* bytes that are left in the packet */
+		equic_u64 room; /* number of bytes left in the packet */
 	} in;
 	struct {
 		equic_u64 bytes; /* a number of bytes */
@@ -894,18 +902,18 @@ struct equic_path_removed {
 };
 
 /* ApplicationWrote (RFC 9000 s.2.2): Notifies how many bytes the application has written to streams
- * since the last call. It is called before the next datagram is built. */
+ * since the last call. The operation is called before the next datagram is built. */
 struct equic_application_wrote {
 	struct {
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 };
 
-/* WriteParameters (RFC 9000 s.7.4.2): Lets a hook declare transport parameters of its own, encoded
- * one after the other: at most eight, with numbers from 0x40 up that the transport does not know.
- * It is called for a hook that is attached before the first packet and that no other hook
- * attached. A TLS session that the client would have resumed may be used up by that. The call has
- * a buffer to write. */
+/* WriteParameters (RFC 9000 s.7.4.2): Lets a hook declare its own transport parameters, encoded one
+ * after the other. It can declare at most eight, with numbers from 0x40 up that the transport does
+ * not know. The operation is called for a hook that the application attaches before the first
+ * packet. It may use up a TLS session that the client would have resumed. The call has a buffer to
+ * write. */
 struct equic_write_parameters {
 	struct {
 		equic_u64 length; /* a number of bytes */
@@ -921,17 +929,17 @@ struct equic_peer_parameter {
 };
 
 /* CopyStreamData (RFC 10069 s.5.5): Decides whether stream data that was sent on a path is also
- * sent on another one. It is sent there when that path has room, unless it was acknowledged
- * before. The last 1,024 waiting pieces are kept for each path. */
+ * sent on another one. The copy is sent when the other path has room, unless the data was
+ * acknowledged before. The last 1,024 waiting pieces are kept for each path. */
 struct equic_copy_stream_data {
 	struct {
 		equic_u64 path; /* number of the path */
 		equic_u64 other; /* number of another path */
-		equic_u64 stream; /* stream ID; all ones: none */
+		equic_u64 stream; /* stream ID; all ones for no stream */
 		equic_u64 bytes; /* a number of bytes */
 	} in;
 	struct {
-		equic_u64 copy; /* 1 if the data is also sent there, else 0 */
+		equic_u64 copy; /* 1 if the data is also sent on the other path, else 0 */
 	} out;
 };
 

@@ -143,11 +143,11 @@ static equic_u64 (*const equic_call_default)(void) __attribute__((unused)) = (vo
 
 /* Fields for `equic_get`. A field that each path has for itself is read from the active path. */
 enum equic_field {
-	EQUIC_SMOOTHED_RTT = 1, /* Smoothed RTT (RFC 9002 s.5.3). It can be set, to a minute at most. */
-	EQUIC_RTT_VARIATION = 2, /* RTT variation (RFC 9002 s.5.3). It can be set, to a minute at most. */
+	EQUIC_SMOOTHED_RTT = 1, /* Smoothed RTT (RFC 9002 s.5.3). It can be set, to at most one minute. */
+	EQUIC_RTT_VARIATION = 2, /* RTT variation (RFC 9002 s.5.3). It can be set, to at most one minute. */
 	EQUIC_MIN_RTT = 3, /* Smallest RTT sample so far. */
 	EQUIC_LATEST_RTT = 4, /* Latest RTT sample. */
-	EQUIC_CONGESTION_WINDOW = 5, /* Congestion window in force: a hook's, if one has answered CongestionWindow. Setting it changes the controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR. */
+	EQUIC_CONGESTION_WINDOW = 5, /* Congestion window in use. It is the answer of a hook to CongestionWindow, if there is one. Setting the field changes the controller's window, to at least two datagrams and at most a gibibyte. It has no effect on BBR. */
 	EQUIC_BYTES_IN_FLIGHT = 6, /* Bytes that were sent and are neither acknowledged nor lost. */
 	EQUIC_PTO_COUNT = 7, /* Number of consecutive PTOs. */
 	EQUIC_DATAGRAM_SIZE = 8, /* Largest UDP payload that the path is known to carry. */
@@ -155,7 +155,7 @@ enum equic_field {
 	EQUIC_CONTROLLER_WINDOW = 10, /* Congestion window of the connection's own controller, without a hook's answer. */
 	EQUIC_CONTROLLER_PACING_RATE = 11, /* Pacing rate of the connection's own controller, in bytes per second. */
 	EQUIC_DELIVERY_RATE = 12, /* Latest sample of the delivery rate, in bytes per second; 0 if it is unknown. */
-	EQUIC_LOSS_TIME = 13, /* Time at which the next 1-RTT packet will be declared lost; all ones if there is none. */
+	EQUIC_LOSS_TIME = 13, /* Time at which the next 1-RTT packet will be declared lost; all ones if no packet waits for that. */
 	EQUIC_LAST_ELICITING_SENT = 14, /* Time at which the last ack-eliciting 1-RTT packet was sent; all ones if none is in flight. */
 	EQUIC_DATAGRAMS_RECEIVED = 16, /* Number of datagrams received. */
 	EQUIC_DATAGRAMS_SENT = 17, /* Number of datagrams sent. */
@@ -168,18 +168,18 @@ enum equic_field {
 	EQUIC_CONNECTED = 33, /* 1 if the handshake is complete, else 0. */
 	EQUIC_CONFIRMED = 34, /* 1 if the handshake is confirmed, else 0. */
 	EQUIC_ACTIVE_PATH = 35, /* Number of the active path. */
-	EQUIC_LARGEST_ACKED = 36, /* Largest packet number that the peer has acknowledged in 1-RTT packets; all ones if there is none. */
+	EQUIC_LARGEST_ACKED = 36, /* Largest 1-RTT packet number that the peer has acknowledged; all ones if it has acknowledged none. */
 	EQUIC_PEER_MAX_ACK_DELAY = 37, /* The peer's max_ack_delay. */
 	EQUIC_APPLICATION_WAITS = 38, /* 1 if the application has stream data or DATAGRAM frames to send within the peer's limits, else 0. */
-	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and never sent: of all streams, or of the stream with the given stream ID (equic_get_of). */
-	EQUIC_NEXT_PATH = 40, /* Lowest number of a path that is at least the given number (equic_get_of); all ones if there is none. With this field a hook can iterate over all paths. */
+	EQUIC_BYTES_UNSENT = 39, /* Bytes of stream data that were written and never sent, in all streams. With a stream ID (equic_get_of), only those of that stream. */
+	EQUIC_NEXT_PATH = 40, /* Lowest path number that is not below the given number (equic_get_of); all ones if no path has such a number. With this field, a hook can iterate over all paths. */
 	EQUIC_PATH_ID = 41, /* Path ID of the path (RFC 10069); 0 without multipath. Unlike the path's number, it is the same at both ends. */
-	EQUIC_PATH_STATUS = 42, /* 1 if data can be sent on the path, else 0. 2 is added if one of the ends wants it as a backup (PATH_STATUS_BACKUP), and 4 if the peer has not acknowledged what was sent there last. */
+	EQUIC_PATH_STATUS = 42, /* State of the path, as a sum. 1: data can be sent on it. 2: one of the ends has declared it a backup (PATH_STATUS_BACKUP). 4: the peer has not acknowledged the last packets that were sent on it. */
 	EQUIC_PATH_COST = 43, /* Cost of the path in the application's units; 0 if the application has not set it. */
 	EQUIC_PATH_PACKETS_LOST = 44, /* Number of packets that were sent on the path and declared lost. */
 	EQUIC_PATH_BYTES_SENT = 45, /* Bytes of UDP payload sent on the path. */
-	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window permits now; 0 if it has no room for a full datagram, or if pacing delays that. */
-	EQUIC_CHOICE_HOLDS = 47, /* Number of further datagrams, at most 64, that use the path which SelectPath chooses now, without another call. The choice ends when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its next call. It has no effect with one path. */
+	EQUIC_PATH_ROOM = 46, /* Bytes that the congestion window permits now; 0 if a full datagram does not fit into the window, or if pacing delays it. */
+	EQUIC_CHOICE_HOLDS = 47, /* Number of further datagrams, at most 64, for which the current choice of SelectPath holds without another call. The choice ends when time passes or the path has no room. The field can be set during that operation, and is reset to 0 at its next call. It has no effect with one path. */
 };
 
 /* A structure for each operation. */

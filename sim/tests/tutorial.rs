@@ -1,6 +1,7 @@
 //! Runs every command of `docs/tutorials/first-simulation.md`, and compares the output with that on
 //! the page. Figures are not compared, because they change with the transport.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
@@ -68,4 +69,78 @@ fn the_tutorial_is_as_it_is_printed() {
             }
         }
     }
+}
+
+/// Returns every page of the documentation, and the README files of the tree's folders.
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_sim_command_of_the_documentation_is_accepted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = vec![root.join("README.md")];
+    pages(&root.join("docs"), &mut found);
+    pages(&root.join("experiments"), &mut found);
+    let mut seen = 0;
+    for page in &found {
+        let text = std::fs::read_to_string(page).unwrap();
+        let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
+        for line in indented.filter_map(|line| line.trim_start().strip_prefix("equic-lab sim ")) {
+            let words =
+                line.split_whitespace().take_while(|word| !word.starts_with(['#', '>', '|']));
+            let output = Command::new(EQUIC_SIM).args(words).arg("--help").output().unwrap();
+            assert!(output.status.success(), "{}: {line}: {output:?}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 5, "{seen}");
+}
+
+/// Compiles the plugin `reno` of the tree as `equic plugin build` does, and returns the bundle.
+fn reno() -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let object = tempfile::NamedTempFile::new().unwrap();
+    let names = ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let mut clang =
+        Command::new(names.into_iter().find(runs).expect("`make setup` installs clang"));
+    clang.args(["-target", "bpf", "-O2", "-mcpu=v3", "-ffreestanding", "-c"]);
+    clang
+        .arg("-I")
+        .arg(root.join("plugins/sdk"))
+        .arg(root.join("plugins/reno/reno.c"))
+        .arg("-o")
+        .arg(object.path());
+    let output = clang.output().expect("clang is installed, as for `make setup`");
+    assert!(output.status.success(), "{output:?}");
+    let manifest = std::fs::read_to_string(root.join("plugins/reno/plugin.toml")).unwrap();
+    equic_plugin::pack(&manifest, &std::fs::read(object.path()).unwrap(), None).unwrap()
+}
+
+#[test]
+fn guide_to_congestion_controllers_compares_one() {
+    const GUIDE: &str = include_str!("../../docs/how-to/congestion-controller.md");
+    let folder = tempfile::tempdir().unwrap();
+    let (_, scenario) = GUIDE.split_once("```toml\n").unwrap();
+    let (scenario, rest) = scenario.split_once("```").unwrap();
+    std::fs::write(folder.path().join("mine.toml"), scenario).unwrap();
+    std::fs::write(folder.path().join("mine.qplug"), reno()).unwrap();
+    let command =
+        rest.lines().find_map(|line| line.strip_prefix("    equic-lab sim ")).expect("the command");
+    let output = Command::new(EQUIC_SIM)
+        .current_dir(folder.path())
+        .args(command.split_whitespace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("harm"), "{printed}");
 }

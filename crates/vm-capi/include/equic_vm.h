@@ -147,17 +147,14 @@ void equic_vm_helpers_free(struct equic_vm_helpers *helpers);
  * as the program gave them. Returns NULL if the range is not within the memory. The pointer is
  * valid until the helper returns.
  */
-uint8_t *equic_vm_call_memory(struct equic_vm_call *call,
-                              uint64_t offset,
-                              uint64_t length);
+uint8_t *equic_vm_call_memory(struct equic_vm_call *call, uint64_t offset, uint64_t length);
 
 /**
  * For helpers: takes more instructions from the budget, before doing the work. Returns 0, or
  * another value if the budget is too small. The helper must then return, and the program's call
  * ends with EQUIC_VM_ERROR_BUDGET.
  */
-int equic_vm_charge(struct equic_vm_call *call,
-                    uint64_t cost);
+int equic_vm_charge(struct equic_vm_call *call, uint64_t cost);
 
 /**
  * Loads an object file that clang compiled for BPF, with these helpers. Instances have `memory` bytes, a power of two

@@ -40,7 +40,7 @@ fn kind(text: &str) -> Option<Kind> {
 }
 
 /// Returns every page of the documentation, and the readme.
-fn pages() -> Vec<PathBuf> {
+pub(crate) fn pages() -> Vec<PathBuf> {
     let mut pages = vec![Path::new(ROOT).join("README.md")];
     let mut folders = vec![Path::new(ROOT).join("docs")];
     while let Some(folder) = folders.pop() {

@@ -30,6 +30,7 @@ mod reload_keys;
 mod scripts;
 mod serve;
 mod service;
+mod typed;
 mod usage;
 mod watch;
 

@@ -12,7 +12,7 @@
 //! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest`] (clients
 //!   that connect meanwhile).
 //! * [`bystander`]: traffic that does not concern the gateway.
-//! * [`readme`] and [`tutorials`]: their commands.
+//! * [`readme`], [`tutorials`] and [`guides`]: commands of the documentation.
 //! * [`wiring`]: interfaces, services, servers, and other XDP programs, which [`foreign`] attaches.
 //!
 //! Every test has its own lab and gateway name, so they run in parallel. Tests that flood take
@@ -26,6 +26,7 @@ mod crash;
 mod flood;
 mod foreign;
 mod forged;
+mod guides;
 mod handover;
 mod handshake;
 mod honest;

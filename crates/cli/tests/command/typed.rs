@@ -1,0 +1,121 @@
+//! Commands in the documentation: each is one that exists, with options that exist.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use super::book::pages;
+use crate::common::{EQUIC, EQUIC_LAB, ROOT, finish};
+
+/// Returns the commands of a page, each with the number of its line: the lines of indented blocks,
+/// and those behind `$ ` in fenced ones.
+fn commands(page: &Path) -> Vec<(usize, String)> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let mut commands: Vec<(usize, String)> = Vec::new();
+    let (mut fenced, mut goes_on) = (false, false);
+    for (at, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let command = if fenced { line.strip_prefix("$ ") } else { line.strip_prefix("    ") };
+        let Some(command) = command.map(str::trim_start) else {
+            goes_on = false;
+            continue;
+        };
+        match commands.last_mut().filter(|_| goes_on) {
+            Some((_, last)) => last.push_str(command),
+            None => commands.push((at + 1, command.to_owned())),
+        }
+        let (_, last) = commands.last_mut().expect("one was added");
+        goes_on = last.ends_with('\\');
+        if goes_on {
+            last.pop();
+        }
+    }
+    commands
+}
+
+/// Returns the words of a command up to its comment, pipe or redirection, without quotation marks.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in command.chars() {
+        match (quote, c) {
+            (Some(mark), _) if c == mark => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#' | '|' | '>' | ';' | '&') if words.last().is_some_and(String::is_empty) => {
+                break;
+            }
+            (None, ' ') => words.push(String::new()),
+            _ => words.last_mut().expect("it is never empty").push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Runs a program with these words and `--help`: an unknown command or option is an error first.
+fn accepted(program: impl AsRef<std::ffi::OsStr>, words: &[String]) -> Result<(), String> {
+    let mut command = Command::new(program);
+    // `...` stands for what the reader fills in.
+    let zeros = format!("ed25519:{}", "0".repeat(64));
+    let words =
+        words.iter().map(|word| word.replace("ed25519:...", &zeros)).filter(|word| word != "...");
+    command.args(words).arg("--help");
+    let out = finish(command);
+    if out.code == Some(0) { Ok(()) } else { Err(out.stderr) }
+}
+
+#[test]
+fn every_command_of_the_documentation_is_accepted() {
+    let makefile = std::fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
+    let targets: BTreeSet<&str> = makefile
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| !name.contains(['\t', '#', '=']))
+        .flat_map(|(names, _)| names.split(' '))
+        .collect();
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for page in pages() {
+        for (line, command) in commands(&page) {
+            let mut words = words(&command);
+            while words.first().is_some_and(|word| word == "sudo") {
+                words.remove(0);
+            }
+            let Some(program) = words.first().cloned() else { continue };
+            let known = match program.rsplit('/').next().unwrap_or_default() {
+                "equic" => accepted(EQUIC, &words[1..]),
+                "equic-lab" => accepted(EQUIC_LAB, &words[1..]),
+                "make" => words[1..]
+                    .iter()
+                    .take_while(|word| !word.starts_with('-'))
+                    .filter(|word| !word.contains('='))
+                    .find(|word| !targets.contains(word.as_str()))
+                    .map_or(Ok(()), |target| Err(format!("no target {target}"))),
+                _ => continue,
+            };
+            seen.insert(program);
+            if let Err(error) = known {
+                let page = page.strip_prefix(ROOT).unwrap_or(&page).display();
+                wrong.push(format!("{page}:{line}: {command}\n  {error}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        ["equic", "equic-lab", "make"].iter().all(|program| seen.contains(*program)),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn a_command_with_a_mistake_is_found() {
+    let of = |line: &str| words(line)[1..].to_vec();
+    assert_eq!(of("equic gateway set a=1 \"b=2 3\"   # why"), ["gateway", "set", "a=1", "b=2 3"]);
+    assert_eq!(of("equic get URL > file"), ["get", "URL"]);
+    accepted(EQUIC, &of("equic gateway status --json")).unwrap();
+    accepted(EQUIC, &of("equic gateway stauts")).unwrap_err();
+    accepted(EQUIC, &of("equic gateway status --jsno")).unwrap_err();
+    accepted(EQUIC_LAB, &of("equic-lab bench run --rnus 3")).unwrap_err();
+}
