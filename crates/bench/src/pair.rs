@@ -161,7 +161,7 @@ mod tests {
         let none = SweepPoint::new();
         let off = SweepPoint::from([("aes".to_owned(), "off".to_owned())]);
         assert!(
-            ask(&all, 0, Workload::Download, "veth", &none).unwrap().contains("999 bytes at most")
+            ask(&all, 0, Workload::Download, "veth", &none).unwrap().contains("at most 999 bytes")
         );
         assert_eq!(ask(&all, 0, Workload::Handshakes, "veth", &none), None);
         let relay = "relay:loss=1%";

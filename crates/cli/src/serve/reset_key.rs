@@ -183,9 +183,9 @@ mod tests {
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         for length in [1 << 40, 33, 31, 0] {
             file.set_len(length).unwrap();
-            refused(&path, "not 32 random bytes");
+            refused(&path, "does not contain 32 random bytes");
         }
         file.set_len(32).unwrap();
-        refused(&path, "not 32 random bytes");
+        refused(&path, "does not contain 32 random bytes");
     }
 }

@@ -71,7 +71,7 @@ fn dropped_packets_are_captured_with_their_reasons() {
 
     let mut capture = start(&["--count", "10", "--reason", "denied", "--source", &source]);
     let second = equic(&[&["gateway", "capture", "--write", "-"], &target[..]].concat());
-    let why = format!("process {} captures", capture.pid());
+    let why = format!("process {} is already capturing", capture.pid());
     assert!(second.code == Some(1) && second.stderr.contains(&why), "{second:?}");
     // Send the flood repeatedly, because on a busy machine the capture may miss some packets.
     let ended = AtomicBool::new(false);

@@ -11,8 +11,8 @@ use super::arms::Arm;
 use super::plan::{ATTACKERS, CLIENTS, DemoPlan};
 use super::processes::{Attacker, Guard, Processes};
 use super::progress::Progress;
-use super::steps::{Cues, NextStep};
 use super::raw_records::{RawRecords, Tick};
+use super::steps::{Cues, NextStep};
 use crate::failure::Result;
 use crate::part::{Part, Placement, now};
 

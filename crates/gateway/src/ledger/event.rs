@@ -169,6 +169,6 @@ mod tests {
             told(1, 37_356),
             "joined gateway `web` after 37.4 s without one; 1 open connection is counted there"
         );
-        assert!(told(2, 0).ends_with("; 2 open connections count there"));
+        assert!(told(2, 0).ends_with("; 2 open connections are counted there"));
     }
 }

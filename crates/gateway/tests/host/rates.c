@@ -64,7 +64,7 @@ static bool ends(const char *what, int lost, bool expected, int tries, __u64 tal
 
 	losses = lost;
 	exchanges = 0;
-	passed = within(&rate, &tat, 1, &packet);
+	passed = rate_allows(&rate, &tat, 1, &packet);
 	before = tallies[EQUIC_TALLY_BASE + EQUIC_TALLY_CONTENDED].packets - before;
 	/* Each lost exchange means that another CPU has added 1 to the word. */
 	tat -= NOW + (__u64)(lost - losses);

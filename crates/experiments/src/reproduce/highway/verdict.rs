@@ -154,7 +154,7 @@ mod tests {
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
         // With too few rounds there is no interval, so no gain is shown, however large it is.
         let few = Change { interval: None, ..more };
-        assert!(ask(&[("a", few)]).contains("not known"));
+        assert!(ask(&[("a", few)]).contains("unknown"));
         assert_eq!(few.words(), "+30 % (no interval)");
         let doubted = Change { clock_doubted: true, ..more };
         assert_eq!(doubted.words(), "+30 % (+20 to +40) (clock doubted)");

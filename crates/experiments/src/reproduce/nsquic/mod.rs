@@ -58,7 +58,7 @@ pub struct Args {
     /// Run only these parts
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// RawRecords the other parts from this stored result, which must have the same size and seeds
+    /// Take the other parts from this stored result, which must have the same size and seeds
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     /// Number of runs in parallel [default: one per CPU]

@@ -49,7 +49,7 @@ pub struct Args {
     /// real-time). Needs root
     #[arg(long)]
     real_time: bool,
-    /// RawRecords the other parts from this stored result, which must have the same size
+    /// Take the other parts from this stored result, which must have the same size
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     #[command(flatten)]
