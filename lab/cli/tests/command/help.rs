@@ -33,8 +33,9 @@ fn help_fits_80_columns_everywhere() {
 
 #[test]
 fn the_version_is_the_package_s() {
-    let version = format!("equic-lab {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!(equic_lab(&["--version"]).ok(), version);
+    let version = concat!("equic-lab ", env!("CARGO_PKG_VERSION"));
+    let libraries = equic_quic::AWS_LC_PROVIDER_LIBRARIES;
+    assert_eq!(equic_lab(&["--version"]).ok(), format!("{version} ({libraries})\n"));
 }
 
 /// A verb that two groups share must have the same meaning in both.

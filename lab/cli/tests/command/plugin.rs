@@ -40,7 +40,7 @@ fn the_demo_shows_what_it_says() {
 /// Goodput and CPU time with and without a plugin are reported as ratios with intervals.
 #[test]
 fn the_bench_says_what_a_plugin_costs() {
-    let cost = ["plugin-bench", "--rounds", "2", "--bytes", "500000", "--only", "fec-xor"];
+    let cost = ["plugin-bench", "--rounds", "6", "--bytes", "500000", "--only", "fec-xor"];
     let shown = equic_lab(&[&cost[..], &["--json"]].concat()).json();
     let rows = shown["plugins"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
