@@ -69,10 +69,10 @@ __noinline __u32 charge_stranger(struct packet *p, const struct equic_source *so
 	if (!stranger)
 		return EQUIC_REASON_RATE_PACKETS;
 	if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS, packets_per_source),
-		    &stranger->packets_tat, p->datagrams, p))
+			 &stranger->packets_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_PACKETS;
 	if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
-		    &stranger->bytes_tat, p->whole, p))
+			 &stranger->bytes_tat, p->whole, p))
 		return EQUIC_REASON_RATE_BYTES;
 	return REASON_NONE;
 }
@@ -118,12 +118,12 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 				return refused;
 		}
 		if (state && !rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
-				     &state->new_tat, 1, p))
+					  &state->new_tat, 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SOURCE;
 		else if (service->prefix_levels && !within_prefixes(p))
 			refused = EQUIC_REASON_RATE_NEW_PREFIX;
 		else if (!rate_allows(&service->new_per_service,
-				 &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
+				      &rates.new_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 			refused = EQUIC_REASON_RATE_NEW_SERVICE;
 		if (refused != REASON_NONE) {
 			if (places)
@@ -156,10 +156,11 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 				return reason;
 		} else {
 			if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_PACKETS,
-					     packets_per_source),
-				    &state->packets_tat, p->datagrams, p))
+						  packets_per_source),
+					 &state->packets_tat, p->datagrams, p))
 				return EQUIC_REASON_RATE_PACKETS;
-			if (!rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
+			if (!rate_allows(
+				    RATE_FOR(p, service, EQUIC_OVERRIDE_BYTES, bytes_per_source),
 				    &state->bytes_tat, p->whole, p))
 				return EQUIC_REASON_RATE_BYTES;
 		}
@@ -251,7 +252,7 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	if (!can_answer(ctx, p))
 		return EQUIC_REASON_UNPROVED;
 	if (!rate_allows(&service->answers_per_service,
-		    &rates.retries_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
+			 &rates.retries_tat[p->service & (EQUIC_MAX_SERVICES - 1)], 1, p))
 		return EQUIC_REASON_RATE_ANSWERS;
 	return make_retry(p) ? EQUIC_REASON_RETRY_SENT : EQUIC_REASON_UNPROVED;
 }
@@ -306,11 +307,12 @@ __noinline __u32 judge_unknown_version(struct xdp_md *ctx, struct packet *p,
 	}
 	stranger = stranger_of(source, index);
 	if (!stranger || !rate_allows(RATE_FOR(p, service, EQUIC_OVERRIDE_NEW, new_per_source),
-				 &stranger->versions_tat, p->datagrams, p))
+				      &stranger->versions_tat, p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SOURCE;
 	if (!rate_allows(&service->new_per_service, &rates.versions_tat[index], p->datagrams, p))
 		return EQUIC_REASON_RATE_NEW_SERVICE;
-	return rate_allows(&service->packets_per_service, &rates.packets_tat[index], p->datagrams, p)
+	return rate_allows(&service->packets_per_service, &rates.packets_tat[index], p->datagrams,
+			   p)
 		       ? EQUIC_REASON_NEW_VERSION
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }
@@ -372,7 +374,8 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	if (p->exempt)
 		return EQUIC_REASON_ALLOWED;
 	return rate_allows(&service->packets_per_service,
-		      &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], p->datagrams, p)
+			   &rates.packets_tat[p->service & (EQUIC_MAX_SERVICES - 1)], p->datagrams,
+			   p)
 		       ? reason
 		       : EQUIC_REASON_RATE_PACKETS_SERVICE;
 }

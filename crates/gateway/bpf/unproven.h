@@ -39,7 +39,8 @@ static __noinline __u32 charge_unproven(struct packet *p, const struct equic_sou
 		return REASON_NONE;
 	if (connections_of(source, service->group, p->now))
 		return REASON_NONE;
-	return rate_allows(&service->unproven_per_service, &rates.unproven_tat[index], p->datagrams, p)
+	return rate_allows(&service->unproven_per_service, &rates.unproven_tat[index], p->datagrams,
+			   p)
 		       ? REASON_NONE
 		       : EQUIC_REASON_RATE_UNPROVEN;
 }

@@ -110,7 +110,8 @@ int main(int argc, char **argv)
 	if (getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
 		fail("TCP_INFO");
 	printf("%.6f %u\n", ended - begun, info.tcpi_total_retrans);
-	// The receiver closes first, so it has the TIME-WAIT state. The port of this end is free again.
+	// The receiver closes first, so it has the TIME-WAIT state. The port of this end is free
+	// again.
 	wait(NULL);
 	return 0;
 }
