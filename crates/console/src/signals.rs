@@ -96,7 +96,8 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Number of file descriptors that a runtime needs: for epoll, for its waker, and for signals.
+/// Number of file descriptors that tokio opens when a runtime starts: for epoll, for its waker, and
+/// for signals.
 const DESCRIPTORS: usize = 24;
 
 /// Creates a runtime of `threads` threads. `None` means one per CPU.

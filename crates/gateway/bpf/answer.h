@@ -76,7 +76,8 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	const __u64 *from = (const __u64 *)cid;
 	__u64 *to = (__u64 *)into(a, off);
 
-	/* Copies the whole structure of 24 bytes. The bytes after the ID are overwritten later. */
+	/* Copies the whole structure of a connection ID, which has 24 bytes. The bytes after the ID
+	 * are overwritten later. */
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
@@ -246,10 +247,10 @@ static __noinline bool make_retry(const struct packet *p)
 }
 
 /* Adapts the answer's checksum to a received packet with an incomplete checksum (CHECKSUM_PARTIAL).
- * In generic mode, a packet from a sender on this machine may have only the sum of its
- * pseudo-header there, for the kernel or the hardware to complete. The kernel completes the
- * answer's checksum at the same offset, so the answer needs the sum of its own pseudo-header.
- * Returns false if the answer's UDP header is at another offset. */
+ * In generic mode, the checksum field of a packet from a sender on this machine may contain only
+ * the sum of the pseudo-header, for the kernel or the hardware to complete. The kernel completes
+ * the answer's checksum at the same offset, so the field must contain the sum of the answer's
+ * pseudo-header. Returns false if the answer's UDP header is at another offset. */
 INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)
 {
 	__u32 ifindex = ctx->ingress_ifindex, *flags, ip_len;
@@ -295,8 +296,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
-	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
-	 * is not 0 here. */
+	/* Verifiers before Linux 6.13 do not infer from `len != 0` that len is at least 1. They do
+	 * infer that for `x + 1`. */
 	len = a->len - 1;
 	OPAQUE(len);
 	len = (len & (ANSWER_LONGEST - 1)) + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Second stage: finds the packet's service, its source, and the kind of QUIC packet (docs/policy.md
- * s.1 to s.3). admit.h calls classify(). quic.h parses QUIC. */
+/* Second stage of the XDP program: finds the packet's service, its source, and the kind of QUIC
+ * packet (docs/policy.md s.1 to s.3). admit.h calls classify(). quic.h parses QUIC. */
 #ifndef EQUIC_CLASSIFY_H
 #define EQUIC_CLASSIFY_H
 

@@ -102,8 +102,8 @@ struct packet {
 	struct quic quic;
 	struct quic other; /* another datagram of a batch */
 	__u64 head[5];	   /* buffer for a header that is not in the frame's linear part */
-	/* Theoretical arrival time of the bucket of events. It belongs to the CPU, not to the
-	 * packet. */
+	/* Theoretical arrival time of this CPU's bucket of events. It does not describe the packet.
+	 */
 	__u64 event_tat;
 };
 

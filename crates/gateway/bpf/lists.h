@@ -7,7 +7,7 @@
 
 #define ACL_RETRIES 4
 
-/* Bits of control.acl_used. */
+/* Bits of control.acl_used, which says for which address families the lists have had entries. */
 #define ACL4_USED 1u
 #define ACL6_USED 2u
 

@@ -61,7 +61,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 
 	if (!a || bpf_xdp_load_bytes(ctx, ids, &byte, 1))
 		return false;
-	/* The answer swaps the two IDs. */
+	/* The answer has the two connection IDs in the opposite order. */
 	scid_len = copy_id(ctx, a, ids + 1 + byte, off);
 	if (scid_len < 0)
 		return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* First stage: parses the frame up to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP
- * (docs/policy.md s.1). On some interfaces, packets begin with their IP header. Each step takes an
- * offset, checks its bounds and returns where the next step starts. */
+/* First stage of the XDP program: parses the frame up to the UDP payload: Ethernet, VLAN, IPv4,
+ * IPv6, UDP (docs/policy.md s.1). On some interfaces, packets begin with their IP header. Each step
+ * takes an offset, checks its bounds and returns where the next step starts. */
 #ifndef EQUIC_PARSE_H
 #define EQUIC_PARSE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Handshakes in progress reserve connections of a source's quota (docs/policy.md s.7). */
+/* Reserves connections of a source's quota for handshakes in progress (docs/policy.md s.7). */
 #ifndef EQUIC_PLACES_H
 #define EQUIC_PLACES_H
 
@@ -13,8 +13,8 @@
 #define ATTEMPT_TRIES 8
 #define GIVE_BACK     0 /* passed instead of a limit: returns a reservation */
 
-/* Returns the word of attempts for the current period, after subtracting the `done` attempts that
- * have become connections. */
+/* Returns a source's word of attempts as it is in the current period, after subtracting the `done`
+ * attempts that have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
@@ -46,7 +46,7 @@ struct place {
 	bool settled; /* the word was changed */
 };
 
-/* Tries once to change the word. Returns 1 to end the loop. */
+/* Tries once to change a source's word of attempts. Returns 1 to end the loop. */
 static long try_place(__u32 index, void *arg)
 {
 	struct place *ask = arg;

@@ -94,9 +94,8 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
-		/* Verifiers before Linux 6.8 do not infer a range from n != 0. They do see that n +
-		 * 1 is not 0.
-		 */
+		/* Verifiers before Linux 6.8 do not infer from `n != 0` that n is at least 1. They
+		 * do infer that for `n + 1`. */
 		n--;
 		OPAQUE(n);
 		if (n < EQUIC_CID_MAX &&
@@ -205,8 +204,8 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
-/* Results of the loop. They are stored in long_header.next, which the loop no longer needs at its
- * end. */
+/* Results of the loop over the packets of a datagram. They are stored in long_header.next, which
+ * the loop no longer needs at its end. */
 #define FOUND	  (~0u)
 #define NO_CLIENT (~0u - 1)
 
@@ -270,8 +269,8 @@ static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 ne
 	return REASON_NONE;
 }
 
-/* Returns true if the service accepts the version. `versions` is the service's enum equic_versions.
- */
+/* Returns true if the service accepts the version of this header. `versions` is the service's enum
+ * equic_versions. */
 INLINE bool is_taken(const struct long_header *h, __u32 versions)
 {
 	if (h->version == QUIC_V1)

@@ -9,9 +9,10 @@
 #include "ids.h"
 
 #define RESET_TOKEN_LEN 16
-/* RFC 9000 s.10.3: 5 bytes of which 38 bits are unpredictable, and the token. */
+/* Minimum length of a stateless reset in bytes (RFC 9000 s.10.3): 5 bytes, of which 38 bits are
+ * unpredictable, and the token. */
 #define RESET_SHORTEST 21
-/* Same as the longest reset of eQUIC's own server. */
+/* Maximum length of a stateless reset in bytes. eQUIC's own server has the same maximum. */
 #define RESET_LONGEST 64
 /* Length of the part of a packet that is read: the first byte, the ID, and the word after it. That
  * word is an input for the unpredictable bytes. */
@@ -40,7 +41,7 @@ INLINE bool server_is_dead(__u32 group, __u64 server_id)
 	if (place >= EQUIC_MAX_OWNERS)
 		return false;
 	place &= EQUIC_MAX_OWNERS - 1;
-	/* A server that takes the slot sets its bit of owner_mask first. */
+	/* A server that takes the slot first sets its bit in owner_mask. */
 	return control.dead[place] >> (group & 63) & 1 && !(control.owner_mask >> place & 1);
 }
 

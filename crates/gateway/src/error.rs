@@ -29,7 +29,7 @@ pub enum Error {
         /// Interfaces with similar names.
         similar: Vec<String>,
     },
-    /// Another XDP program is attached to the interface, and was left there.
+    /// Another XDP program is attached to the interface. It was not replaced.
     #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
@@ -51,7 +51,7 @@ pub enum Error {
         /// The interface's name.
         interface: String,
     },
-    /// The driver cannot run the program, and the caller asked for native mode.
+    /// The driver cannot run the XDP program, and the caller asked for native mode.
     #[error(
         "the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`"
     )]
@@ -61,20 +61,20 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The program cannot parse the packets of the interface.
+    /// The XDP program cannot parse the packets of the interface.
     #[error("cannot protect `{interface}`: {why}")]
     LinkRefused {
         /// The interface's name.
         interface: String,
-        /// Says what the program cannot parse, and what to do.
+        /// Says what the XDP program cannot parse, and what to do.
         why: String,
     },
-    /// The kernel lacks a feature that the program uses.
+    /// The kernel lacks a feature that the XDP program uses.
     #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
     KernelTooOld {
         /// The feature that is missing.
         feature: &'static str,
-        /// The first kernel version that has the feature.
+        /// The XDP program cannot parse the packets of the interface.
         needs: &'static str,
         /// The version of the running kernel.
         running: String,
@@ -87,7 +87,7 @@ pub enum Error {
         /// Says what is wrong with the object.
         why: String,
     },
-    /// The program and this library were built from different versions of `abi.h`.
+    /// The XDP program and this library were built from different versions of `abi.h`.
     #[error(
         "{what} uses version {found} of the gateway's interface, but this library uses version {expected}: use the command and the library of the gateway's release"
     )]
@@ -99,7 +99,7 @@ pub enum Error {
         /// The version of this library.
         expected: u32,
     },
-    /// The kernel's verifier rejected the program.
+    /// The kernel's verifier rejected the XDP program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
         /// The last line of the log that says something about the error.
@@ -127,10 +127,10 @@ pub enum Error {
         /// The running gateways.
         running: Vec<String>,
     },
-    /// Several gateways match, and the caller did not choose one of them.
+    /// The configuration has more single listening addresses than the running gateway has room for.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
-        /// The running gateways.
+        /// Maximum number of single listening addresses.
         running: Vec<String>,
     },
     /// A change failed half way, and undoing its first part failed, too.
@@ -154,7 +154,7 @@ pub enum Error {
         /// The system's error when connecting.
         source: io::Error,
     },
-    /// A gateway listens at the path, but refused this server.
+    /// The XDP program cannot be run on this frame.
     #[error("the gateway at `{}` refuses this server: {reason}", .path.display())]
     SocketRefused {
         /// The path.
@@ -164,7 +164,7 @@ pub enum Error {
         /// True if another attempt may succeed later, because the gateway is busy.
         busy: bool,
     },
-    /// Something else than a gateway's socket is at the path, so the gateway cannot listen there.
+    /// A file that is not a gateway's socket is at the path, so the gateway cannot listen there.
     #[error("cannot listen at `{}`: {why}", .path.display())]
     SocketTaken {
         /// The path.
@@ -180,7 +180,8 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// The directory cannot be used for pinning, or something else than a gateway is pinned there.
+    /// The directory cannot be used for pinning, or something that is not a gateway is pinned in
+    /// it.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
@@ -259,7 +260,7 @@ pub enum Error {
         /// ID of that process, in its own pid namespace.
         pid: u32,
     },
-    /// The program cannot be run on this frame.
+    /// The XDP program cannot be run on this frame.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
         /// The frame's length in bytes.
@@ -379,7 +380,8 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-/// Returns advice on how to attach the gateway to an interface that already has this program.
+/// Returns advice on how to attach the gateway to an interface on which the XDP program `name` is
+/// already attached.
 fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {

@@ -1,4 +1,5 @@
-//! The server side of key rings: how a server treats tokens, and how it reads the gateway's ring.
+//! Key rings as servers use them: how a server treats Retry tokens, and how it reads the gateway's
+//! ring. A key ring contains the keys of Retry tokens and connection IDs.
 
 use std::fs::File;
 use std::io;
@@ -45,8 +46,8 @@ impl TokenKeys {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
-    /// Returns the flags to record for the server (`enum equic_member_flags`) if its request is
-    /// granted.
+    /// Returns the flags that are recorded for the server (`enum equic_member_flags`) if the
+    /// gateway grants its request for keys.
     pub(crate) fn flags(self) -> u32 {
         match self {
             TokenKeys::None => 0,
@@ -62,7 +63,7 @@ impl TokenKeys {
 pub(crate) enum RingAccess {
     /// The server has not asked for the ring, or may not read it.
     None,
-    /// A privileged server reads the program's own ring.
+    /// A privileged server reads the XDP program's own ring.
     Shared(Arc<Shared<abi::equic_ring>>),
     /// A server at the socket reads a copy that the gateway's process keeps up to date.
     ReadOnly(File),
@@ -103,7 +104,7 @@ pub(crate) struct ServedRing(Mutex<Served>);
 struct Served {
     descriptor: Arc<OwnedFd>,
     memory: Shared<abi::equic_ring>,
-    /// Number of the copy, counted from 0.
+    /// Number of the current copy, counted from 0.
     generation: u64,
 }
 
@@ -124,7 +125,7 @@ impl ServedRing {
         Ok(())
     }
 
-    /// Returns the current copy and its number.
+    /// Returns the descriptor of the current copy, and its number.
     pub(crate) fn descriptor(&self) -> (Arc<OwnedFd>, u64) {
         let served = lock(&self.0);
         (Arc::clone(&served.descriptor), served.generation)

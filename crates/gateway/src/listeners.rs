@@ -1,5 +1,5 @@
-//! The listeners of services in the program's maps: the array `ports` for wildcard addresses, and
-//! the hash map `listeners` for single addresses.
+//! The listeners of services in the XDP program's maps: the array `ports` for wildcard addresses,
+//! and the hash map `listeners` for single addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -36,7 +36,7 @@ fn answering(what: &str, change: impl FnOnce(&mut Config)) -> Gateway {
     gateway
 }
 
-/// A question to the gateway: an Initial from the other end.
+/// A packet that the gateway may answer: an Initial from the other end of the veth pair.
 #[derive(Clone, Copy)]
 struct Question {
     to: IpAddr,

@@ -1,5 +1,4 @@
-//! Keys of Retry tokens on a loaded gateway: where they are stored, and how they are rotated. Needs
-//! root.
+//! Tests where a gateway stores the keys of Retry tokens, and how it rotates them. Needs root.
 
 mod support;
 
@@ -72,7 +71,7 @@ fn keys_are_rotated_without_a_gap() {
         for turn in 1..6 {
             let epoch = control.key_ring().unwrap().epoch();
             assert_eq!(control.rotate_keys().unwrap(), Rotation::Announced(epoch.next()));
-            // Servers have the new key, but the program must not use it yet.
+            // Servers have the new key, but the XDP program must not use it yet.
             assert_eq!(control.key_ring().unwrap().epoch(), epoch);
             assert_eq!(
                 judge(&[2; 8], &token(&control.key_ring().unwrap(), &[2; 8])),

@@ -1,5 +1,5 @@
-//! Servers at the gateway's socket: well-behaved servers without any privilege, hostile servers,
-//! and servers whose gateway is replaced. Needs root.
+//! Tests of servers at the gateway's socket: well-behaved servers without any privilege, hostile
+//! servers, and servers whose gateway is replaced. Needs root.
 
 mod support;
 
@@ -328,7 +328,8 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     });
 }
 
-/// The next gateway has another ring, which the server must get. Older tokens become invalid.
+/// The next gateway has new token keys, which the server must read after its move. Tokens of the
+/// previous gateway must become invalid.
 #[test]
 fn the_next_gateway_s_keys_come_with_the_place_there() {
     in_namespace(|| {

@@ -18,7 +18,7 @@ use support::{config, in_namespace};
 const DRAFT_29: u32 = 0xff00_001d;
 const VERSION_1: u32 = 1;
 const PORT: u16 = 4433;
-/// Much longer than any step of these tests takes.
+/// Timeout of a step. It is much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a gateway on the loopback interface whose service accepts version 1.

@@ -1,4 +1,4 @@
-//! One direction of a link in use. Decides the fate and the arrival time of each packet.
+//! One direction of a link in use: decides the fate and the arrival time of each packet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub enum Fate {
     Duplicated,
     /// The packet arrived late, after packets that were sent later.
     Reordered,
-    /// The packet arrived with one byte changed.
+    /// This must be called for every packet, because it advances the state of the loss model.
+    /// Packets that are lost for another reason advance it, too.
     Corrupted,
     /// The packet was lost on the link.
     Dropped,

@@ -248,7 +248,7 @@ impl Key {
     }
 }
 
-/// The value of a setting, for programs. In JSON, it is the bare value without a tag.
+/// The value of a setting, for use by programs. In JSON, it is the bare value without a tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SettingValue {
@@ -292,7 +292,8 @@ impl From<Duration> for SettingValue {
 /// `KEY=VALUE`, parsed but not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The service. `None` means the gateway, or every service.
+    /// The service to which the setting applies. `None` means the gateway or every service,
+    /// depending on the key.
     pub service: Option<String>,
     /// The setting to change.
     pub key: Key,

@@ -80,9 +80,9 @@ pub struct Config {
 pub struct GatewayConfig {
     /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Interfaces to which the program is attached.
+    /// Interfaces to which the XDP program is attached.
     pub interfaces: Vec<String>,
-    /// How the program is attached.
+    /// How the XDP program is attached.
     pub mode: Mode,
     /// Start even if an interface is missing or has another XDP program, and attach to it as soon
     /// as that is possible. (The gateway always waits for an interface that disappears while it
@@ -268,7 +268,7 @@ impl Default for ServiceConfig {
             policy: Policy::New,
             max_connections: 0,
             retry: Retry::Never,
-            // More than 10 Gbit/s of Initials can be answered.
+            // This is enough to answer more than 10 Gbit/s of Initial packets.
             answers_per_service: Rate::per_second(1_000_000, 1_000_000),
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),

@@ -52,7 +52,7 @@ pub enum ConfigError {
     /// `file:line:column: key: message`.
     #[error("{}", listed(.path.as_deref(), .problems, *.more))]
     Problems {
-        /// The file, or `None` if the text is not from a file.
+        /// The file with the problems, or `None` if the text does not come from a file.
         path: Option<PathBuf>,
         /// The reported problems. There is at least one.
         problems: Vec<Problem>,

@@ -1,4 +1,4 @@
-//! Stream of sampled drops.
+//! Reads drop events: a sample of the packets that the XDP program drops.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

@@ -7,19 +7,19 @@
 //!
 //! * `discover.rs`: finds and detaches running gateways; `chosen.rs`: recognises the successor of a
 //!   gateway;
-//! * `members.rs`: joins with a ledger, and removes the ledgers of dead processes;
+//! * `members.rs`: joins with a ledger (a map with a server's connection counts), and removes the
+//!   ledgers of dead processes;
 //! * `status.rs`, `counters.rs`, `sources.rs`: state and statistics;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole
 //!   configuration): changes while the gateway runs;
-//! * `count.rs`: the length of the lists and their last changes, without walking them;
-//! * `local.rs`: addresses of this host, for the program;
+//! * `count.rs`: the number of list entries and their last changes, without walking the lists;
+//! * `local.rs`: addresses of this host, for the XDP program;
 //! * `adaptive.rs`: the state of adaptive Retry;
-//! * `refusals.rs`: refusals per source, for bans;
-//! * `audit.rs`: changes by other processes;
+//! * `refusals.rs`: the numbers of refused packets per source, for bans;
+//! * `audit.rs`: a log of changes by other processes;
 //! * `report.rs`: the report of the process that manages the gateway;
 //! * `overview.rs`: readings that are cheap enough for every second;
-//! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without taking them from
-//!   their reader;
+//! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without consuming them;
 //! * `capture.rs`: copies of dropped packets.
 
 mod adaptive;
@@ -90,20 +90,20 @@ pub struct Control {
     state: Arc<Mutex<State>>,
     /// The links, if this process owns the gateway. It may read its own links without privileges.
     links: Weak<Mutex<Vec<Link>>>,
-    /// The program, if this process owns the gateway. Querying it needs no privilege.
+    /// The XDP program, if this process owns the gateway. Querying it needs no privilege.
     own: Weak<OwnedFd>,
-    /// The choice by which another process's gateway was found. `None` if the gateway belongs to
+    /// The rules by which another process's gateway was chosen. `None` if the gateway belongs to
     /// this process.
     chosen: Option<Arc<GatewayChoice>>,
 }
 
-/// State that a handle keeps between calls.
+/// State that a [`Control`] and its clones keep between calls.
 #[derive(Debug, Default)]
 struct State {
     /// Mapped ledgers, by map id.
     ledgers: HashMap<u32, Arc<Memory>>,
-    /// Slots that were claimed but have no ledger yet, each with the time since then (monotonic
-    /// nanoseconds).
+    /// Slots that were claimed but have no ledger yet, each with the time at which this was first
+    /// seen (monotonic nanoseconds).
     claimed: HashMap<u32, u64>,
     /// Unreadable ledgers of dead processes, each with the time at which the process was found dead
     /// (monotonic nanoseconds).
@@ -129,7 +129,7 @@ impl Control {
         Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    /// Adds the links and the program of a gateway that this process owns.
+    /// Adds the links and the XDP program of a gateway that this process owns.
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
         Control { links, own, ..self }
     }
@@ -155,7 +155,8 @@ impl Control {
         state.served.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Creates a copy of the key ring for servers. It is updated whenever the program's ring is.
+    /// Creates a copy of the key ring for servers. It is updated whenever the XDP program's ring
+    /// is.
     pub(crate) fn serve_ring(&self) -> Result<Arc<ServedRing>> {
         let failed = |error| Error::system("copying the key ring for servers", error);
         let served = Arc::new(ServedRing::new(&self.key_ring()?).map_err(failed)?);
@@ -163,12 +164,12 @@ impl Control {
         Ok(served)
     }
 
-    /// Returns the choice by which another process's gateway was found.
+    /// Returns the rules by which another process's gateway was chosen.
     pub(crate) fn chosen(&self) -> Option<&GatewayChoice> {
         self.chosen.as_deref()
     }
 
-    /// Returns the kernel's id of the program.
+    /// Returns the kernel's id of the XDP program.
     pub fn program_id(&self) -> u32 {
         self.program
     }

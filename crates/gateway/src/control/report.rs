@@ -1,7 +1,7 @@
 //! The report of the process that manages a gateway. Any process can read it for `status`.
 //!
-//! The report is JSON in a separate map that is bound to the program. It can be found through the
-//! program in any mount namespace, does not depend on free disk space, and disappears with the
+//! The report is JSON in a separate map that is bound to the XDP program. It can be found through
+//! the program in any mount namespace, does not depend on free disk space, and disappears with the
 //! program. One process writes it. Readers copy a consistent version.
 //!
 //! A file below `/run` would be missing in another mount namespace, stale after a crash, and not

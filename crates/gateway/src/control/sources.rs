@@ -188,8 +188,8 @@ impl Control {
             .collect()
     }
 
-    /// Returns the number of connections of one source, summed over all valid ledgers except this
-    /// one.
+    /// Returns the number of connections of one source, summed over all valid ledgers except the
+    /// one with the ID `ledger`.
     pub(crate) fn connections_besides(&self, source: Source, ledger: u32) -> Result<u32> {
         let place = Keying::new(&self.maps.load).place(&source);
         let counts = |member: &&Member| {

@@ -73,7 +73,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// The application's callback for events. `None` if it has not set one.
+/// The application's callback for join events. `None` if it has not set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -101,7 +101,8 @@ impl Listeners {
     }
 }
 
-/// The time without a gateway. Makes sure that each event is reported once.
+/// A period without a gateway: when it began, and which events about it were reported, so that each
+/// is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
     since: Option<Instant>,

@@ -73,8 +73,8 @@ impl Ledger {
     }
 }
 
-/// Slot number for IDs of a server without a slot. No server has this slot, because there are only
-/// 16.
+/// Slot number in the connection IDs of a server without a slot. No server has this slot, because
+/// there are only 16.
 const NO_PLACE: u8 = u8::MAX;
 
 fn generator(

@@ -50,12 +50,13 @@ use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::Shared;
 
-/// The connection counts of one process. Cloning is cheap, and every clone is the same ledger.
+/// The connection counts of one process. Cloning is cheap, and all clones share the same counts.
 ///
 /// While the ledger exists, a thread writes a heartbeat for the XDP program every quarter of a
 /// lease. The counts are removed when the last clone, [`Service`] and [`Guard`] are dropped.
 ///
-/// A ledger does not survive `fork`. A child process that serves connections must join itself.
+/// A ledger does not survive `fork`. A child process that serves connections must join the gateway
+/// itself.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -333,8 +334,9 @@ pub struct Service {
 #[derive(Debug)]
 struct Named {
     name: String,
-    /// Generation of a binding, and index and group of the service in that binding ([`packed`]).
-    /// The service is looked up again if the binding has changed.
+    /// The service's position in one binding to a gateway: the binding's generation, and the index
+    /// and group of the service ([`packed`]). The service is looked up again if the binding has
+    /// changed.
     at: AtomicU64,
 }
 
@@ -409,7 +411,8 @@ impl Service {
         let binding = self.inner.core.binding();
         let ip = peer.ip();
         let Some(source) = self.source(&binding, ip) else {
-            // The current gateway does not have this service.
+            // The current gateway does not have this service, so the connection is only added to
+            // the total.
             binding.came();
             let generation = binding.generation;
             let service = self.clone();
@@ -470,7 +473,7 @@ impl Service {
 
     /// Returns true if a server should close the connection that made the count `count`. That is
     /// the case if the count is over the limit. In a dry run it is not the case, nor with the
-    /// policy `strict`, because then the program drops the source's packets.
+    /// policy `strict`, because then the XDP program drops the source's packets.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
             let limit = binding.limit_for(number.index, ip);
@@ -521,7 +524,7 @@ impl Guard {
     /// several handshakes of the source completed at the same time, or the connection migrated to a
     /// source that is at its limit.
     ///
-    /// Always false in a dry run. Also false with the policy `strict`, because then the program
+    /// Always false in a dry run. Also false with the policy `strict`, because then the XDP program
     /// drops the source's packets. The allow list is ignored.
     pub fn over_limit(&self) -> bool {
         let all = self.count.saturating_add(self.elsewhere);
@@ -601,8 +604,8 @@ impl Guard {
             }
             return true;
         }
-        // The connection was counted in an earlier binding. It is counted here if that binding's
-        // counts were carried over.
+        // The connection was counted in an earlier binding. It is counted in this one, too, if the
+        // earlier binding's counts were carried over.
         held.is_some()
             && self.generation >= binding.carried_from
             && self

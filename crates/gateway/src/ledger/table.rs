@@ -173,7 +173,7 @@ impl Memory {
         slots.all(|slot| self.meta(slot).load(Acquire) == 0)
     }
 
-    /// Returns the count of one source. It reads the ledger in the same way as the program.
+    /// Returns the count of one source. It reads the ledger in the same way as the XDP program.
     pub(crate) fn count(&self, source: &Source, place: &Place) -> u32 {
         [place.first, place.second]
             .into_iter()
@@ -287,7 +287,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Takes a free slot in the emptier bucket, with a count of 1.
+    /// Takes a free slot in the emptier of the source's two buckets, and sets its count to 1.
     fn claim(&self) -> Option<Slot> {
         let memory = self.memory;
         let claimed = u64::from(self.place.tag) << 32;

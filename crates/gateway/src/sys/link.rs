@@ -12,7 +12,7 @@ const HEADER: usize = 16;
 const INTERFACE: usize = 16;
 /// Maximum length of an alternative name, with its terminating NUL (ALTIFNAMSIZ).
 const LONGEST: usize = 128;
-/// Types of attributes, from linux/if_link.h.
+/// Types of attributes of an interface, from linux/if_link.h.
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 /// Mask that removes the flags from an attribute's type (NLA_TYPE_MASK).

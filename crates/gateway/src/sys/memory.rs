@@ -1,4 +1,4 @@
-//! Memory that only this process can write. Other processes can read it through a descriptor.
+//! Memory that only this process can write, and that other processes can read through a descriptor.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! Typed access to the system. Only this module makes raw `bpf(2)` calls, maps memory, and reads
-//! /proc.
+//! Typed access to the operating system. Only this module makes raw `bpf(2)` calls, maps memory,
+//! and reads /proc.
 //!
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
@@ -144,7 +144,7 @@ pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid).map_or_else(unread, |started| started == ticks)
 }
 
-/// Fails if this process cannot open this many more files.
+/// Fails if this process cannot open at least `count` more files.
 pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
     let first = match fs::File::open("/dev/null") {
         Err(error) if no_descriptor(&error) => return Err(error),
