@@ -17,7 +17,7 @@ fn held() -> SigSet {
 /// kernel keeps these signals until [`release`] or [`Signals::new`] is called. Call it before
 /// starting any thread.
 pub fn hold() {
-    // The call fails only for invalid arguments.
+    // Blocking signals fails only for invalid arguments, so the result is ignored.
     let _ = held().thread_block();
 }
 

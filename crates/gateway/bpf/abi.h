@@ -515,7 +515,7 @@ struct equic_control {
 	__u64 dead[EQUIC_MAX_OWNERS];
 	/* `local_addrs` and `local_macs` are valid until this time. */
 	__u64 local_until_ns;
-	/* 1: this host forwards packets to other hosts, as a router or a bridge. */
+	/* 1 if this host forwards packets to other hosts, as a router or a bridge; otherwise 0. */
 	__u32 transit;
 	__u32 flagged; /* 1: `interfaces` has or had flags that are not 0 */
 };

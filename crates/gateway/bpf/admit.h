@@ -188,7 +188,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 		return EQUIC_REASON_BATCH;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
-	/* A trie that never had entries is not searched. */
+	/* A list that never had entries is not searched, to save time. */
 	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
@@ -214,7 +214,8 @@ static __noinline bool asks_now(struct packet *p)
 	next = p->now + service->retry_hold_ns;
 	if (asks && next == until)
 		return true;
-	/* If several CPUs find the bucket empty at once, only one of them changes `until_ns`. */
+	/* If several CPUs find the bucket of `retry_above` empty at once, only one of them changes
+	 * `until_ns`. */
 	if (__sync_val_compare_and_swap(&state->until_ns, until, next) == until && !asks) {
 		state->since_ns = p->now;
 		__sync_fetch_and_add(&state->began, 1);
@@ -346,8 +347,8 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
-		/* The lookup creates no entry, so that a flood of such packets cannot evict other
-		 * sources. */
+		/* This lookup of the source creates no entry, so that a flood of such packets
+		 * cannot evict other sources. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}

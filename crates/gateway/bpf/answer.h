@@ -18,8 +18,8 @@
 #define NS_PER_MS	 1000000ull
 #define RETRY_ID_LEN	 8
 #define RETRY_TAG_LEN	 16
-/* Sum of the first byte, the version, both length bytes, the ID that the gateway chooses, and the
- * token. */
+/* Length of a Retry packet without the client's ID and the tag: the first byte, the version, both
+ * length bytes, the ID that the gateway chooses, and the token. */
 #define RETRY_LEN (1 + 4 + 1 + 1 + RETRY_ID_LEN + EQUIC_PROOF_TOKEN_LEN)
 /* Prefix of the hash input for the ID of a Retry packet. It separates this hash from those of
  * tokens and IDs, which have no such prefix. */
@@ -32,9 +32,10 @@
 #define ANSWER_IP4  (ANSWER_UDP - sizeof(struct iphdr))
 #define ANSWER_IP6  (ANSWER_UDP - sizeof(struct ipv6hdr))
 #define ANSWER_MASK 127u
-/* Upper bound for the offset of the end of a Retry packet. */
+/* Upper bound for the offset in bytes at which a Retry packet ends in struct answer. */
 #define ANSWER_RETRY 256
-/* Every answer is shorter than this. It is a power of two because the verifier needs a mask. */
+/* Upper bound for the length of an answer in bytes. It is a power of two because the verifier needs
+ * a mask. */
 #define ANSWER_LONGEST 1024
 /* Number of bytes of an answer that are summed first. The kernel's helper accepts up to 512 bytes
  * per call. */
@@ -225,7 +226,8 @@ static __noinline bool make_retry(const struct packet *p)
 	if (!a || scid_len > EQUIC_CID_MAX || dcid_len > EQUIC_CID_MAX || !seal_token(p, a, &id))
 		return false;
 	__builtin_memset(a->bytes, 0, ANSWER_RETRY);
-	/* The tag also covers the client's first Destination Connection ID (RFC 9001 s.5.8). */
+	/* The Retry Integrity Tag also covers the client's first Destination Connection ID (RFC
+	 * 9001 s.5.8). */
 	pseudo = FROM_QUIC(0) - 1 - dcid_len;
 	put_cid(a, pseudo + 1, &p->quic.dcid);
 	*into(a, pseudo) = dcid_len;

@@ -80,7 +80,8 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
-	/* This store includes the reserved bytes, because keys are compared in words. */
+	/* This store also sets the reserved bytes of the key, because keys are compared word by
+	 * word. */
 	words[2] = p->service;
 }
 

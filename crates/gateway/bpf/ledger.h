@@ -128,7 +128,8 @@ static long add_ledger(__u32 index, void *arg)
 	return 0;
 }
 
-/* Adds both counts of the ledger in slot `index`. Returns 1 to end the loop. */
+/* Adds the numbers of open connections and of connections ever opened in the ledger of slot
+ * `index`. Returns 1 to end the loop. */
 static long add_ledger_and_opened(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;

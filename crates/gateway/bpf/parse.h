@@ -253,8 +253,8 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 
 	if (!eth)
 		return 0;
-	/* This avoids reading the member itself: the structure is packed, so the compiler would
-	 * load it byte by byte. */
+	/* Reads the EtherType through a pointer. The structure is packed, so the compiler would
+	 * load the member byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {

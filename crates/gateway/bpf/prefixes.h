@@ -14,7 +14,8 @@
 _Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");
 _Static_assert(EQUIC_PREFIX_LEVELS == PREFIX_LEVELS_V4 + PREFIX_LEVELS_V6, "two families");
 
-/* Returns how many bits of an address word level `level` of a family cuts off: 0, 8, 16, or 32. */
+/* Returns the number of bits that prefix level `level` of an address family cuts off an address
+ * word: 0, 8, 16, or 32. */
 INLINE __u32 bits_cut(__u32 level)
 {
 	return level == 3 ? 32 : 8 * level;

@@ -123,8 +123,8 @@ EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* Returns the hash of a message without a rest. `length` is its length in bytes, a multiple of
- * eight. */
+/* Returns the hash of a message whose length is a multiple of eight bytes. `length` is that length
+ * in bytes. */
 EQUIC_PROOF_INLINE __u64 equic_sip_finish(struct equic_sip *s, __u64 length)
 {
 	return equic_sip_end(s, length << 56);
@@ -336,7 +336,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (!equic_proof_id_format_holds(format) || id->len != format->len ||
 	    (first & 0x1f) + 1 != format->len)
 		return EQUIC_PROOF_MALFORMED;
-	/* For the verifier, a byte from a map can have any value, even after the checks above. */
+	/* The verifier assumes that a byte from a map can have any value, even after the checks
+	 * above. */
 	if (!__builtin_constant_p(format->len))
 		EQUIC_PROOF_OPAQUE(bytes);
 	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;

@@ -132,7 +132,7 @@ INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __
 			return 0;
 		word = copy;
 	}
-	/* Removes the two bits that encode the length. */
+	/* Removes the two bits that encode the length of the integer. */
 	*value = bpf_be64_to_cpu(word) << 2 >> (66 - 8 * n);
 	return off + n;
 }
@@ -240,7 +240,8 @@ static long walk_coalesced(__u32 index, void *arg)
 	}
 	if (h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
-	/* A receiver discards such a packet and continues with the next one. */
+	/* Continues with the next packet if this one is not a usable Initial. A receiver also
+	 * discards a malformed or too short packet and continues. */
 	if (h->type != QUIC_INITIAL || reason != REASON_NONE || h->length < QUIC_MIN_PROTECTED)
 		return 0;
 	h->next = FOUND;

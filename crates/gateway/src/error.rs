@@ -4,7 +4,7 @@ use std::io;
 
 use crate::config::ConfigError;
 
-/// A result of this crate.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason that an operation on a gateway failed.
@@ -24,7 +24,7 @@ pub enum Error {
     /// This network namespace has no interface with this name.
     #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
-        /// The name as given.
+        /// The name as the caller gave it.
         name: String,
         /// Interfaces with similar names.
         similar: Vec<String>,
@@ -34,9 +34,9 @@ pub enum Error {
     InterfaceBusy {
         /// The interface's name.
         interface: String,
-        /// ID of that program, if the kernel reports it.
+        /// ID of the XDP program on the interface, if the kernel reports it.
         program_id: Option<u32>,
-        /// Name of that program, if the kernel reports it.
+        /// Name of the XDP program on the interface, if the kernel reports it.
         program_name: Option<String>,
     },
     /// This gateway is already attached to the interface.
@@ -74,15 +74,15 @@ pub enum Error {
     KernelTooOld {
         /// The feature that is missing.
         feature: &'static str,
-        /// The XDP program cannot parse the packets of the interface.
+        /// The first kernel version that has the feature.
         needs: &'static str,
         /// The version of the running kernel.
         running: String,
     },
-    /// The file is not the gateway's program.
+    /// The object file does not contain the gateway's XDP program.
     #[error("{object} is not the gateway's program: {why}")]
     BadObject {
-        /// Path of the file, or "the embedded object".
+        /// Path of the object file, or "the embedded object".
         object: String,
         /// Says what is wrong with the object.
         why: String,
@@ -94,17 +94,17 @@ pub enum Error {
     AbiVersion {
         /// The object file or the running program that has the other version.
         what: String,
-        /// The version of the file or program.
+        /// The version of `abi.h` of that file or program.
         found: u32,
-        /// The version of this library.
+        /// The version of `abi.h` of this library.
         expected: u32,
     },
     /// The kernel's verifier rejected the XDP program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
-        /// The last line of the log that says something about the error.
+        /// The last line of the verifier's log that says something about the error.
         line: String,
-        /// The whole log.
+        /// The whole log of the verifier.
         log: String,
     },
     /// No gateway is running on this machine.
@@ -127,10 +127,10 @@ pub enum Error {
         /// The running gateways.
         running: Vec<String>,
     },
-    /// The configuration has more single listening addresses than the running gateway has room for.
+    /// Several gateways match, and the caller did not choose one of them.
     #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
-        /// Maximum number of single listening addresses.
+        /// The running gateways.
         running: Vec<String>,
     },
     /// A change failed half way, and undoing its first part failed, too.
@@ -141,10 +141,10 @@ pub enum Error {
     NotUndone {
         /// The error that stopped the change half way.
         error: Box<Error>,
-        /// The error that stopped the undoing.
+        /// The error that prevented undoing the change.
         undo: Box<Error>,
     },
-    /// No process listens at the path.
+    /// No process listens at the path of the gateway's socket.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
     )]
@@ -154,12 +154,12 @@ pub enum Error {
         /// The system's error when connecting.
         source: io::Error,
     },
-    /// The XDP program cannot be run on this frame.
+    /// A gateway listens at the path, but refused this server.
     #[error("the gateway at `{}` refuses this server: {reason}", .path.display())]
     SocketRefused {
         /// The path.
         path: std::path::PathBuf,
-        /// Reason that the gateway gave.
+        /// The reason that the gateway gave for its refusal.
         reason: String,
         /// True if another attempt may succeed later, because the gateway is busy.
         busy: bool,
@@ -177,7 +177,7 @@ pub enum Error {
     NoSuchUser {
         /// `user` or `group`.
         what: &'static str,
-        /// The name as given.
+        /// The name as the caller gave it.
         name: String,
     },
     /// The directory cannot be used for pinning, or something that is not a gateway is pinned in
@@ -244,12 +244,12 @@ pub enum Error {
         /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The gateway was loaded with room for fewer single addresses to listen at.
+    /// The configuration has more single listening addresses than the running gateway has room for.
     #[error(
         "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
     )]
     ListenersFull {
-        /// Maximum number of such addresses.
+        /// Maximum number of single listening addresses.
         entries: u32,
     },
     /// Another process is capturing packets of this gateway.
@@ -257,7 +257,7 @@ pub enum Error {
         "process {pid} is already capturing packets of this gateway: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
-        /// ID of that process, in its own pid namespace.
+        /// ID of the capturing process, in its own pid namespace.
         pid: u32,
     },
     /// The XDP program cannot be run on this frame.

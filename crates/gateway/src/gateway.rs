@@ -107,7 +107,8 @@ impl Gateway {
         let gateway = Gateway::of(loaded);
         let both = [ListAction::Deny, ListAction::Allow];
         gateway.control.replace(Origin::Config, &both, &listed)?;
-        // Adopts the links and pins that existed when this process took the gateway over.
+        // A gateway with a test clock or explanations only judges test packets. So it does not
+        // continue the rotation of an earlier gateway.
         let lives = !options.test_clock && !options.explain;
         let before = if lives { rotation::before(&config.gateway) } else { None };
         gateway.control.begin_keys(before)?;
@@ -167,7 +168,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adopts links that existed when this process took the gateway over.
+    /// Adopts the links and pins that existed when this process took the gateway over.
     pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
         *lock(&self.links) = links;
         self.pins = Some(pins);
@@ -321,8 +322,12 @@ impl Gateway {
         true
     }
 
-    /// Returns where the link is attached now that was created for the interface with index
-    /// `ifindex`.
+    /// Returns where the link that was created for the interface with index `ifindex` is attached
+    /// now.
+    ///
+    /// # Errors
+    /// Returns the system's error if the kernel cannot be queried, for example if no file
+    /// descriptor is free.
     pub fn place_of(&self, ifindex: u32) -> std::io::Result<AttachmentPlace> {
         let find = || {
             let links = lock(&self.links);
@@ -429,7 +434,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // With this, servers that joined start to look for the next gateway now, not only when this
+        // This makes servers that have joined look for the next gateway now, not only when this
         // process ends.
         if self.pins.is_none() && self.control.is_owner(std::process::id()) {
             self.control.disown();
@@ -449,8 +454,7 @@ fn sweeper(control: Control) -> Result<Periodic> {
     })
 }
 
-/// This makes servers that have joined look for the next gateway now, not only when this process
-/// ends.
+/// Writes the configuration into the maps, before the XDP program is attached.
 fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
     maps.services.write(&services_of(config));
@@ -547,8 +551,8 @@ fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
         Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
             busy_or(interface, ifindex, error)
         }
-        // The descriptors ran out before the kernel called the driver, so the driver did not
-        // refuse.
+        // The process ran out of file descriptors before the kernel called the driver. So this
+        // error does not mean that the driver refused native mode.
         _ if no_descriptor(&error) => busy_or(interface, ifindex, error),
         _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
     }

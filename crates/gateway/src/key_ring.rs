@@ -70,7 +70,7 @@ pub(crate) enum RingAccess {
 }
 
 impl RingAccess {
-    /// Reads the current ring.
+    /// Reads the current key ring. Returns `None` if this server has no access to it.
     pub(crate) fn read(&self) -> Result<Option<KeyRing>> {
         match self {
             RingAccess::None => Ok(None),
@@ -86,8 +86,8 @@ impl RingAccess {
         }
     }
 
-    /// Takes the file descriptor that arrived over the socket together with the slot. Returns
-    /// `None` if it is not that of a ring.
+    /// Returns access to the key ring whose descriptor arrived over the socket together with the
+    /// slot. Returns `None` if the descriptor is not that of a ring.
     pub(crate) fn received(ring: OwnedFd) -> Option<RingAccess> {
         let file = File::from(ring);
         let fits = file.metadata().is_ok_and(|is| is.is_file() && is.len() == KeyRing::LEN as u64);
@@ -113,12 +113,12 @@ impl ServedRing {
         Ok(ServedRing(Mutex::new(Served::new(ring, 0)?)))
     }
 
-    /// Updates the current copy in place.
+    /// Updates the current copy of the key ring in place.
     pub(crate) fn update(&self, ring: &KeyRing) {
         store_ring(&lock(&self.0).memory, ring);
     }
 
-    /// Replaces the copy with a new one that has this ring.
+    /// Replaces the copy of the key ring with a new copy that contains `ring`.
     pub(crate) fn replace(&self, ring: &KeyRing) -> io::Result<()> {
         let mut served = lock(&self.0);
         *served = Served::new(ring, served.generation + 1)?;
@@ -153,8 +153,8 @@ pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
         atomic!(AtomicU64, to, words[index + 2]).store(word, Relaxed);
     }
     atomic!(AtomicU64, to, words[1]).store(second, Relaxed);
-    // This word has the magic, version, clock, current epoch and known epochs. They change in one
-    // store.
+    // The first word contains the magic, version, clock, current epoch and known epochs, which
+    // change together in one store.
     atomic!(AtomicU64, to, words[0]).store(first, Release);
 }
 

@@ -420,7 +420,7 @@ impl KeyKeeper {
         let old = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
         let mut ring = old.clone();
-        // The key of that epoch was announced but never used.
+        // Removes the key of the next epoch, which may have been announced but was never used.
         ring.retire(old.epoch().next());
         ring.announce(Key::random().map_err(failed)?).map_err(failed)?;
         let others = |error| Error::system("copying the new keys for servers", error);

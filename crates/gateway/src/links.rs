@@ -22,11 +22,11 @@ pub struct Attached {
 /// Where a BPF link is attached now, compared with the interface for which it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentPlace {
-    /// On the same interface, in this network namespace.
+    /// The link is attached to the same interface, in this network namespace.
     Here,
-    /// On the same interface, which was moved to another network namespace.
+    /// The link is attached to the same interface, which was moved to another network namespace.
     Elsewhere,
-    /// Nowhere, because the XDP program was detached or the interface was deleted.
+    /// The link is not attached, because the XDP program was detached or the interface was deleted.
     Nowhere,
 }
 

@@ -17,7 +17,7 @@ use crate::sys::ids;
 use crate::sys::log::{self, listen};
 use crate::sys::map::{create_mappable_array, map_info};
 
-/// Gives the object the alignment that the ELF parser needs.
+/// Holds the bytes of the object file with the alignment that the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -226,7 +226,8 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
     Ok(())
 }
 
-/// Duplicates the descriptors of the loaded object, which is closed afterwards.
+/// Duplicates the descriptors of the loaded program and its maps, because libbpf's object is closed
+/// afterwards.
 fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
     let failed = |error: io::Error| Error::system("duplicating the program's descriptors", error);
     let program = object

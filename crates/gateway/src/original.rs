@@ -82,7 +82,7 @@ impl Original {
     }
 }
 
-/// Copies one entry, unless its key was already looked up.
+/// Copies one entry from the original gateway, unless its key was already looked up.
 fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -98,7 +98,7 @@ fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     }
 }
 
-/// Copies every entry whose key was not looked up yet.
+/// Copies every entry of the original gateway whose key was not looked up yet.
 fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,

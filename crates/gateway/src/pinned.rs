@@ -127,8 +127,8 @@ fn take_over(
     let plan = fitting(config, &maps, pins)?;
     let home = maps.control.read().network;
     let (links, moved) = here(links, home, pins)?;
-    // This finds missing interfaces while the other process still manages the gateway. With `wait`,
-    // interfaces may appear later.
+    // Missing interfaces are found here, while the other process still manages the gateway. With
+    // `wait`, interfaces may appear later.
     if !config.gateway.wait {
         for interface in &config.gateway.interfaces {
             sys::interface_index(interface)?;

@@ -19,7 +19,7 @@ const NANOS: u128 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct QuantityError {
-    /// The text as written.
+    /// The text as the caller wrote it.
     pub text: String,
     /// Description of the expected form, with an example.
     pub expected: String,

@@ -49,7 +49,7 @@ impl RotationFile {
         options.write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(Path::new(path)).map_err(failed)?;
-        // The old content may have been longer. All later writes have the same length.
+        // The file's old content may have been longer. All later writes have the same length.
         file.set_len(0).map_err(failed)?;
         let file = RotationFile(Arc::new(file));
         file.note(ring).map_err(failed)?;

@@ -665,7 +665,8 @@ fn counters_and_events_tell_what_happened() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

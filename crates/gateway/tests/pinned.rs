@@ -587,7 +587,8 @@ fn damage_and_strangers_are_told_apart() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

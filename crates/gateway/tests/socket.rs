@@ -858,7 +858,8 @@ fn a_socket_in_use_is_left_alone() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, path)) = support::role() else { return };

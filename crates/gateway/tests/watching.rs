@@ -1,5 +1,5 @@
-//! Readings for monitoring: samples of all sources, lists by prefix, and events with several
-//! readers.
+//! Tests of readings for monitoring: samples of all sources, lists by prefix, and events with
+//! several readers.
 
 mod support;
 
@@ -103,7 +103,7 @@ fn many_look_on_and_the_reader_misses_nothing() {
         let mut drop_one = || {
             gateway.test_run(&initial.next(), None).unwrap();
         };
-        // This happens before any reader exists, so the event waits in the ring.
+        // A packet is dropped before any reader exists, so its event waits in the ring.
         drop_one();
         let mut reader = control.events().unwrap();
         let (mut one, mut other) = (control.observe().unwrap(), control.observe().unwrap());

@@ -1,4 +1,4 @@
-//! Loss that depends on earlier packets or on the size of a packet.
+//! Models of packet loss that depends on earlier packets or on the size of a packet.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;

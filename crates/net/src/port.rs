@@ -20,8 +20,7 @@ pub enum Fate {
     Duplicated,
     /// The packet arrived late, after packets that were sent later.
     Reordered,
-    /// This must be called for every packet, because it advances the state of the loss model.
-    /// Packets that are lost for another reason advance it, too.
+    /// The packet arrived with one byte changed.
     Corrupted,
     /// The packet was lost on the link.
     Dropped,
@@ -163,8 +162,8 @@ impl Port {
             return lost(Fate::TooLarge);
         }
         let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
-        // This must be called for every packet, because packets that are lost for another reason
-        // also change the state.
+        // This must be called for every packet, because it advances the state of the loss model.
+        // Packets that are lost for another reason advance it, too.
         let unlucky = self.loss.loses(len + self.link.overhead);
         if chosen || unlucky || self.link.drop_list.contains(&self.number) {
             return lost(Fate::Dropped);

@@ -165,7 +165,7 @@ impl Bans {
         active
     }
 
-    /// Reverts a ban that could not be imposed. The source's window is emptied.
+    /// Reverts a ban that could not be imposed, and forgets the refusals that led to it.
     pub fn spare(&mut self, prefix: IpNet, now: u64) {
         if let Some(one) = self.watched.get_mut(&prefix) {
             one.bans = one.bans.saturating_sub(1);

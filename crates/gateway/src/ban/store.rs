@@ -52,7 +52,7 @@ pub struct StoreError {
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Description of what is wrong.
+    /// Description of what is wrong with the file.
     pub why: String,
 }
 

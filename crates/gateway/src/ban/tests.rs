@@ -112,7 +112,7 @@ fn pardoned_spared_restored() {
 /// banned before.
 #[test]
 fn ten_million_sources_do_not_matter() {
-    // Builds of `make test` are optimized although they have assertions.
+    // Builds of `make test` are optimized although debug assertions are enabled.
     let optimized = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
     let count: u32 = if optimized { 10_000_000 } else { 1_000_000 };
     let (mut bans, offender, known) =

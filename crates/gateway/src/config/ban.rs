@@ -63,16 +63,16 @@ impl Default for BanConfig {
 }
 
 impl BanConfig {
-    /// Returns the counted reasons as the XDP program needs them: bit `n` stands for reason `n`.
+    /// Returns the counted reasons as a bit mask for the XDP program: bit `n` stands for reason
+    /// `n`.
     pub(crate) fn mask(&self) -> u32 {
-        // Returns the counted reasons as a bit mask for the XDP program: bit `n` stands for reason
-        // `n`.
+        // The mask has 32 bits. The check of the configuration rejects reasons with higher numbers,
+        // which are never charged to a source.
         let bit = |reason: &Reason| 1_u32.checked_shl(reason.number()).unwrap_or(0);
         self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))
     }
 
-    /// The mask has 32 bits. The check of the configuration rejects reasons with higher numbers,
-    /// which are never charged to a source.
+    /// Returns true if every counted reason implies that the source holds connections.
     pub(crate) fn proven_by_reason(&self) -> bool {
         self.reasons.iter().all(|reason| matches!(reason, Reason::Quota | Reason::QuotaStrict))
     }

@@ -24,9 +24,9 @@ pub struct Change {
     pub old: String,
     /// Value after the change.
     pub new: String,
-    /// Value before the change, for programs.
+    /// Value before the change, in a form for use by programs.
     pub old_value: SettingValue,
-    /// Value after the change, for programs.
+    /// Value after the change, in a form for use by programs.
     pub new_value: SettingValue,
 }
 

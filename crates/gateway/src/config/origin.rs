@@ -76,11 +76,11 @@ impl From<ListFile> for Written {
     }
 }
 
-/// Maximum length of a line, in bytes.
+/// Maximum length of a line in a table file, in bytes.
 const LONGEST_LINE: usize = 4_096;
-/// Maximum number of columns in a row.
+/// Maximum number of columns in a row of a table file.
 const COLUMNS: usize = 64;
-/// Maximum number of locations that are kept in memory.
+/// Maximum number of GeoLite2 locations that are kept in memory.
 const LOCATIONS: usize = 1 << 20;
 
 impl ListFile {
@@ -239,7 +239,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Lines<'a> {
-        // A byte order mark does not belong to the first line.
+        // A byte order mark at the start of the file is not part of the first line.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
@@ -296,9 +296,9 @@ struct Row {
 /// Layout of a file: its separator, and the positions of addresses, AS numbers and countries.
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
-    /// Comma-separated, with columns named in a header.
+    /// Comma-separated rows, with columns that a header names.
     Header(Columns),
-    /// First and last address, then an AS number, a country, or both.
+    /// Rows with the first and last address of a range, then an AS number, a country, or both.
     Ranges { separator: char, asn: Option<usize>, country: Option<usize> },
     /// A registry's delegation file, with the columns `registry|cc|type|start|value|date|status`.
     Delegated,

@@ -6,7 +6,7 @@ use super::Control;
 use crate::abi;
 use crate::sys;
 
-/// State of a service with `retry = "adaptive"`. The service asks clients to validate their
+/// State of a service with `retry = "adaptive"`. Such a service requires clients to validate their
 /// addresses only under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Adaptive {

@@ -31,13 +31,13 @@ const ABANDONED: Duration = Duration::from_secs(10);
 /// Numbers of entries of the deny and allow lists. Entries that have just expired may be included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ListCounts {
-    /// IPv4 prefixes that are denied.
+    /// Number of denied IPv4 prefixes.
     pub deny_v4: u64,
-    /// IPv4 prefixes that are allowed.
+    /// Number of allowed IPv4 prefixes.
     pub allow_v4: u64,
-    /// IPv6 prefixes that are denied.
+    /// Number of denied IPv6 prefixes.
     pub deny_v6: u64,
-    /// IPv6 prefixes that are allowed.
+    /// Number of allowed IPv6 prefixes.
     pub allow_v6: u64,
     /// Number of denied prefixes that are bans.
     pub bans: u64,

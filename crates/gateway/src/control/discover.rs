@@ -272,7 +272,8 @@ pub(crate) struct RunningGateways {
 pub(crate) struct Stranger {
     pub(crate) program: u32,
     pub(crate) interfaces: Vec<Interface>,
-    /// The reason that it cannot be used. For another release, this is [`Error::AbiVersion`].
+    /// The reason that this library cannot use the gateway. For a gateway of another release, this
+    /// is [`Error::AbiVersion`].
     pub(crate) why: Error,
 }
 

@@ -171,7 +171,8 @@ impl Control {
         Ok(found)
     }
 
-    /// Returns a ledger, mapped into memory. Returns `None` if it was removed.
+    /// Returns the ledger whose map has this ID, mapped into memory. Returns `None` if the ledger
+    /// was removed.
     fn memory(&self, id: u32) -> io::Result<Option<Arc<Memory>>> {
         if let Some(memory) = lock(&self.state).ledgers.get(&id) {
             return Ok(Some(Arc::clone(memory)));

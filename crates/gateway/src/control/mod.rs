@@ -88,7 +88,8 @@ pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
-    /// The links, if this process owns the gateway. It may read its own links without privileges.
+    /// The gateway's links, if this process owns the gateway. A process may read its own links
+    /// without privileges.
     links: Weak<Mutex<Vec<Link>>>,
     /// The XDP program, if this process owns the gateway. Querying it needs no privilege.
     own: Weak<OwnedFd>,
@@ -108,13 +109,13 @@ struct State {
     /// Unreadable ledgers of dead processes, each with the time at which the process was found dead
     /// (monotonic nanoseconds).
     dead: HashMap<u32, u64>,
-    /// The servers that are not known to be dead.
+    /// Servers that were seen in a slot and are not known to be dead.
     watched: Watched,
     /// State of the module that reads the host's addresses.
     local: local::LocalState,
     /// Numbers of entries that were removed so far.
     swept: Swept,
-    /// Time of the next walk through the lists (monotonic nanoseconds).
+    /// Time of the next walk through the deny and allow lists (monotonic nanoseconds).
     next_lists_ns: u64,
     /// Copies of the key ring for servers at this process's socket.
     served: Vec<Weak<ServedRing>>,

@@ -143,7 +143,8 @@ impl Control {
         let failed = |error| Error::system("writing the overrides", error);
         self.maps.set_overrides(wanted).map_err(failed)?;
         for (index, service) in services.iter().enumerate() {
-            // The configuration adds two addresses, but there is room for only one.
+            // SAFETY: `index` comes from iterating an array of the same length, so it is inside
+            // this array.
             let live =
                 unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
             atomic!(AtomicU32, live, overrides)
@@ -237,7 +238,7 @@ mod tests {
             Gateway::load_with(&old, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
         let control = gateway.control();
         let before = seen(control);
-        // There are two new addresses, but there is room for only one.
+        // The configuration adds two addresses, but there is room for only one.
         let listen = ["444", "192.0.2.2:8443", "192.0.2.3:8443"];
         let prefixes = ["198.51.100.0/25", "2001:db9::/32", "2001:dba::/32"];
         let new = service(&listen, &prefixes, 6);

@@ -45,7 +45,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns the numbers of changes.
+    /// Returns the numbers of prefixes that the change adds, removes and keeps.
     pub(super) fn done(&self) -> &Replaced {
         &self.done
     }

@@ -100,8 +100,8 @@ impl Control {
             | Key::AlsoClient
             | Key::CheckIds
             | Key::StatelessReset => {
-                // Only the affected bits are written, because another process may be changing
-                // others.
+                // Only the bits of this setting are written, because another process may be
+                // changing other bits.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);
@@ -143,7 +143,7 @@ impl Control {
         }
     }
 
-    /// Returns the sources with the most packets, bytes, drops or connections.
+    /// Returns the gateway's settings. Those that cannot change while it runs have their defaults.
     pub fn settings(&self) -> GatewayConfig {
         let live = self.maps.control.read();
         GatewayConfig {

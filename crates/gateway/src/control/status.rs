@@ -66,7 +66,7 @@ pub struct ServiceStatus {
     /// The settings of the service, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
-    /// With `retry = "adaptive"`: whether the service currently asks for tokens.
+    /// With `retry = "adaptive"`: whether the service currently requires Retry tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
     /// Number of packets to the service.

@@ -29,7 +29,7 @@ pub(crate) struct Watched {
     dead: Option<DeadPlaces>,
     /// The masks that were last written for the XDP program.
     published: DeadPlaces,
-    /// The ledger of the last server that took each slot.
+    /// For each slot, the ledger of the last server that took the slot.
     last: [u32; PLACES],
     /// Quota groups of servers whose state cannot be observed.
     unsure: u64,

@@ -144,7 +144,7 @@ impl Absence {
         }
     }
 
-    /// Ends the absence of a gateway, and returns how long it lasted.
+    /// Records that the ledger has a gateway again. Returns how long it had none.
     pub(crate) fn ends(&mut self) -> Duration {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }

@@ -86,22 +86,21 @@ impl Places {
         slots.map(|slot| Ok((slot, self.ledgers.get(slot)?))).collect()
     }
 
-    /// Returns the ID of the ledger that last took a slot, even if the ledger has left. Returns 0
-    /// if the slot was never taken, or if a ledger is being stored in it.
+    /// Returns the record of the server in a slot, if the slot still has this ledger.
     pub(crate) fn member(&self, slot: u32, ledger: u32) -> Option<abi::equic_member> {
         let member = self.read(slot);
         (member.ledger == ledger).then_some(member)
     }
 
-    /// Returns the ID of the ledger that last took a slot, even if it has left. Returns 0 if no
-    /// ledger did, or if one is being stored.
+    /// Returns the ID of the ledger that last took a slot, even if the ledger has left. Returns 0
+    /// if the slot was never taken, or if a ledger is being stored in it.
     pub(super) fn last_ledger(&self, slot: usize) -> u32 {
         atomic!(AtomicU32, self.control.pointer(), members[slot].ledger).load(Acquire)
     }
 
     fn read(&self, slot: u32) -> abi::equic_member {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // The ID is read first, because it is written after the other fields.
+        // The ledger's ID is read first, because it is written after the other fields.
         let ledger = atomic!(AtomicU32, control, members[slot].ledger).load(Acquire);
         let name = |at: usize| atomic!(AtomicU8, control, members[slot].name[at]).load(Relaxed);
         abi::equic_member {
@@ -307,7 +306,7 @@ impl Drop for Membership {
         if !self.leaves.load(Relaxed) {
             return;
         }
-        // If this fails, the lease expires and the gateway removes the ledger.
+        // If emptying the slot fails, the lease expires later and the gateway removes the ledger.
         if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
             tracing::debug!(%error, "leaving the gateway");
         }

@@ -40,7 +40,7 @@ pub(crate) struct Held {
     stripe: u16,
 }
 
-/// A used slot, as a reader sees it.
+/// Content of a used slot, as a reader without a lock sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
@@ -101,8 +101,8 @@ impl Memory {
             .map(move |slot| (slot, atomic!(AtomicU64, there, meta[slot.index as usize])))
     }
 
-    /// Returns the address of a slot as two words, which is how all code accesses it, and the quota
-    /// group.
+    /// Returns the fields of a slot: its address as two words, which is how all code accesses it,
+    /// and its quota group.
     pub(super) fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
         let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
         let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);

@@ -326,7 +326,8 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        // This wakes the thread. The gateway also sees that the connection ends, which is intended.
+        // Ending the connection wakes the thread. The gateway also sees that the connection ends,
+        // which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }

@@ -46,7 +46,7 @@ const BURST: f64 = 16.0;
 /// Cost of a query about a source, in requests. A server sends such a query when a client migrates.
 const QUESTION: f64 = 1.0 / 32.0;
 const INTERVAL: f64 = 0.2;
-/// Maximum number of connections that are accepted in one turn.
+/// Maximum number of connections that are accepted before the thread serves other events.
 const TURN: usize = 64;
 /// Interval at which the gateway's slots for servers are checked.
 const TICK: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ struct PendingServer {
     until: Instant,
 }
 
-/// A server with a slot.
+/// A server that has joined and has a slot.
 #[derive(Debug)]
 struct Session {
     link: OwnedFd,
@@ -326,7 +326,7 @@ impl State {
         self.waiting.push(one);
     }
 
-    /// Reads a request and answers it.
+    /// Reads the request that arrived on a connection and answers it.
     fn hear(&mut self, one: PendingServer) {
         let mut buffer = [0; REQUEST + 1];
         let length = match unix::listen_to(&one.link, &mut buffer) {

@@ -26,7 +26,7 @@ pub(crate) const DESCRIPTORS: usize = 6;
 pub(crate) struct Request {
     /// ID of the server's existing ledger if it lost its connection to the gateway, otherwise 0.
     pub(crate) ledger: u32,
-    /// The server's name.
+    /// Name of the server in `status`.
     pub(crate) name: String,
     /// How the server treats the gateway's tokens.
     pub(crate) keys: TokenKeys,
@@ -66,7 +66,7 @@ pub(crate) enum Status {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
-    /// Id of the ledger.
+    /// ID of the server's ledger.
     pub(crate) ledger: u32,
     /// Index of the service that has the address in the request, or `None` if no service has it.
     pub(crate) service: Option<u32>,
@@ -190,7 +190,7 @@ impl Answer {
         head(&mut bytes);
         bytes.extend((self.status as u32).to_ne_bytes());
         bytes.extend(self.ledger.to_ne_bytes());
-        // The field has the index plus one, or 0 for no service.
+        // The service is encoded as its index plus one, or 0 for no service.
         bytes.extend(self.service.map_or(0, |index| index + 1).to_ne_bytes());
         // SAFETY: the value consists of plain integers without padding (`Pod`), and the slice has
         // its size.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::sys::check;
 
-/// A loaded program.
+/// A BPF program that is loaded in the kernel.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) id: u32,

@@ -76,14 +76,14 @@ impl Ring {
         }
         while self.at < end {
             let Some((length, copy)) = self.copy::<N>() else { break };
-            // The record was overwritten while it was read, and the position of the next intact
-            // record is unknown.
+            // The producer may be ahead of its published position, and may already be writing this
+            // record's header.
             fence(Ordering::Acquire);
             if self.producer().wrapping_sub(self.at) > self.size - HEADER {
                 self.at = self.consumer().load(Ordering::Acquire).max(self.at);
                 if self.producer().wrapping_sub(self.at) > self.size - HEADER {
-                    // The record was overwritten, and the position of the next intact record is
-                    // unknown.
+                    // The record was overwritten while it was read, and the position of the next
+                    // intact record is unknown.
                     self.at = end;
                 }
                 continue;
