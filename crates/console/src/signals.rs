@@ -1,4 +1,4 @@
-//! Asynchronous waiting for the signals that end a command.
+//! Waits asynchronously for the signals that end a command.
 //!
 //! A signal that arrives before its handler is installed would kill the process during its start.
 //! Therefore a command that handles signals first calls [`hold`]. The kernel then keeps the signals

@@ -259,9 +259,9 @@ struct equic_override6_key {
 	__u8 addr[16];
 };
 
-/* The only element of the array `ports`. For each port and family, it says which service listens at
- * the wildcard address. The low 7 bits are the index of the service + 1, or 0 if there is no such
- * service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
+/* Value of the only element of the array `ports`. For each port and family, it says which service
+ * listens at the wildcard address. The low 7 bits are the index of the service + 1, or 0 if there
+ * is no such service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
 #define EQUIC_PORT_EXACT 0x80u
 struct equic_ports {
 	__u8 any4[65536]; /* index: port in host order */

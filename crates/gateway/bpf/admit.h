@@ -243,8 +243,9 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	}
 	if (of_attempt(p, service))
 		return REASON_NONE;
-	/* A client that has received a Retry ignores any other (RFC 9000 s.17.2.5.2), so a second
-	 * Retry would be useless. A token in another format may come from a NEW_TOKEN frame. */
+	/* An Initial with an invalid Retry token is dropped. A client that has received a Retry
+	 * ignores any other (RFC 9000 s.17.2.5.2), so a second Retry would be useless. But a token
+	 * in another format may come from a NEW_TOKEN frame, so it is treated like no token. */
 	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
@@ -353,9 +354,9 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* The program sees only a part of a fragmented datagram with a long header, and no QUIC
-	 * client sends one. Later fragments can arrive before the first one. So the fragment policy
-	 * `drop` must drop the first one, too. */
+	/* A fragmented datagram with a long header is dropped, because the program sees only its
+	 * first part, and no QUIC client sends one. Later fragments can arrive before the first
+	 * one. So the fragment policy `drop` must drop the first fragment, too. */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
 		return EQUIC_REASON_FIRST_FRAGMENT;

@@ -22,7 +22,7 @@
  * length bytes, the ID that the gateway chooses, and the token. */
 #define RETRY_LEN (1 + 4 + 1 + 1 + RETRY_ID_LEN + EQUIC_PROOF_TOKEN_LEN)
 /* Prefix of the hash input for the ID of a Retry packet. It separates this hash from those of
- * tokens and IDs, which have no such prefix. */
+ * tokens and of other connection IDs, which have no such prefix. */
 #define RETRY_ID_LABEL 0x44492079525445ull
 
 /* Offset of the QUIC packet in struct answer. Before it, there is room for the IP and UDP headers.
@@ -264,8 +264,8 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 		return true;
 	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
 		return false;
-	/* One in 65,536 complete checksums happens to have this value. In that case the answer is
-	 * lost, and the client gets one when it retransmits. */
+	/* One in 65,536 complete checksums happens to equal the sum of the pseudo-header. In that
+	 * case the answer is lost, and the client gets one when it retransmits. */
 	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
 		return true;
 	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);

@@ -21,7 +21,7 @@
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
 /* Returns the time from `then` to `now`, or 0 if `then` is later. That can happen because another
- * CPU may have stored `then` after this one read its clock. */
+ * CPU may have stored `then` after this CPU read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
 /* Bit masks of the reasons that drop, and of the reasons that answer. */

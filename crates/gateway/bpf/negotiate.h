@@ -21,8 +21,9 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 
 	if (!a || bpf_xdp_load_bytes(ctx, off, &byte, 1))
 		return -1;
-	/* Verifiers before Linux 6.8 do not infer a range from len != 0. Copying the length byte
-	 * together with the ID makes the number of bytes at least 1. */
+	/* Verifiers before Linux 6.8 do not infer from `len != 0` that len is at least 1. So the
+	 * length byte is copied together with the ID, which makes the number of bytes at least 1.
+	 */
 	len = byte;
 	OPAQUE(len);
 	len = (len & 255) + 1;

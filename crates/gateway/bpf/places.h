@@ -81,11 +81,11 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 
 /* Reserves one of `limit` connections (step 18 of docs/policy.md s.2, with the policy `underway`,
  * which counts handshakes in progress like connections). Returns REASON_NONE, or the reason that no
- * connection is available. CPUs that reserve at once get different reservations.
+ * connection is available. CPUs that reserve at the same time get different reservations.
  *
- * With GIVE_BACK as the limit, it returns a reservation instead, because an opening that a rate
- * refused must not hold one. It is a global function so that the verifier checks it once, not for
- * every caller's state. */
+ * With GIVE_BACK as the limit, it returns a reservation instead, because a connection attempt that
+ * a rate has refused must not hold one. It is a global function so that the verifier checks it
+ * once, not for every caller's state. */
 __noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
 			    __u32 index, __u64 now, __u32 limit)
 {

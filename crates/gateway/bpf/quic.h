@@ -249,8 +249,8 @@ static long walk_coalesced(__u32 index, void *arg)
 }
 
 /* Searches for an Initial after the first packet of a datagram (RFC 9000 s.12.2). The first packet
- * ends at `next`. If there is an Initial, the datagram is judged by it. Returns a drop reason or
- * REASON_NONE. */
+ * ends at `next`. If there is an Initial, the datagram is judged by that Initial. Returns a drop
+ * reason or REASON_NONE. */
 static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
 	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.next = next}};

@@ -14,8 +14,9 @@
 #define RESET_SHORTEST 21
 /* Maximum length of a stateless reset in bytes. eQUIC's own server has the same maximum. */
 #define RESET_LONGEST 64
-/* Length of the part of a packet that is read: the first byte, the ID, and the word after it. That
- * word is an input for the unpredictable bytes. */
+/* Length of the part of a received packet from which a reset is built: the first byte, the
+ * connection ID, and the word after it. That word is an input for the reset's unpredictable bytes.
+ */
 #define RESET_QUESTION (1 + EQUIC_ID_LEN + 8)
 /* Labels of hash inputs. "bytes 0" is for the length of a reset, and "bytes 1" to "bytes 6" are for
  * the words of its unpredictable bytes. */
@@ -32,8 +33,8 @@ _Static_assert(sizeof(((struct equic_service *)0)->name) == 8 * EQUIC_PROOF_NAME
 	       "a name is hashed as it stands");
 _Static_assert(offsetof(struct equic_service, name) % 8 == 0, "a name is read in words");
 
-/* Returns true if the server in the slot that the ID names served the quota group and is known to
- * be dead. A server that is only stopped keeps its slot. */
+/* Returns true if the server in the slot that a connection ID names served the quota group and is
+ * known to be dead. A server that is only stopped keeps its slot. */
 INLINE bool server_is_dead(__u32 group, __u64 server_id)
 {
 	__u32 place = (__u8)server_id;

@@ -71,7 +71,8 @@ INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool droppe
 }
 
 /* Counts `packets` packets, which must be fewer than half of EQUIC_SEEN_HALF. CPUs that count at
- * once see different words, so exactly one of them finds that it has filled a half. */
+ * the same time see different values of the word, so exactly one of them finds that it has filled a
+ * half. */
 INLINE void count_packets(struct equic_seen *seen, __u32 bytes, __u32 packets)
 {
 	__u64 more = ((__u64)bytes << EQUIC_SEEN_BITS) + packets;

@@ -158,8 +158,8 @@ impl Gateway {
     }
 
     /// Runs the XDP program on a frame and returns how it judged the frame. The program changes its
-    /// state as for a packet from the wire. For example, if the same opening Initial is judged
-    /// twice, the second verdict is `underway`.
+    /// state as for a packet from the wire. For example, if the same Initial is judged twice and
+    /// opens a connection, the second verdict is `underway`.
     ///
     /// The gateway must be loaded with [`crate::LoadOptions::explain`] (as snapshots are).
     /// Otherwise the verdict is always `None`. A frame that is too short for an Ethernet header

@@ -153,7 +153,7 @@ impl Pins {
     }
 
     /// Returns the paths of the XDP program and of these links at which nothing is pinned. After
-    /// the file system was unmounted, these are all paths.
+    /// the file system was unmounted, all paths are returned.
     pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
         let links = links.iter().map(|ifindex| self.link_path(*ifindex));
         let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);

@@ -136,9 +136,9 @@ fn who_reads_the_file_can_check_tokens() {
     });
 }
 
-/// A restarted gateway must begin with the rotation after the newest one of its predecessor. Then
-/// older connection IDs belong to an unknown rotation, and do not count as forged (docs/policy.md
-/// s.10).
+/// A restarted gateway must begin with the rotation number after the newest one of its predecessor.
+/// Then older connection IDs have an unknown rotation number, and do not count as forged
+/// (docs/policy.md s.10).
 #[test]
 fn rotations_go_on_where_the_last_gateway_was() {
     in_namespace(|| {

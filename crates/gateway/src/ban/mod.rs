@@ -174,8 +174,8 @@ impl Bans {
         }
     }
 
-    /// Restores a ban from before the restart. `until` is the time at which it ends. It may have
-    /// ended, if the source is not forgiven yet.
+    /// Restores a ban from before the restart. `until` is the time at which the ban ends. It may be
+    /// in the past, because a source with an ended ban is remembered until it is forgiven.
     pub fn restore(&mut self, prefix: IpNet, count: u16, until: u64, now: u64) {
         if self.watched.contains_key(&prefix) || !self.reserve_slot() {
             return;

@@ -44,8 +44,8 @@ pub struct AuditEntry {
 const ENTRIES: u64 = abi::EQUIC_AUDIT_ENTRIES as u64;
 
 impl Control {
-    /// Records an action of this process on another process's gateway. `what` is cut if it is too
-    /// long. The methods of this type record their changes themselves.
+    /// Records in the audit log of another process's gateway what this process has done. `what` is
+    /// cut if it is too long. The methods of this type record their changes themselves.
     pub fn note(&self, what: &str) {
         let (Some(memory), None) = (&self.maps.audit, self.own.upgrade()) else { return };
         let pointer = memory.pointer();
@@ -73,8 +73,8 @@ impl Control {
         atomic!(AtomicU64, pointer, entry[at].sequence).store(number + 1, Release);
     }
 
-    /// Returns the changes by other processes that are still in the ring, from number `from` on.
-    /// The second value is the number to start from in the next call.
+    /// Returns the changes by other processes that are still in the audit log, from number `from`
+    /// on. The second value is the number to start from in the next call.
     pub fn audit(&self, from: u64) -> (Vec<AuditEntry>, u64) {
         let Some(memory) = &self.maps.audit else { return (Vec::new(), from) };
         let next = atomic!(AtomicU64, memory.pointer(), next).load(Acquire);

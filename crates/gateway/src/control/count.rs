@@ -108,9 +108,9 @@ impl Control {
         Writing { book, now: self.now(), told: Vec::new() }
     }
 
-    /// Returns the numbers of entries of the lists. The cost does not depend on the length of the
-    /// lists, unless the gateway is of another build. Such a gateway has no numbers, so its lists
-    /// are counted.
+    /// Returns the numbers of entries of the deny and allow lists. The cost does not depend on the
+    /// length of the lists, unless the gateway is of another build. Such a gateway keeps no such
+    /// numbers, so its entries are counted.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails.
@@ -206,7 +206,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Returns true if an unfinished change has made no progress for a long time.
+    /// Returns true if an unfinished change of the lists has made no progress for a long time.
     fn stands_still(&self, at: (u64, u64)) -> bool {
         let now = sys::monotonic_ns();
         let mut state = crate::sync::lock(&self.state);

@@ -261,7 +261,7 @@ impl Control {
         Ok(v4.chain(v6).collect())
     }
 
-    /// Calls `visit` for every entry, expired ones included, without copying them all. If the tries
+    /// Calls `visit` for every entry, expired ones included, without copying them all. If the lists
     /// change during the call, some entries may be visited twice.
     pub(super) fn each_entry(
         &self,

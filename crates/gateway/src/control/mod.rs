@@ -188,8 +188,8 @@ impl Control {
         Owner { pid, alive: sys::alive(pid, ticks) }
     }
 
-    /// Returns true if this process is the owner. (Processes in two pid namespaces can have the
-    /// same pid. In that case their start times differ.)
+    /// Returns true if the process with this pid is the gateway's owner. (Processes in two pid
+    /// namespaces can have the same pid, so the start times are compared, too.)
     pub(crate) fn is_owner(&self, pid: u32) -> bool {
         let control = self.maps.control.read();
         let started = sys::start_ticks(pid);
@@ -290,8 +290,8 @@ pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
 /// the owner.
 ///
 /// [`Control::own`] writes the start time before the pid. Between the two writes, the pid may still
-/// be that of the previous owner, so a mismatch is read again. A mismatch that lasts means that the
-/// owner has the same pid in another pid namespace.
+/// be that of the previous owner. So if the pid is this process's and the start time is not, both
+/// are read again. If they still differ, the owner has the same pid in another pid namespace.
 fn other_owner(
     mut read: impl FnMut() -> (u32, u64),
     pid: u32,

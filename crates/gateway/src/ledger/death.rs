@@ -78,8 +78,8 @@ impl Watched {
             (self.published, self.last) = (written, last);
             written
         });
-        // If the XDP program's mask has changed since the last look, a server took the slot. It may
-        // have left the slot again.
+        // If the mask in the XDP program's map has changed since the last check, a server took the
+        // slot. It may have left the slot again.
         for (dead, (written, published)) in dead.iter_mut().zip(written.iter().zip(self.published))
         {
             if *written != published {
@@ -93,7 +93,7 @@ impl Watched {
                 self.add(&member, *slot);
             }
         }
-        // A server can take a slot and leave it between two looks, so the last owner of each slot
+        // A server can take a slot and leave it between two checks, so the last owner of each slot
         // is added, too.
         for (slot, ledger) in last.into_iter().enumerate() {
             if ledger != 0
@@ -104,8 +104,8 @@ impl Watched {
             }
         }
         let (own, sees_all) = (sys::pid_namespace(), sys::sees_all_processes());
-        // The groups of live servers that left, the groups of live servers whose IDs do not name
-        // their slot, and the slots of live servers.
+        // These collect the quota groups of live servers that left, the quota groups of live
+        // servers whose IDs do not name their slot, and the slots of live servers.
         let (mut away, mut anywhere, mut lived_in) = (0, 0, mask);
         let unknown = &mut self.unsure;
         self.servers.retain(|id, Server { member, places }| {

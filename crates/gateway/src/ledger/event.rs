@@ -31,8 +31,8 @@ pub enum JoinEvent {
         unheard: Duration,
         /// Number of open connections that the next gateway counts.
         connections: u64,
-        /// True if the next gateway counts connections that were open before. False if it has
-        /// longer source prefixes, or splits a group of services.
+        /// True if the next gateway counts connections that were open before it was joined. False
+        /// if it has longer source prefixes, or splits a group of services.
         carried: bool,
         /// Services of the previous gateway that the next gateway does not have. Their connections
         /// are not counted.

@@ -471,8 +471,8 @@ impl Service {
         self.number(binding).is_some_and(|number| binding.limit_for(number.index, ip) != 0)
     }
 
-    /// Returns true if a server should close the connection that made the count `count`. That is
-    /// the case if the count is over the limit. In a dry run it is not the case, nor with the
+    /// Returns true if a server should close the connection that raised the source's count to
+    /// `count`, because the count is over the limit. Returns false in a dry run, and with the
     /// policy `strict`, because then the XDP program drops the source's packets.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
@@ -520,9 +520,9 @@ impl Guard {
     }
 
     /// Returns true if [`Guard::count`] exceeds the current limit. After a migration, the source's
-    /// connections in other processes count, too. A server should close such a connection. Either
-    /// several handshakes of the source completed at the same time, or the connection migrated to a
-    /// source that is at its limit.
+    /// connections in other processes count, too. A server should close such a connection. It
+    /// exceeds the limit because several handshakes of the source completed at the same time, or
+    /// because it migrated to a source that is at its limit.
     ///
     /// Always false in a dry run. Also false with the policy `strict`, because then the XDP program
     /// drops the source's packets. The allow list is ignored.
@@ -543,19 +543,20 @@ impl Guard {
         &self.service
     }
 
-    /// Counts the connection at another address of its peer (RFC 9000 s.9) instead of the old one,
-    /// even if the new source is at its limit: see [`Guard::over_limit`].
+    /// Counts the connection for the source of its peer's new address (RFC 9000 s.9), and no longer
+    /// for the old source. This happens even if the new source is at its limit: see
+    /// [`Guard::over_limit`].
     ///
     /// Call it only after a PATH_RESPONSE has validated the path, and not if the path validation
-    /// fails. The source address of a packet can be forged. A connection that is counted at a
+    /// fails. The source address of a packet can be forged. A connection that is counted for a
     /// forged address uses up the quota of that host.
     pub fn moved(&mut self, peer: SocketAddr) {
         self.count_at(peer, false);
     }
 
     /// Does the same as [`Guard::moved`] if the new source is below its limit. Otherwise it returns
-    /// `false`, and the connection still counts at the old source. The server should then close the
-    /// connection, unless its peer returns to the old address.
+    /// `false`, and the connection stays counted for the old source. The server should then close
+    /// the connection, unless its peer returns to the old address.
     #[must_use = "a connection at a source without room should be closed"]
     pub fn try_moved(&mut self, peer: SocketAddr) -> bool {
         self.count_at(peer, true)

@@ -313,8 +313,8 @@ impl State {
             return turn_away(&one.link, Status::Busy, why);
         }
         if self.waiting.len() >= WAITING {
-            // Closes the oldest connection of the user that has most of them. If several users have
-            // the most, closes the oldest connection of all of these users.
+            // Closes the oldest connection of the user that has the most connections. If several
+            // users have the most, closes the oldest connection of all of these users.
             let most = users().map(of).max().unwrap_or(0);
             let gives_way = self.waiting.iter().enumerate().filter(|(_, w)| of(w.peer.uid) == most);
             let oldest = gives_way.min_by_key(|(_, waiting)| waiting.until).map(|(index, _)| index);
@@ -361,7 +361,7 @@ impl State {
     }
 
     /// Answers a query about the number of connections that a source holds with other servers. The
-    /// user must be allowed to serve the quota group.
+    /// user of the asking server must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
             return turn_away(&one.link, Status::Busy, "too many queries of this user");

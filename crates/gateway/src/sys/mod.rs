@@ -178,8 +178,8 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
 }
 
-/// Returns true if /proc shows the processes of all users. If it is mounted with `hidepid`, it may
-/// not.
+/// Returns true if /proc shows the processes of all users. Returns false if /proc is mounted so
+/// that it may hide some (`hidepid`).
 pub(crate) fn sees_all_processes() -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
 }
