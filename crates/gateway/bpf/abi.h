@@ -36,7 +36,7 @@
 #define EQUIC_RATE_SHIFT 20u
 #define EQUIC_NO_SERVICE 0xffffu
 #define EQUIC_ID_LEN	 12u /* length of the connection IDs of services with CHECK_IDS, in bytes */
-#define EQUIC_ID_SERVER	 2u  /* bytes of their server ID (docs/retry.md s.4) */
+#define EQUIC_ID_SERVER	 2u  /* bytes of the server ID in them (docs/retry.md s.4) */
 #define EQUIC_BATCH	 128u /* maximum datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
 /* Number of buckets that a service has for stateless resets. A hash of the receiver selects the
  * bucket. A power of two. */
@@ -152,7 +152,7 @@ enum equic_versions {
 
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, drop packets that open a connection */
-	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (the paper's Algorithm 1) */
+	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (docs/policy.md s.2) */
 	EQUIC_POLICY_UNDERWAY = 2, /* like NEW, but handshakes in progress count, too */
 };
 
@@ -211,11 +211,11 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without a token */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of attempts without a token */
 	__u64 retry_hold_ns; /* time for which Retry stays on after retry_above was exceeded */
 	__u64 handshake_ns;  /* maximum duration of an admitted handshake */
 	struct equic_rate packets_per_service;	/* all packets that pass: docs/policy.md s.11 */
-	struct equic_rate unproven_per_service; /* packets of unknown sources, except openings */
+	struct equic_rate unproven_per_service; /* packets of unknown sources, except attempts */
 	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* index: enum equic_prefix_level */
 	/* Bit i is set if new_per_prefix[i] is enabled. */
 	__u32 prefix_levels;
@@ -544,8 +544,8 @@ enum equic_interface_flags {
  * connections are opened too fast. */
 struct equic_adaptive {
 	__u64 tat;	/* theoretical arrival time of the bucket retry_above */
-	__u64 until_ns; /* the service asks for tokens until this time */
-	__u64 since_ns; /* time at which it last began to ask */
+	__u64 until_ns; /* the service requires tokens until this time */
+	__u64 since_ns; /* time at which it last began to require them */
 	__u64 began;	/* number of times that it began to ask */
 };
 
@@ -585,7 +585,7 @@ enum equic_tally {
 				     cannot */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
 	EQUIC_TALLY_STALE_LEDGER, /* lookups that ignored a ledger because its lease had expired */
-	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the word too often */
+	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the same word too often */
 	EQUIC_TALLY_PREFIXES_CREATED, /* entries ever added to `prefixes` */
 	EQUIC_TALLY_COUNT
 };

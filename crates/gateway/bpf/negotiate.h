@@ -78,7 +78,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 	if (versions != EQUIC_VERSIONS_1)
 		off = put_version(a, off, QUIC_V2);
 	off = put_version(a, off, reserved_version(p));
-	/* The checksum covers whole words, so the bytes after the packet must be zero. */
+	/* The checksum is computed over whole words, so the bytes after the answer must be zero. */
 	put_version(a, off, 0);
 	put_headers(p, a, off - ANSWER_QUIC);
 	return true;

@@ -34,7 +34,7 @@ INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
 }
 
-/* The input and the result of changing a source's word of attempts. */
+/* The input and the result of changing the word that counts a source's attempts in progress. */
 struct place {
 	__u64 *word;
 	__u64 period;

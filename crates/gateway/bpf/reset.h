@@ -94,7 +94,7 @@ static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 le
 	token = (__u64 *)into(a, FROM_QUIC(len - RESET_TOKEN_LEN));
 	token[0] = token_word(p, EQUIC_PROOF_RESET_1);
 	token[1] = token_word(p, EQUIC_PROOF_RESET_2);
-	/* The checksum covers whole words, so the bytes after the packet must be zero. */
+	/* The checksum is computed over whole words, so the bytes after the answer must be zero. */
 	token[2] = 0;
 	put_headers(p, a, len);
 	return true;

@@ -119,8 +119,8 @@ fn who_reads_the_file_can_check_tokens() {
         let read = || KeyRing::from_bytes(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(read().to_bytes(), gateway.control().key_ring().unwrap().to_bytes());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // Links to another file are put at the paths. They must be replaced, and the other file
-        // must not change.
+        // Symbolic links to another file are put at the paths of the key files. The links must be
+        // replaced, and the other file must not change.
         let victim = folder.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         for name in ["keys", "keys.new"] {

@@ -232,8 +232,9 @@ pub struct ServiceConfig {
     /// Drop packets with unknown versions, so that the server does not receive them and cannot
     /// answer with Version Negotiation. Has no effect if `version_negotiation` is on.
     pub refuse_unknown_versions: bool,
-    /// Answer packets with unknown versions with Version Negotiation in the server's name. The
-    /// server does not receive these packets. `retry` other than `never` also turns this on.
+    /// Send Version Negotiation packets in the server's name in answer to packets with unknown
+    /// versions. The server does not receive these packets. `retry` other than `never` also turns
+    /// this on.
     pub version_negotiation: bool,
     /// The port also opens connections as a client, so it legitimately receives Retry and Version
     /// Negotiation packets.
@@ -241,8 +242,8 @@ pub struct ServiceConfig {
     /// Drop packets of open connections whose connection ID was not issued by a server of the
     /// service. The servers must issue verifiable IDs.
     pub check_ids: bool,
-    /// Answer packets of connections whose server is dead with stateless resets. The servers must
-    /// make their connection IDs with the gateway's keys, and give clients the matching reset
+    /// Send stateless resets in answer to packets of connections whose server is dead. The servers
+    /// must make their connection IDs with the gateway's keys, and give clients the matching reset
     /// tokens.
     pub stateless_reset: bool,
     /// Services of the same group count a source's connections together. If it is `None`, the

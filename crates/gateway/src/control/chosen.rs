@@ -15,8 +15,8 @@ use super::discover::{Interface, RunningGateway};
 /// caller checks it again later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayChoice {
-    /// The interface, name or program id that the caller gave. `None` if it asked for the only
-    /// gateway.
+    /// The interface, name or program id that the caller gave. `None` if the caller asked for the
+    /// only gateway.
     selector: Option<String>,
     pub(crate) name: String,
     interfaces: Vec<Interface>,

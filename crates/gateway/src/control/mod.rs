@@ -130,7 +130,7 @@ impl Control {
         Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    /// Adds the links and the XDP program of a gateway that this process owns.
+    /// Returns this handle with the links and the XDP program of a gateway that this process owns.
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
         Control { links, own, ..self }
     }

@@ -75,8 +75,8 @@ pub(crate) struct SocketBinding {
 pub(crate) struct GatewayBinding {
     /// Number of this binding of the ledger, counted from 0.
     pub(crate) generation: u64,
-    /// First generation whose open connections are included in this binding's counts. Connections
-    /// from earlier generations are not included.
+    /// First generation (number of a binding) whose open connections are included in this binding's
+    /// counts. Connections from earlier generations are not included.
     pub(crate) carried_from: u64,
     pub(crate) table: Table,
     pub(crate) services: Arc<Shared<Services>>,

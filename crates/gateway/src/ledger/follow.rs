@@ -46,7 +46,8 @@ struct Follower {
     absence: Absence,
 }
 
-/// Starts a thread that watches the gateway of `control`.
+/// Starts a thread that watches the gateway of `control`, and joins the next gateway when that one
+/// ends.
 pub(crate) fn start(
     core: &Arc<LedgerState>,
     (name, keys): (&str, TokenKeys),

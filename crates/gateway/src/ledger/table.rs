@@ -304,8 +304,8 @@ impl Locked<'_> {
                 Some(free) => free,
             };
             if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
-                // If a reader sees any of the new words, its second read of the tag shows that the
-                // slot has another owner.
+                // If a reader sees any word of the new source, its second read of the tag shows
+                // that the slot has changed its owner.
                 fence(Release);
                 memory.write_source(slot, &self.source);
                 meta.store(claimed | 1, Release);
