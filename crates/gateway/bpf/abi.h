@@ -585,7 +585,7 @@ enum equic_tally {
 				     cannot */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
 	EQUIC_TALLY_STALE_LEDGER, /* lookups that ignored a ledger because its lease had expired */
-	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the same word too often */
+	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed one word too often */
 	EQUIC_TALLY_PREFIXES_CREATED, /* entries ever added to `prefixes` */
 	EQUIC_TALLY_COUNT
 };

@@ -228,7 +228,7 @@ static __noinline bool asks_now(struct packet *p)
  * off. Other Initials are not charged to any source.
  *
  * The token is checked first. If it is valid, the attempt needs to be looked up only once, when the
- * Initial is judged as an opening. */
+ * Initial is judged as a new attempt. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
 {

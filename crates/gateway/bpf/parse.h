@@ -129,7 +129,7 @@ static long walk_extension(__u32 index, void *arg)
 }
 
 /* Parses IPv4 (RFC 791). With PARSED_UDP, `*l4` is the offset of the UDP header, and `*l4_len` is
- * the number of bytes from there to the end of the IP packet. */
+ * the number of bytes from the UDP header to the end of the IP packet. */
 INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {

@@ -41,7 +41,7 @@ pub enum TokenKeys {
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
 impl TokenKeys {
-    /// Returns true if the server asks for the key ring.
+    /// Returns true if the server requests the key ring.
     pub(crate) fn takes(self) -> bool {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }

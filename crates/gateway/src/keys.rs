@@ -63,8 +63,9 @@ impl Control {
 
     /// Returns the servers that may serve a service and have not declared that they check the
     /// tokens of the gateway's Retry packets. Once the gateway requires tokens, their clients
-    /// cannot connect. Dead and silent servers are not returned. A silent server whose ledger this
-    /// process may not read is returned unless it is dead.
+    /// cannot connect. Dead servers, and servers without a recent heartbeat, are not returned. A
+    /// server whose ledger this process may not read, so that its heartbeat is unknown, is returned
+    /// unless it is dead.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails.
@@ -83,7 +84,8 @@ impl Control {
 
     /// Returns the servers that may serve a service and have not declared that the gateway can
     /// verify their connection IDs. With `check_ids`, only the first packet of their clients would
-    /// reach them. Dead and silent servers are treated as in [`Control::servers_without_keys`].
+    /// reach them. Dead servers, and servers without a recent heartbeat, are treated as in
+    /// [`Control::servers_without_keys`].
     ///
     /// # Errors
     /// Returns the errors of [`Control::servers_without_keys`].

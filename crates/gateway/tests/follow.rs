@@ -70,7 +70,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
         assert_ne!(ledger.program_id(), before);
         assert_eq!((action(&second, A), action(&second, B)), (Action::Drop, Action::Pass));
         assert_eq!((service.count(A.parse().unwrap()), service.limit()), (2, 2));
-        // Dropping a guard must change the count at the new gateway.
+        // Dropping a guard must change the count that the new gateway sees.
         drop(two);
         assert_eq!(action(&second, A), Action::Pass);
         drop((three, other));

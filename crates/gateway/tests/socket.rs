@@ -787,8 +787,8 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         // While there is no gateway, the ledger must continue to count.
         guards.push(service.opened(A.parse().unwrap()));
         assert_eq!((service.count(A.parse().unwrap()), ledger.connections()), (4, 5));
-        // The next gateway has another seed and another size, and the service has another index
-        // there.
+        // The next gateway has another seed and another size, and its configuration has the service
+        // at another index.
         let (gateway, host, _) = at_socket("after", &path, |config| {
             let mut first = config.services[0].clone();
             first.name = "first".to_owned();

@@ -84,8 +84,8 @@ impl Control {
         atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
     }
 
-    /// Stores for the XDP program how it is attached to an interface, and whether packets have an
-    /// Ethernet header there.
+    /// Stores for the XDP program how it is attached to an interface, and whether packets on this
+    /// interface have an Ethernet header.
     pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
         let flags = interface_flags(ifindex, native)?;
         self.maps.interfaces.put(&ifindex, &flags)?;

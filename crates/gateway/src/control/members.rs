@@ -22,8 +22,8 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
-/// Additional time, in nanoseconds, for which the ledger of a silent process stays in its slot if
-/// the process seems to be alive.
+/// Additional time, in nanoseconds, for which the ledger of a process without heartbeats stays in
+/// its slot if the process seems to be alive.
 ///
 /// A ledger is removed when its lease has expired without a heartbeat and its process is dead, as
 /// far as this pid namespace can see. If the process seems to be alive, it may continue later, and
@@ -250,7 +250,7 @@ impl Control {
     }
 
     /// Removes the ledgers of dead processes. With `all`, it also removes ledgers of live processes
-    /// that have been silent for a long time. Returns the number of removed ledgers.
+    /// that have written no heartbeat for a long time. Returns the number of removed ledgers.
     fn sweep_ledgers(&self, all: bool) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;

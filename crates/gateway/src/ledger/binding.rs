@@ -204,7 +204,8 @@ impl GatewayBinding {
         })
     }
 
-    /// Returns the time in nanoseconds after which the counts of a silent ledger become invalid.
+    /// Returns the time without a heartbeat, in nanoseconds, after which the counts of a ledger
+    /// become invalid.
     pub(crate) fn lease_ns(&self) -> u64 {
         let none = u64::MAX;
         self.control
