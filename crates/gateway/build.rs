@@ -58,8 +58,8 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         .derive_default(true)
         .derive_eq(true)
         .derive_hash(true)
-        // This structure holds secret keys, which must not appear in logs. So src/abi.rs implements
-        // `Debug` for it without the keys.
+        // This structure holds secret keys, which must not appear in logs. Therefore the file
+        // src/abi.rs implements `Debug` for it and leaves out the keys.
         .no_debug("equic_ring")
         .layout_tests(true)
         .generate_comments(false)

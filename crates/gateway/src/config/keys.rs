@@ -263,7 +263,8 @@ pub enum SettingValue {
         /// The time in seconds.
         seconds: f64,
     },
-    /// A rate: `{"per_second": 20.0, "burst": 40}`; `{"per_second": null, "burst": null}` if it is off.
+    /// A rate: `{"per_second": 20.0, "burst": 40}`. If the rate is off: `{"per_second": null,
+    /// "burst": null}`.
     Rate {
         /// Connections, packets or bytes per second, or `None` if the rate is off.
         per_second: Option<f64>,

@@ -204,8 +204,8 @@ impl Capture {
         atomic!(AtomicU64, capture, until_ns).store(until, Release);
     }
 
-    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must be
-    /// called at least every two seconds, or the capture ends.
+    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must
+    /// be called at least every two seconds, or the capture ends.
     ///
     /// # Errors
     /// Returns [`Error::CaptureTaken`] if this capture has ended and another process has started

@@ -300,8 +300,8 @@ impl GatewayBinding {
         })
     }
 
-    /// Counts a connection as opened in this ledger. Connections that were carried over from
-    /// another gateway are counted, too.
+    /// Counts a connection as opened. It was opened now, or it was already open and is counted in
+    /// this binding from now on.
     pub(crate) fn came(&self) {
         atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
     }
@@ -310,9 +310,9 @@ impl GatewayBinding {
         atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 
-    /// Adds the counts of the binding `from`, which must not change during the call. Returns false
-    /// if that is impossible, because the counts of `from` are not detailed enough. That is the
-    /// case if this gateway has longer source prefixes, or splits a quota group.
+    /// Copies the counts of the binding `from`, which must not change during the call. Returns
+    /// false if that is impossible, because the counts of `from` are not detailed enough. That is
+    /// the case if this gateway has longer source prefixes, or splits a quota group.
     fn carry(&mut self, from: &GatewayBinding) -> bool {
         if !self.table.keying().covers(from.table.keying()) {
             return false;

@@ -272,13 +272,15 @@ impl Ledger {
         open_connections(&self.binding().header())
     }
 
-    /// Returns the number of connections that were opened since the start.
+    /// Returns the number of connections that were opened since this ledger was created. It
+    /// restarts at 0 when the next gateway cannot count the earlier connections.
     pub fn opened_total(&self) -> u64 {
         self.binding().header().opened
     }
 
-    /// Returns the number of connections since the start that are not counted because the ledger
-    /// had no room.
+    /// Returns the number of connections that were not counted because the ledger had no room,
+    /// since this ledger was created. It restarts at 0 when the next gateway cannot count the
+    /// earlier connections.
     pub fn overflow(&self) -> u64 {
         self.binding().header().overflow
     }

@@ -143,8 +143,8 @@ struct Bucket {
 
 impl SocketHost {
     /// Listens at the path of `[gateway.socket]` for servers of the gateway of `control`. If no
-    /// process listens at an existing socket, the socket is replaced. If a process does, it is
-    /// replaced only if `replace` is set.
+    /// process listens at an existing socket, the socket is replaced. If a process listens there,
+    /// the socket is replaced only if `replace` is set.
     ///
     /// # Errors
     /// * [`Error::Config`] if the configuration is invalid;
