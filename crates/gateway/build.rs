@@ -1,4 +1,4 @@
-//! Compiles the XDP program and generates the Rust side of `bpf/abi.h`.
+//! Compiles the gateway's XDP program and generates the Rust side of `bpf/abi.h`.
 //!
 //! * `gateway.bpf.o`: the program. `src/object.rs` embeds it, and dependents get its path in
 //!   `DEP_EQUIC_GATEWAY_OBJECT`;
@@ -22,7 +22,7 @@ fn run() -> Result<(), String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let bpf = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed=build.rs");
-    // `make loom` sets this configuration.
+    // `make loom` sets `cfg(equic_loom)`.
     println!("cargo::rustc-check-cfg=cfg(equic_loom)");
     println!("cargo::rerun-if-changed={}", bpf.display());
     for source in sources(&bpf)? {
@@ -58,7 +58,8 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         .derive_default(true)
         .derive_eq(true)
         .derive_hash(true)
-        // The keys must not appear in logs, so src/abi.rs has a `Debug` without them.
+        // This structure holds secret keys, which must not appear in logs. Therefore the file
+        // src/abi.rs implements `Debug` for it and leaves out the keys.
         .no_debug("equic_ring")
         .layout_tests(true)
         .generate_comments(false)
@@ -74,7 +75,7 @@ fn generate_abi(bpf: &Path, to: &Path) -> Result<(), String> {
         "\n// SAFETY: plain integers and arrays of them; abi.h names its padding.\nmod pods {\n    use super::*;\n",
     );
     for name in types {
-        // The generated file needs a SAFETY comment, too.
+        // Lints also check the generated file, so each `unsafe impl` in it needs a SAFETY comment.
         let _ = writeln!(
             pods,
             "    // SAFETY: `repr(C)`, only integers inside, every bit pattern is a value.\n    \

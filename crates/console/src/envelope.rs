@@ -1,4 +1,4 @@
-//! Envelope of a result: time, machine and command line of a measurement.
+//! Metadata of a measurement result: when, on which machine, and by which command line it was made.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Time and machine of a measurement, read before it begins.
+/// The time and the machine of a measurement, recorded before the measurement begins.
 pub struct Envelope {
     created: Timestamp,
     machine: Machine,

@@ -1,4 +1,4 @@
-//! Failures of commands: the message on standard error, and the exit code.
+//! The failure of a command: its message on standard error, and its exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -46,8 +46,8 @@ impl Failure {
         Failure::Failed { message, help }
     }
 
-    /// Adds advice on what to do. If the process ran out of file descriptors, the failure keeps its
-    /// advice about that instead.
+    /// Adds advice to this failure: what the user can do. If the process ran out of file
+    /// descriptors, the failure already has advice about that, and keeps it instead.
     pub fn help(self, help: impl Into<String>) -> Failure {
         match self {
             Failure::Failed { message, .. } => {
@@ -147,7 +147,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The libraries' errors already say what failed, why, and what to do.
+/// Converts an error of a library into a failure with the same message. The project's libraries
+/// already say in their errors what failed, why, and what to do.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())

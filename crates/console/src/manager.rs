@@ -55,8 +55,8 @@ impl Manager {
 
     /// Reports that the configuration is being reloaded. [`Manager::ready`] must follow.
     pub fn reloading(&self) {
-        // `Type=notify-reload` compares this time with the time at which the manager requested the
-        // reload.
+        // With `Type=notify-reload`, the service manager compares this time with the time at which
+        // it requested the reload.
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| {
             i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1_000
         });

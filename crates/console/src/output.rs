@@ -1,7 +1,7 @@
-//! All output of the command goes through this module.
+//! Writes all output of a command, to standard output and standard error.
 //!
-//! Reports go to standard output. They fail with [`Failure::ClosedPipe`] if the reader has closed
-//! it. Notices go to standard error.
+//! Reports go to standard output. Writing one fails with [`Failure::ClosedPipe`] if the reader has
+//! closed the pipe. Notices go to standard error.
 //!
 //! A long-running command writes through a [`Journal`], which continues after the pipe is closed. A
 //! gateway, for example, must protect its server even if no process reads its output.
@@ -26,12 +26,12 @@ pub fn name_program(name: &'static str) {
     let _ = PROGRAM.set(name);
 }
 
-/// Writes text unchanged.
+/// Writes text to standard output, without escaping it.
 pub fn text(text: impl Display) -> Result {
     bytes(text.to_string().as_bytes())
 }
 
-/// Writes bytes unchanged.
+/// Writes bytes to standard output, without escaping them.
 pub fn bytes(bytes: &[u8]) -> Result {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -76,12 +76,12 @@ pub fn json_line<T: Serialize>(schema: &str, data: T) -> Result {
 fn shown(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        // The text already contains escapes, which begin with a backslash.
+        // Backslashes stay as they are, because they begin the escapes that serde_json has written.
         if matches!(character, '\n' | '\\') || is_printable(character) {
             shown.push(character);
         } else {
-            // These characters occur only in JSON strings, where the `\u` escape means the same
-            // character.
+            // All other characters of this kind occur only in JSON strings, where the `\u` escape
+            // means the same character.
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
                 shown += &format!("\\u{unit:04x}");

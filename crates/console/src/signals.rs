@@ -1,4 +1,4 @@
-//! Asynchronous waiting for the signals that end a command.
+//! Waits asynchronously for the signals that end a command.
 //!
 //! A signal that arrives before its handler is installed would kill the process during its start.
 //! Therefore a command that handles signals first calls [`hold`]. The kernel then keeps the signals
@@ -17,7 +17,7 @@ fn held() -> SigSet {
 /// kernel keeps these signals until [`release`] or [`Signals::new`] is called. Call it before
 /// starting any thread.
 pub fn hold() {
-    // The call fails only for invalid arguments.
+    // Blocking signals fails only for invalid arguments, so the result is ignored.
     let _ = held().thread_block();
 }
 
@@ -96,7 +96,8 @@ fn ignores_hangup() -> bool {
         .is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Number of file descriptors that a runtime needs: for epoll, for its waker, and for signals.
+/// Number of file descriptors that tokio opens when a runtime starts: for epoll, for its waker, and
+/// for signals.
 const DESCRIPTORS: usize = 24;
 
 /// Creates a runtime of `threads` threads. `None` means one per CPU.

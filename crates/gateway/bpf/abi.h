@@ -27,8 +27,8 @@
 /* Maximum number of datagrams with an Initial in one attempt. More than one are needed for
  * retransmissions and large ClientHellos. */
 #define EQUIC_HANDSHAKE_PACKETS 64u
-/* The same maximum for an attempt from an address that is not validated, if its service has
- * adaptive Retry. */
+/* Maximum number of datagrams with an Initial in one attempt from an address that is not validated,
+ * if the service has adaptive Retry. */
 #define EQUIC_HANDSHAKE_UNPROVED 16u
 /* Number of bucket pairs that the unknown sources of a service share. A power of two. */
 #define EQUIC_STRANGERS 256u
@@ -36,7 +36,7 @@
 #define EQUIC_RATE_SHIFT 20u
 #define EQUIC_NO_SERVICE 0xffffu
 #define EQUIC_ID_LEN	 12u /* length of the connection IDs of services with CHECK_IDS, in bytes */
-#define EQUIC_ID_SERVER	 2u  /* bytes of their server ID (docs/retry.md s.4) */
+#define EQUIC_ID_SERVER	 2u  /* bytes of the server ID in them (docs/retry.md s.4) */
 #define EQUIC_BATCH	 128u /* maximum datagrams in a batch: UDP_MAX_SEGMENTS of Linux */
 /* Number of buckets that a service has for stateless resets. A hash of the receiver selects the
  * bucket. A power of two. */
@@ -152,7 +152,7 @@ enum equic_versions {
 
 enum equic_policy {
 	EQUIC_POLICY_NEW = 0,	   /* at the limit, drop packets that open a connection */
-	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (the paper's Algorithm 1) */
+	EQUIC_POLICY_STRICT = 1,   /* over the limit, drop every packet (docs/policy.md s.2) */
 	EQUIC_POLICY_UNDERWAY = 2, /* like NEW, but handshakes in progress count, too */
 };
 
@@ -211,13 +211,13 @@ struct equic_service {
 	struct equic_rate packets_per_source;
 	struct equic_rate bytes_per_source; /* UDP payload bytes */
 	struct equic_rate answers_per_service;
-	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of openings without a token */
+	struct equic_rate retry_above; /* EQUIC_RETRY_ADAPTIVE: limit of attempts without a token */
 	__u64 retry_hold_ns; /* time for which Retry stays on after retry_above was exceeded */
 	__u64 handshake_ns;  /* maximum duration of an admitted handshake */
 	struct equic_rate packets_per_service;	/* all packets that pass: docs/policy.md s.11 */
-	struct equic_rate unproven_per_service; /* packets of unknown sources, except openings */
+	struct equic_rate unproven_per_service; /* packets of unknown sources, except attempts */
 	struct equic_rate new_per_prefix[EQUIC_PREFIX_LEVELS]; /* index: enum equic_prefix_level */
-	/* Bit i: new_per_prefix[i] is enabled. */
+	/* Bit i is set if new_per_prefix[i] is enabled. */
 	__u32 prefix_levels;
 	__u32 overrides; /* bit 0: has overrides for IPv4 prefixes; bit 1: for IPv6 */
 	char name[32];	 /* NUL-terminated */
@@ -259,9 +259,9 @@ struct equic_override6_key {
 	__u8 addr[16];
 };
 
-/* The only element of the array `ports`. For each port and family, it says which service listens at
- * the wildcard address. The low 7 bits are the index of the service + 1, or 0 if there is no such
- * service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
+/* Value of the only element of the array `ports`. For each port and family, it says which service
+ * listens at the wildcard address. The low 7 bits are the index of the service + 1, or 0 if there
+ * is no such service. If EQUIC_PORT_EXACT is set, `listeners` must be searched first. */
 #define EQUIC_PORT_EXACT 0x80u
 struct equic_ports {
 	__u8 any4[65536]; /* index: port in host order */
@@ -413,8 +413,8 @@ struct equic_ledger_slot {
 
 /* `meta` is one cache line, and usually the only one that a search reads. */
 struct equic_ledger_bucket {
-	/* tag << 32 | connections. 0: the slot is free. A tag with 0 connections: the server is
-	 * about to use the slot. */
+	/* For each slot, tag << 32 | number of connections. 0 means that the slot is free. A tag
+	 * with 0 connections means that the server is about to use the slot. */
 	__u64 meta[EQUIC_SLOTS];
 	struct equic_ledger_slot slot[EQUIC_SLOTS];
 };
@@ -429,9 +429,8 @@ struct equic_ledger_header {
 	__u64 start_ticks;  /* field 22 of /proc/PID/stat: identifies the process if its pid is
 			       reused */
 	char name[32];
-	/* The program does not read the cache lines from here on: they change with every
-	 * connection.
-	 */
+	/* The XDP program does not read this and the following cache lines, because they change
+	 * with every connection. */
 	__u64 opened;	/* connections opened since the start, of all sources */
 	__u64 closed;	/* number of these connections that are closed */
 	__u64 overflow; /* connections that no slot counts: both buckets were full */
@@ -439,8 +438,8 @@ struct equic_ledger_header {
 };
 
 enum equic_load_flags {
-	/* With `explain`: the program treats packets as if they came in on the loopback interface.
-	 */
+	/* With `explain`: the program treats packets as if they had arrived on the loopback
+	 * interface. */
 	EQUIC_LOAD_LOOPBACK = 1u << 0,
 	/* BPF programs may read kernel memory, because the kernel is not locked down. */
 	EQUIC_LOAD_READS_KERNEL = 1u << 1,
@@ -501,22 +500,22 @@ struct equic_control {
 	/* Until this time, a connection ID may belong to a connection that is older than the key
 	 * ring, if the ring has no key for the ID's rotation (docs/policy.md s.10). */
 	__u64 older_ids_until_ns;
-	/* Bit i: quota group i has a dead server, so bit i is set in at least one element of
-	 * `dead`. */
+	/* Bit i is set if quota group i has a dead server, so that bit i is set in at least one
+	 * element of `dead`. */
 	__u64 gone;
-	/* Bit i: a server of quota group i was removed from its slot, but it may still be alive.
-	 * While the bit is set, user space does not set bit i of `gone`. */
+	/* Bit i is set if a server of quota group i was removed from its slot but may still be
+	 * alive. While the bit is set, user space does not set bit i of `gone`. */
 	__u64 unsure;
 	/* Cookie (SO_NETNS_COOKIE) of the network namespace in which a process loaded or last took
 	 * over the gateway. 0: unknown. Only user space uses it. */
 	__u64 network;
 	struct equic_member members[EQUIC_MAX_OWNERS];
-	/* By slot. Bit i: the slot belonged to a server of quota group i, and every server that
-	 * ever had the slot is known to be dead (docs/policy.md s.14). */
+	/* One bit mask for each slot. Bit i is set if the slot belonged to a server of quota group
+	 * i, and every server that ever had the slot is known to be dead (docs/policy.md s.14). */
 	__u64 dead[EQUIC_MAX_OWNERS];
 	/* `local_addrs` and `local_macs` are valid until this time. */
 	__u64 local_until_ns;
-	/* 1: this host forwards packets to other hosts, as a router or a bridge. */
+	/* 1 if this host forwards packets to other hosts, as a router or a bridge; otherwise 0. */
 	__u32 transit;
 	__u32 flagged; /* 1: `interfaces` has or had flags that are not 0 */
 };
@@ -541,12 +540,12 @@ enum equic_interface_flags {
 	EQUIC_INTERFACE_NO_ANSWERS = 1u << 2,  /* answers on this interface would get lost */
 };
 
-/* State of adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE. The service asks for tokens only
- * at times. */
+/* State of adaptive Retry of a service with EQUIC_RETRY_ADAPTIVE, which requires tokens only while
+ * connections are opened too fast. */
 struct equic_adaptive {
 	__u64 tat;	/* theoretical arrival time of the bucket retry_above */
-	__u64 until_ns; /* the service asks for tokens until this time */
-	__u64 since_ns; /* time at which it last began to ask */
+	__u64 until_ns; /* the service requires tokens until this time */
+	__u64 since_ns; /* time at which it last began to require them */
 	__u64 began;	/* number of times that it began to ask */
 };
 
@@ -564,8 +563,8 @@ struct equic_service_rates {
 	__u64 unproven_tat[EQUIC_MAX_SERVICES];
 	__u64 negotiations_tat[EQUIC_MAX_SERVICES]; /* rate: answers_per_service */
 	__u64 resets_tat[EQUIC_MAX_SERVICES];	    /* rate: answers_per_service */
-	/* Buckets for resets, selected by a hash of the receiver's source. Each has an eighth of
-	 * answers_per_service. */
+	/* Buckets for stateless resets, selected by a hash of the receiver's source. Each has an
+	 * eighth of answers_per_service. */
 	__u64 reset_shares_tat[EQUIC_MAX_SERVICES][EQUIC_RESET_SHARES];
 	__u64 versions_tat[EQUIC_MAX_SERVICES]; /* unknown versions; rate: new_per_service */
 };
@@ -586,7 +585,7 @@ enum equic_tally {
 				     cannot */
 	EQUIC_TALLY_EVENTS_LOST,  /* drop events lost because the ring was full */
 	EQUIC_TALLY_STALE_LEDGER, /* lookups that ignored a ledger because its lease had expired */
-	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed the word too often */
+	EQUIC_TALLY_CONTENDED, /* packets refused because other CPUs changed one word too often */
 	EQUIC_TALLY_PREFIXES_CREATED, /* entries ever added to `prefixes` */
 	EQUIC_TALLY_COUNT
 };
@@ -600,7 +599,7 @@ struct equic_counter {
 	__u64 dropped; /* packets that were dropped; less than `packets` in a dry run */
 };
 
-/* One sampled drop, as it is in the ring buffer `events`. */
+/* One sampled drop event, in the form of the ring buffer `events`. */
 struct equic_event {
 	__u64 time_ns;
 	__u32 ifindex;

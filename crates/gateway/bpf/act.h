@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Last stage: turns the reason into an action, and records the verdict. */
+/* Last stage of the XDP program: turns the reason for the verdict into an action, and records the
+ * verdict. */
 #ifndef EQUIC_ACT_H
 #define EQUIC_ACT_H
 

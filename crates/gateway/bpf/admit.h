@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Third stage: finds the reason for the verdict, in the order of docs/policy.md s.2.
+/* Third stage of the XDP program: finds the reason for the verdict on a packet, in the order of
+ * docs/policy.md s.2.
  *
  * If the kernel mitigates attacks on return prediction, a call costs about as much as a map lookup.
  * Therefore the functions on the path of flood packets are inlined. The functions on the path of
@@ -21,7 +22,7 @@
 static __noinline struct equic_source_state *new_source(const struct equic_source *key, __u64 now)
 {
 	/* This source may have had an entry that was evicted, and an attempt in progress. So the
-	 * entry begins as if an attempt had been admitted now. */
+	 * new entry starts as if an attempt had been admitted just now. */
 	struct equic_source_state fresh = {.first_ns = now, .last_ns = now, .let_in_ns = now};
 
 	if (!bpf_map_update_elem(&sources, key, &fresh, BPF_NOEXIST))
@@ -38,7 +39,7 @@ INLINE bool knows_sources(volatile struct equic_service *service)
 	       service->unproven_per_service.cost_ns;
 }
 
-/* Returns the source's entry, which it creates if necessary. Returns NULL if the source is unknown
+/* Returns the source's entry, and creates it if necessary. Returns NULL if the source is unknown
  * and must not get an entry. */
 INLINE struct equic_source_state *source_state(const struct packet *p,
 					       volatile struct equic_service *service,
@@ -95,16 +96,17 @@ __noinline __u32 judge_opening(struct packet *p, const struct equic_source *sour
 	service = &services[p->service & (EQUIC_MAX_SERVICES - 1)];
 	limit = connections_limit(p, service);
 	allowed_ns = service->handshake_ns;
-	/* Reservations are stored in the source's entry. */
+	/* Reservations are stored in the source's entry, so a source without an entry cannot have
+	 * any. */
 	places = state && limit && service->policy == EQUIC_POLICY_UNDERWAY;
-	/* The lookup is skipped if the source cannot have an attempt in progress. That is the
-	 * common path of a flood over the quota. */
+	/* The attempt is not looked up if the source cannot have an attempt in progress. That is
+	 * the common path of a flood over the quota. */
 	if (!state || SINCE(p->now, state->let_in_ns) <= allowed_ns)
 		attempt = find_attempt(p);
 	if (attempt && under_way(p, attempt, service))
 		return EQUIC_REASON_UNDERWAY;
-	/* A client must not choose such a short ID, but a server may. The packet may be the second
-	 * flight of an attempt that the table has lost. */
+	/* A client must not choose such a short ID, but a server may. So the packet may be the
+	 * second flight of an attempt that was evicted from the table. */
 	if (p->quic.dcid.len < QUIC_MIN_DCID &&
 	    !(state && state->let_in && SINCE(p->now, state->let_in_ns) <= allowed_ns))
 		return EQUIC_REASON_SHORT_DCID;
@@ -175,7 +177,7 @@ INLINE __u32 judge(struct xdp_md *ctx, struct packet *p, volatile struct equic_s
 	return judge_opening(p, source, state);
 }
 
-/* Checks what needs no state of the source (steps 1 to 4 of docs/policy.md s.2). Returns
+/* Makes the checks that need no state of the source (steps 1 to 4 of docs/policy.md s.2). Returns
  * REASON_NONE if the packet must be judged further. */
 INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed parsed)
 {
@@ -187,7 +189,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 		return EQUIC_REASON_BATCH;
 	if (bad_source(ctx, p))
 		return EQUIC_REASON_BAD_SOURCE;
-	/* A trie that never had entries is not searched. */
+	/* A list that never had entries is not searched, to save time. */
 	if (!(control.acl_used & (p->family == 4 ? ACL4_USED : ACL6_USED)))
 		return REASON_NONE;
 	listed = look_up_acl(p);
@@ -196,7 +198,7 @@ INLINE __u32 refused_at_sight(struct xdp_md *ctx, struct packet *p, enum parsed 
 }
 
 /* Charges an Initial without a valid token to its service, which has adaptive Retry (docs/policy.md
- * s.8). Returns true if the service asks for tokens now, because of this packet or of earlier ones.
+ * s.8). Returns true if the service requires tokens now, because of this packet or of earlier ones.
  */
 static __noinline bool asks_now(struct packet *p)
 {
@@ -206,14 +208,15 @@ static __noinline bool asks_now(struct packet *p)
 	__u64 until = *(volatile __u64 *)&state->until_ns, next;
 	bool asks = p->now < until;
 
-	/* While Retry is on, each opening costs twice as much. So Retry goes off at half the rate
-	 * that turned it on. This hysteresis avoids oscillation. */
+	/* While Retry is on, each connection attempt costs twice as much. So Retry goes off at half
+	 * the rate that turned it on. This hysteresis avoids oscillation. */
 	if (rate_allows(&service->retry_above, &state->tat, asks ? 2 : 1, p))
 		return asks;
 	next = p->now + service->retry_hold_ns;
 	if (asks && next == until)
 		return true;
-	/* If several CPUs find the bucket empty at once, only one of them changes `until_ns`. */
+	/* If several CPUs find the bucket of `retry_above` empty at once, only one of them changes
+	 * `until_ns`. */
 	if (__sync_val_compare_and_swap(&state->until_ns, until, next) == until && !asks) {
 		state->since_ns = p->now;
 		__sync_fetch_and_add(&state->began, 1);
@@ -221,12 +224,12 @@ static __noinline bool asks_now(struct packet *p)
 	return true;
 }
 
-/* Judges an Initial to a service that asks for tokens (docs/policy.md s.8). Returns REASON_NONE if
- * the Initial has a valid token, belongs to an admitted attempt, or comes while adaptive Retry is
- * off. Other Initials are charged to no source.
+/* Judges an Initial to a service that requires tokens (docs/policy.md s.8). Returns REASON_NONE if
+ * the Initial has a valid token, belongs to an admitted attempt, or arrives while adaptive Retry is
+ * off. Other Initials are not charged to any source.
  *
  * The token is checked first. If it is valid, the attempt needs to be looked up only once, when the
- * opening is judged. */
+ * Initial is judged as a new attempt. */
 INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 			   volatile struct equic_service *service)
 {
@@ -241,8 +244,9 @@ INLINE __u32 ask_for_proof(struct xdp_md *ctx, struct packet *p,
 	}
 	if (of_attempt(p, service))
 		return REASON_NONE;
-	/* A client that has received a Retry ignores any other (RFC 9000 s.17.2.5.2), so a second
-	 * Retry would be useless. A token in another format may come from a NEW_TOKEN frame. */
+	/* An Initial with an invalid Retry token is dropped. A client that has received a Retry
+	 * ignores any other (RFC 9000 s.17.2.5.2), so a second Retry would be useless. But a token
+	 * in another format may come from a NEW_TOKEN frame, so it is treated like no token. */
 	if (proof != EQUIC_PROOF_NEW_TOKEN && proof != EQUIC_PROOF_MALFORMED)
 		return EQUIC_REASON_BAD_TOKEN;
 	if (service->retry == EQUIC_RETRY_ADAPTIVE && !asks_now(p))
@@ -337,8 +341,8 @@ INLINE __u32 ask_for_more(struct xdp_md *ctx, struct packet *p,
 							: REASON_NONE;
 }
 
-/* Returns the reason for the verdict on a packet to a service. Sets `*found` to the source's entry,
- * or to NULL if it has none. */
+/* Returns the reason for the verdict on a packet to a service. Sets `*found` to the entry of the
+ * packet's source, or to NULL if the source has none. */
 INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 		   volatile struct equic_service *service, const struct equic_source *source,
 		   struct equic_source_state **found)
@@ -346,15 +350,15 @@ INLINE __u32 admit(struct xdp_md *ctx, struct packet *p, enum parsed parsed,
 	__u32 reason = refused_at_sight(ctx, p, parsed);
 
 	if (reason != REASON_NONE) {
-		/* The lookup creates no entry, so that a flood of such packets cannot evict other
-		 * sources. */
+		/* This lookup of the source creates no entry, so that a flood of such packets
+		 * cannot evict other sources. */
 		*found = bpf_map_lookup_elem(&sources, source);
 		return reason;
 	}
 	p->kind = classify(ctx, &p->quic, service);
-	/* The program sees only a part of a fragmented datagram with a long header, and no QUIC
-	 * client sends one. Later fragments can arrive before the first one. So the fragment policy
-	 * `drop` must drop the first one, too. */
+	/* A fragmented datagram with a long header is dropped, because the program sees only its
+	 * first part, and no QUIC client sends one. Later fragments can arrive before the first
+	 * one. So the fragment policy `drop` must drop the first fragment, too. */
 	if (p->first_fragment &&
 	    (service->fragments == EQUIC_FRAGMENTS_DROP || p->quic.first_byte & QUIC_LONG))
 		return EQUIC_REASON_FIRST_FRAGMENT;

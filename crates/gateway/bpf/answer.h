@@ -18,11 +18,11 @@
 #define NS_PER_MS	 1000000ull
 #define RETRY_ID_LEN	 8
 #define RETRY_TAG_LEN	 16
-/* Sum of the first byte, the version, both length bytes, the ID that the gateway chooses, and the
- * token. */
+/* Length of a Retry packet without the client's ID and the tag: the first byte, the version, both
+ * length bytes, the ID that the gateway chooses, and the token. */
 #define RETRY_LEN (1 + 4 + 1 + 1 + RETRY_ID_LEN + EQUIC_PROOF_TOKEN_LEN)
 /* Prefix of the hash input for the ID of a Retry packet. It separates this hash from those of
- * tokens and IDs, which have no such prefix. */
+ * tokens and of other connection IDs, which have no such prefix. */
 #define RETRY_ID_LABEL 0x44492079525445ull
 
 /* Offset of the QUIC packet in struct answer. Before it, there is room for the IP and UDP headers.
@@ -32,9 +32,10 @@
 #define ANSWER_IP4  (ANSWER_UDP - sizeof(struct iphdr))
 #define ANSWER_IP6  (ANSWER_UDP - sizeof(struct ipv6hdr))
 #define ANSWER_MASK 127u
-/* Upper bound for the offset of the end of a Retry packet. */
+/* Upper bound for the offset in bytes at which a Retry packet ends in struct answer. */
 #define ANSWER_RETRY 256
-/* Every answer is shorter than this. It is a power of two because the verifier needs a mask. */
+/* Upper bound for the length of an answer in bytes. It is a power of two because the verifier needs
+ * a mask. */
 #define ANSWER_LONGEST 1024
 /* Number of bytes of an answer that are summed first. The kernel's helper accepts up to 512 bytes
  * per call. */
@@ -76,7 +77,8 @@ INLINE void put_cid(struct answer *a, __u32 off, const struct equic_cid *cid)
 	const __u64 *from = (const __u64 *)cid;
 	__u64 *to = (__u64 *)into(a, off);
 
-	/* Copies the whole structure of 24 bytes. The bytes after the ID are overwritten later. */
+	/* Copies the whole structure of a connection ID, which has 24 bytes. The bytes after the ID
+	 * are overwritten later. */
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
@@ -224,7 +226,8 @@ static __noinline bool make_retry(const struct packet *p)
 	if (!a || scid_len > EQUIC_CID_MAX || dcid_len > EQUIC_CID_MAX || !seal_token(p, a, &id))
 		return false;
 	__builtin_memset(a->bytes, 0, ANSWER_RETRY);
-	/* The tag also covers the client's first Destination Connection ID (RFC 9001 s.5.8). */
+	/* The Retry Integrity Tag also covers the client's first Destination Connection ID (RFC
+	 * 9001 s.5.8). */
 	pseudo = FROM_QUIC(0) - 1 - dcid_len;
 	put_cid(a, pseudo + 1, &p->quic.dcid);
 	*into(a, pseudo) = dcid_len;
@@ -246,10 +249,10 @@ static __noinline bool make_retry(const struct packet *p)
 }
 
 /* Adapts the answer's checksum to a received packet with an incomplete checksum (CHECKSUM_PARTIAL).
- * In generic mode, a packet from a sender on this machine may have only the sum of its
- * pseudo-header there, for the kernel or the hardware to complete. The kernel completes the
- * answer's checksum at the same offset, so the answer needs the sum of its own pseudo-header.
- * Returns false if the answer's UDP header is at another offset. */
+ * In generic mode, the checksum field of a packet from a sender on this machine may contain only
+ * the sum of the pseudo-header, for the kernel or the hardware to complete. The kernel completes
+ * the answer's checksum at the same offset, so the field must contain the sum of the answer's
+ * pseudo-header. Returns false if the answer's UDP header is at another offset. */
 INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)
 {
 	__u32 ifindex = ctx->ingress_ifindex, *flags, ip_len;
@@ -261,8 +264,8 @@ INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct an
 		return true;
 	if (bpf_xdp_load_bytes(ctx, p->quic.off - sizeof(check), &check, sizeof(check)))
 		return false;
-	/* One in 65,536 complete checksums happens to have this value. In that case the answer is
-	 * lost, and the client gets one when it retransmits. */
+	/* One in 65,536 complete checksums happens to equal the sum of the pseudo-header. In that
+	 * case the answer is lost, and the client gets one when it retransmits. */
 	if (check != (__u16)~folded(pseudo_summed(p, sizeof(*udp) + p->quic.len)))
 		return true;
 	ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -295,8 +298,8 @@ static __noinline int send_answer(struct xdp_md *ctx, const struct packet *p)
 	if (!a || !leave_checksum(ctx, p, a))
 		return XDP_DROP;
 	start = a->start & 63;
-	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
-	 * is not 0 here. */
+	/* Verifiers before Linux 6.13 do not infer from `len != 0` that len is at least 1. They do
+	 * infer that for `x + 1`. */
 	len = a->len - 1;
 	OPAQUE(len);
 	len = (len & (ANSWER_LONGEST - 1)) + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of handshakes. It says which attempts were admitted, and which packets belong to them
- * (docs/policy.md s.2, step 16). */
+/* The table of connection attempts (handshakes in progress). It says which attempts were admitted,
+ * and which packets belong to them (docs/policy.md s.2, step 16). */
 #ifndef EQUIC_ATTEMPTS_H
 #define EQUIC_ATTEMPTS_H
 
@@ -128,8 +128,8 @@ INLINE void begin(const struct packet *p, struct equic_handshake *attempt)
 	attempt->dcid[0] = p->quic.dcid;
 }
 
-/* Stores the packet's attempt as admitted. An older attempt with the same key is overwritten in
- * place. */
+/* Stores the packet's connection attempt as admitted. An older attempt with the same key is
+ * overwritten in place. */
 static __noinline void let_in(const struct packet *p, struct equic_handshake *older)
 {
 	struct equic_handshake_key key;

@@ -151,7 +151,7 @@ static __noinline bool take_apart(struct xdp_md *ctx, struct packet *p)
 		return false;
 	p->quic.len = p->quic.avail = p->segment;
 	p->kind = classify(ctx, &p->quic, service);
-	/* A malformed first datagram is dropped together with the others. */
+	/* If the first datagram is malformed, the whole batch is dropped. */
 	if (p->kind != REASON_NONE && p->kind != EQUIC_REASON_ESTABLISHED)
 		return true;
 	if (p->kind == EQUIC_REASON_ESTABLISHED && service->flags & EQUIC_SERVICE_CHECK_IDS &&

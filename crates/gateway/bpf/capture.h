@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Copies of dropped packets, for a process that captures them (`equic gateway capture`). */
+/* Copies dropped packets for a process that captures them (`equic gateway capture`). */
 #ifndef EQUIC_CAPTURE_H
 #define EQUIC_CAPTURE_H
 
@@ -50,8 +50,8 @@ static __noinline void capture_packet(struct xdp_md *ctx, const struct packet *p
 		return;
 	describe(&room->packet.event, ctx, p, reason, dropped);
 	room->packet.frame_len = len;
-	/* Verifiers before Linux 6.13 do not infer a range from len != 0. They do know that `x + 1`
-	 * is not 0 here. */
+	/* Verifiers before Linux 6.13 do not infer from `len != 0` that len is at least 1. They do
+	 * infer that for `x + 1`. */
 	len = (len < snap ? len : snap) - 1;
 	OPAQUE(len);
 	len = (len & (EQUIC_CAPTURE_MAX - 1)) + 1;

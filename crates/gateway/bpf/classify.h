@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Second stage: finds the packet's service, its source, and the kind of QUIC packet (docs/policy.md
- * s.1 to s.3). admit.h calls classify(). quic.h parses QUIC. */
+/* Second stage of the XDP program: finds the packet's service, its source, and the kind of QUIC
+ * packet (docs/policy.md s.1 to s.3). admit.h calls classify(). quic.h parses QUIC. */
 #ifndef EQUIC_CLASSIFY_H
 #define EQUIC_CLASSIFY_H
 
@@ -80,7 +80,8 @@ INLINE void source_of(const struct packet *p, struct equic_source *source)
 		words[0] = p->src[0] & load.v6_mask[0];
 		words[1] = p->src[1] & load.v6_mask[1];
 	}
-	/* This store includes the reserved bytes, because keys are compared in words. */
+	/* This store also sets the reserved bytes of the key, because keys are compared word by
+	 * word. */
 	words[2] = p->service;
 }
 

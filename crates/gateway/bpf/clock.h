@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The current time. The time of the last tick is cheap to read. Rates need the exact time in
- * nanoseconds. */
+/* Reads the current time. The time of the kernel's last tick is cheap to read. Rates need the exact
+ * time in nanoseconds. */
 #ifndef EQUIC_CLOCK_H
 #define EQUIC_CLOCK_H
 

@@ -21,7 +21,7 @@
 #define OPAQUE(x) asm volatile("" : "+r"(x))
 
 /* Returns the time from `then` to `now`, or 0 if `then` is later. That can happen because another
- * CPU may have stored `then` after this one read its clock. */
+ * CPU may have stored `then` after this CPU read its clock. */
 #define SINCE(now, then) ((now) > (then) ? (now) - (then) : 0)
 
 /* Bit masks of the reasons that drop, and of the reasons that answer. */
@@ -102,8 +102,8 @@ struct packet {
 	struct quic quic;
 	struct quic other; /* another datagram of a batch */
 	__u64 head[5];	   /* buffer for a header that is not in the frame's linear part */
-	/* Theoretical arrival time of the bucket of events. It belongs to the CPU, not to the
-	 * packet. */
+	/* Theoretical arrival time of this CPU's bucket of events. It does not describe the packet.
+	 */
 	__u64 event_tat;
 };
 

@@ -69,8 +69,8 @@ static __noinline int later_fragment(struct xdp_md *ctx, struct packet *p)
 	if (service->fragments == EQUIC_FRAGMENTS_DROP || first->dropped)
 		reason = EQUIC_REASON_LATER_FRAGMENT;
 	source_of(p, &source);
-	/* The lookup creates no entry, so that fragments of a denied source cannot evict other
-	 * sources. */
+	/* This lookup of the source creates no entry, so that fragments of a denied source cannot
+	 * evict other sources. */
 	state = bpf_map_lookup_elem(&sources, &source);
 	action = action_of(reason, service);
 	record(ctx, p, &source, state, reason, action);

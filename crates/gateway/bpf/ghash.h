@@ -19,7 +19,7 @@ struct element {
 	__u64 low;
 };
 
-/* For versions 1 and 2: H = AES(key, 0), and the mask AES(key, nonce 00000001). */
+/* For QUIC versions 1 and 2, the point H = AES(key, 0) and the mask AES(key, nonce 00000001). */
 #define H1_HIGH	   0x72956a454ffaff54ull
 #define H1_LOW	   0x85a13a1244d01d47ull
 #define MASK1_HIGH 0x555e4b7493556eeaull

@@ -50,8 +50,9 @@ INLINE __u32 check_id(struct xdp_md *ctx, struct packet *p, const struct equic_s
 	proof = equic_proof_id_open(&ring, &format, &p->quic.dcid, NULL);
 	if (proof == EQUIC_PROOF_OK)
 		return REASON_NONE;
-	/* For some time after the ring was created, the ID may belong to a connection that is older
-	 * than the ring. In that case, its source holds a connection. */
+	/* For some time after the key ring was created, the ID may belong to a connection that is
+	 * older than the ring. So a packet with an unknown rotation passes if its source holds a
+	 * connection. */
 	if (proof == EQUIC_PROOF_UNKNOWN_EPOCH && p->now < control.older_ids_until_ns &&
 	    ROTATION_OF(p->quic.dcid.bytes[0]) < EQUIC_PROOF_EPOCHS &&
 	    connections_of(source, group, p->now))

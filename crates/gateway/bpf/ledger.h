@@ -52,8 +52,8 @@ INLINE __u32 bucket_count(void *ledger, __u32 bucket, const struct wanted *want)
 	return 0;
 }
 
-/* Returns the number of connections ever opened by the source and by the other sources that share
- * its cell (docs/policy.md s.7). */
+/* Returns the number of connections ever opened by the source, and by the other sources that share
+ * its counter (docs/policy.md s.7). */
 INLINE __u32 bucket_opened(void *ledger, const struct wanted *want)
 {
 	volatile struct equic_ledger_bucket *b;
@@ -72,7 +72,8 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 	void *ledger;
 	__u64 beat;
 
-	/* A server's counts are valid only for the services that the gateway admitted it for. */
+	/* A server's counts are valid only for the services for which the gateway admitted the
+	 * server. */
 	if (control.members[index & (EQUIC_MAX_OWNERS - 1)].barred >> (want->group & 63) & 1)
 		return 0;
 	ledger = bpf_map_lookup_elem(&ledgers, &key);
@@ -88,8 +89,8 @@ INLINE __u32 ledger_count(__u32 index, const struct wanted *want, __u32 *opened)
 		tally(EQUIC_TALLY_STALE_LEDGER);
 		return 0;
 	}
-	/* Read before the count. So a handshake that completes in between counts twice for a
-	 * moment, but is never missed. */
+	/* The number of opened connections is read before the count. So a handshake that completes
+	 * in between counts twice for a moment, but is never missed. */
 	if (opened)
 		*opened += bucket_opened(ledger, want);
 	count = bucket_count(ledger, want->first, want);
@@ -127,7 +128,8 @@ static long add_ledger(__u32 index, void *arg)
 	return 0;
 }
 
-/* Adds both counts of the ledger in slot `index`. Returns 1 to end the loop. */
+/* Adds the numbers of open connections and of connections ever opened in the ledger of slot
+ * `index`. Returns 1 to end the loop. */
 static long add_ledger_and_opened(__u32 index, void *arg)
 {
 	struct ledger_sum *sum = arg;
@@ -154,7 +156,7 @@ INLINE __u64 hash_of(const __u64 addr[2], __u32 scope)
 	__u64 h = load.seed ^ scope * GROUP_FACTOR;
 
 	/* An IPv4 address needs one mixing round, and an IPv6 address needs two. Each round waits
-	 * for the one before, so one round fewer saves its whole latency. */
+	 * for the previous one, so skipping one saves its whole latency. */
 	if (addr[0])
 		h = mix(h ^ addr[0]);
 	return mix(h ^ addr[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Deny and allow lists (docs/policy.md s.2, step 4). */
+/* Looks up sources in the deny and allow lists (docs/policy.md s.2, step 4). */
 #ifndef EQUIC_LISTS_H
 #define EQUIC_LISTS_H
 
@@ -7,7 +7,7 @@
 
 #define ACL_RETRIES 4
 
-/* Bits of control.acl_used. */
+/* Bits of control.acl_used, which says for which address families the lists have had entries. */
 #define ACL4_USED 1u
 #define ACL6_USED 2u
 

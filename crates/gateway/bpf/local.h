@@ -106,7 +106,7 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 	struct ethhdr *eth;
 	__u32 kind;
 
-	/* The kernel would send the answer to a batch as a batch, too. */
+	/* A batch is not answered, because the kernel would send the answer as a batch, too. */
 	if (!p || p->datagrams > 1 || p->interface & EQUIC_INTERFACE_NO_ANSWERS)
 		return false;
 	if (p->first_fragment || to_group(p) || to_loopback_from_elsewhere(ctx, p))

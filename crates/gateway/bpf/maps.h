@@ -8,8 +8,8 @@
 #include "common.h"
 #include "proof.h"
 
-/* Services at wildcard addresses, by port. A single lookup in it also finds that a packet is for no
- * service. */
+/* For each port, the service at the wildcard addresses. A single lookup also shows that a packet is
+ * for no service. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -84,7 +84,7 @@ struct {
 	__type(value, __u64);
 } prefixes SEC(".maps");
 
-/* Admitted attempts. max_entries: config. */
+/* Admitted connection attempts. max_entries: config. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -147,7 +147,7 @@ struct ledger {
 	__uint(value_size, sizeof(struct equic_ledger_bucket));
 };
 
-/* The ledgers of the servers behind this gateway. */
+/* The ledgers of the servers behind this gateway, by slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, EQUIC_MAX_OWNERS);

@@ -21,8 +21,9 @@ static __noinline int copy_id(struct xdp_md *ctx, struct answer *a, __u32 off, _
 
 	if (!a || bpf_xdp_load_bytes(ctx, off, &byte, 1))
 		return -1;
-	/* Verifiers before Linux 6.8 do not infer a range from len != 0. Copying the length byte
-	 * together with the ID makes the number of bytes at least 1. */
+	/* Verifiers before Linux 6.8 do not infer from `len != 0` that len is at least 1. So the
+	 * length byte is copied together with the ID, which makes the number of bytes at least 1.
+	 */
 	len = byte;
 	OPAQUE(len);
 	len = (len & 255) + 1;
@@ -61,7 +62,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 
 	if (!a || bpf_xdp_load_bytes(ctx, ids, &byte, 1))
 		return false;
-	/* The answer swaps the two IDs. */
+	/* The answer has the two connection IDs in the opposite order. */
 	scid_len = copy_id(ctx, a, ids + 1 + byte, off);
 	if (scid_len < 0)
 		return false;
@@ -77,7 +78,7 @@ static __noinline bool make_negotiation(struct xdp_md *ctx, const struct packet 
 	if (versions != EQUIC_VERSIONS_1)
 		off = put_version(a, off, QUIC_V2);
 	off = put_version(a, off, reserved_version(p));
-	/* The checksum covers whole words, so the bytes after the packet must be zero. */
+	/* The checksum is computed over whole words, so the bytes after the answer must be zero. */
 	put_version(a, off, 0);
 	put_headers(p, a, off - ANSWER_QUIC);
 	return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Limits that apply to one source: those of its prefix, or the service's (docs/policy.md s.13). */
+/* Limits that apply to one source: those of the override for its prefix, or the service's
+ * (docs/policy.md s.13). */
 #ifndef EQUIC_OVERRIDES_H
 #define EQUIC_OVERRIDES_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* First stage: parses the frame up to the UDP payload: Ethernet, VLAN, IPv4, IPv6, UDP
- * (docs/policy.md s.1). On some interfaces, packets begin with their IP header. Each step takes an
- * offset, checks its bounds and returns where the next step starts. */
+/* First stage of the XDP program: parses the frame up to the UDP payload: Ethernet, VLAN, IPv4,
+ * IPv6, UDP (docs/policy.md s.1). On some interfaces, packets begin with their IP header. Each step
+ * takes an offset, checks its bounds and returns where the next step starts. */
 #ifndef EQUIC_PARSE_H
 #define EQUIC_PARSE_H
 
@@ -129,7 +129,7 @@ static long walk_extension(__u32 index, void *arg)
 }
 
 /* Parses IPv4 (RFC 791). With PARSED_UDP, `*l4` is the offset of the UDP header, and `*l4_len` is
- * the number of bytes from there to the end of the IP packet. */
+ * the number of bytes from the UDP header to the end of the IP packet. */
 INLINE enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, __u32 off, __u32 *l4,
 			      __u32 *l4_len)
 {
@@ -253,8 +253,8 @@ INLINE __be16 parse_ethernet(struct xdp_md *ctx, struct packet *p, __u32 *start)
 
 	if (!eth)
 		return 0;
-	/* This avoids reading the member itself: the structure is packed, so the compiler would
-	 * load it byte by byte. */
+	/* Reads the EtherType through a pointer. The structure is packed, so the compiler would
+	 * load the member byte by byte. */
 	type = *(__be16 *)((__u8 *)eth + offsetof(struct ethhdr, h_proto));
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {

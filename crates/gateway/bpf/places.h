@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Handshakes in progress reserve connections of a source's quota (docs/policy.md s.7). */
+/* Reserves connections of a source's quota for handshakes in progress (docs/policy.md s.7). */
 #ifndef EQUIC_PLACES_H
 #define EQUIC_PLACES_H
 
@@ -13,8 +13,8 @@
 #define ATTEMPT_TRIES 8
 #define GIVE_BACK     0 /* passed instead of a limit: returns a reservation */
 
-/* Returns the word of attempts for the current period, after subtracting the `done` attempts that
- * have become connections. */
+/* Returns a source's word of attempts as it is in the current period, after subtracting the `done`
+ * attempts that have become connections. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;
@@ -34,7 +34,7 @@ INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 	return period << PERIOD_SHIFT | earlier << ATTEMPT_BITS | recent;
 }
 
-/* The input and the result of changing a source's word of attempts. */
+/* The input and the result of changing the word that counts a source's attempts in progress. */
 struct place {
 	__u64 *word;
 	__u64 period;
@@ -46,7 +46,7 @@ struct place {
 	bool settled; /* the word was changed */
 };
 
-/* Tries once to change the word. Returns 1 to end the loop. */
+/* Tries once to change a source's word of attempts. Returns 1 to end the loop. */
 static long try_place(__u32 index, void *arg)
 {
 	struct place *ask = arg;
@@ -81,11 +81,11 @@ INLINE __u32 newly_done(struct equic_source_state *state, __u32 opened)
 
 /* Reserves one of `limit` connections (step 18 of docs/policy.md s.2, with the policy `underway`,
  * which counts handshakes in progress like connections). Returns REASON_NONE, or the reason that no
- * connection is available. CPUs that reserve at once get different reservations.
+ * connection is available. CPUs that reserve at the same time get different reservations.
  *
- * With GIVE_BACK as the limit, it returns a reservation instead, because an opening that a rate
- * refused must not hold one. It is a global function so that the verifier checks it once, not for
- * every caller's state. */
+ * With GIVE_BACK as the limit, it returns a reservation instead, because a connection attempt that
+ * a rate has refused must not hold one. It is a global function so that the verifier checks it
+ * once, not for every caller's state. */
 __noinline __u32 take_place(const struct equic_source *source, struct equic_source_state *state,
 			    __u32 index, __u64 now, __u32 limit)
 {

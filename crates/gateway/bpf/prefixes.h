@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Rates of new connections for each prefix of their source (docs/policy.md s.12). */
+/* Limits the rates of new connections for each prefix of their source (docs/policy.md s.12). */
 #ifndef EQUIC_PREFIXES_H
 #define EQUIC_PREFIXES_H
 
@@ -14,14 +14,15 @@
 _Static_assert(EQUIC_PREFIX_V6_64 == PREFIX_LEVELS_V4, "IPv4 comes first");
 _Static_assert(EQUIC_PREFIX_LEVELS == PREFIX_LEVELS_V4 + PREFIX_LEVELS_V6, "two families");
 
-/* Returns how many bits of an address word level `level` of a family cuts off: 0, 8, 16, or 32. */
+/* Returns the number of bits that prefix level `level` of an address family cuts off an address
+ * word: 0, 8, 16, or 32. */
 INLINE __u32 bits_cut(__u32 level)
 {
 	return level == 3 ? 32 : 8 * level;
 }
 
-/* Returns the word of a prefix's bucket. A new bucket is full. Returns NULL if the map has no room.
- */
+/* Returns the word of a prefix's bucket. If the prefix has no bucket, creates a full one. Returns
+ * NULL if the map has no room. */
 INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 {
 	__u64 *tat = bpf_map_lookup_elem(&prefixes, key), full = 0;
@@ -33,9 +34,9 @@ INLINE __u64 *prefix_bucket(const struct equic_prefix *key)
 	return bpf_map_lookup_elem(&prefixes, key);
 }
 
-/* Charges an opening to every prefix of its source for which the service has a rate. Returns 0 as
- * soon as one bucket refuses. It is a global function so that the verifier checks it once, not for
- * every caller's state. */
+/* Charges a new connection attempt to every prefix of its source for which the service has a rate.
+ * Returns 0 as soon as one bucket refuses. It is a global function so that the verifier checks it
+ * once, not for every caller's state. */
 __noinline __u32 within_prefixes(struct packet *p)
 {
 	volatile struct equic_service *service;

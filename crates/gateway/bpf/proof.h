@@ -123,8 +123,8 @@ EQUIC_PROOF_INLINE __u64 equic_sip_end(struct equic_sip *s, __u64 last)
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* Returns the hash of a message without a rest. `length` is its length in bytes, a multiple of
- * eight. */
+/* Returns the hash of a message whose length is a multiple of eight bytes. `length` is that length
+ * in bytes. */
 EQUIC_PROOF_INLINE __u64 equic_sip_finish(struct equic_sip *s, __u64 length)
 {
 	return equic_sip_end(s, length << 56);
@@ -227,7 +227,7 @@ equic_proof_open(const struct equic_proof_ring *ring, __u64 now_ms,
 		return EQUIC_PROOF_MALFORMED;
 	if (!equic_proof_key(ring, kind & 7, &s))
 		return EQUIC_PROOF_UNKNOWN_EPOCH;
-	/* A token of another client or another packet can be rejected without a hash. */
+	/* A token for another client or another packet can be rejected without computing a hash. */
 	if (((token->words[3] ^ equic_proof_from(client)) >> 32) |
 	    (token->words[4] ^ client->addr[0]) | (token->words[5] ^ client->addr[1]) |
 	    (token->words[6] ^ id[0]) | (token->words[7] ^ id[1]) |
@@ -261,7 +261,8 @@ struct equic_proof_id_format {
 	__u8 server_id; /* length of the server ID: 0 to 8; the nonce needs 3 more bytes */
 };
 
-/* Returns the first `bytes` bytes (4 to 16) of an ID, which precede its check, as two words. */
+/* Stores the first `bytes` bytes (4 to 16) of a connection ID, which precede its check value, in
+ * two words. */
 EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 bytes, __u64 *low,
 					   __u64 *high)
 {
@@ -277,7 +278,8 @@ EQUIC_PROOF_INLINE void equic_proof_prefix(const struct equic_cid *id, __u32 byt
 	}
 }
 
-/* Returns the four bytes of an ID's check, which is at offset `bytes` (4 to 16). */
+/* Returns the 4-byte check value that follows the first `bytes` bytes (4 to 16) of a connection ID.
+ */
 EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 bytes)
 {
 	const equic_word *words = (const equic_word *)id;
@@ -295,10 +297,10 @@ EQUIC_PROOF_INLINE __u32 equic_proof_check_at(const struct equic_cid *id, __u32 
 	return (__u32)(low >> shift | high << (64 - shift));
 }
 
-/* Computes the check of an ID: a hash of the 3 to 15 bytes between the first byte and the check.
- * The first byte selects the key and the length, so the hash depends on it anyway. For IDs of up to
- * 12 bytes, these bytes fit into the hash's last block, next to the length. That makes six rounds.
- */
+/* Computes the check value of a connection ID: a hash of the 3 to 15 bytes between the first byte
+ * and the check value. The first byte selects the key and the length, so the hash depends on it
+ * anyway. For IDs of up to 12 bytes, these bytes fit into the hash's last block, next to the
+ * length. That makes six rounds. */
 EQUIC_PROOF_INLINE __u32 equic_proof_check(struct equic_sip *s, __u64 low, __u64 high, __u32 bytes)
 {
 	__u64 hashed = bytes - 1, word = low >> 8 | high << 56;
@@ -334,7 +336,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 	if (!equic_proof_id_format_holds(format) || id->len != format->len ||
 	    (first & 0x1f) + 1 != format->len)
 		return EQUIC_PROOF_MALFORMED;
-	/* For the verifier, a byte from a map can have any value, even after the checks above. */
+	/* The verifier assumes that a byte from a map can have any value, even after the checks
+	 * above. */
 	if (!__builtin_constant_p(format->len))
 		EQUIC_PROOF_OPAQUE(bytes);
 	bytes = (bytes - EQUIC_PROOF_CHECK_LEN) & 31;
@@ -361,7 +364,8 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 #define EQUIC_PROOF_RESET_1 0x0031207465736572ull
 #define EQUIC_PROOF_RESET_2 0x0032207465736572ull
 
-/* Words in the name of a service as it is hashed: at most 31 bytes, and zeros after them. */
+/* Number of words in the name of a service as it is hashed: at most 31 bytes, and zeros after them.
+ */
 #define EQUIC_PROOF_NAME_WORDS 4
 
 /* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch. Returns

@@ -94,9 +94,8 @@ INLINE __u32 read_cid(struct xdp_md *ctx, const struct quic *q, __u32 off, struc
 	} else {
 		__builtin_memset(cid, 0, sizeof(*cid));
 		cid->len = n;
-		/* Verifiers before Linux 6.8 do not infer a range from n != 0. They do see that n +
-		 * 1 is not 0.
-		 */
+		/* Verifiers before Linux 6.8 do not infer from `n != 0` that n is at least 1. They
+		 * do infer that for `n + 1`. */
 		n--;
 		OPAQUE(n);
 		if (n < EQUIC_CID_MAX &&
@@ -133,7 +132,7 @@ INLINE __u32 read_varint(struct xdp_md *ctx, const struct quic *q, __u32 off, __
 			return 0;
 		word = copy;
 	}
-	/* Removes the two bits that encode the length. */
+	/* Removes the two bits that encode the length of the integer. */
 	*value = bpf_be64_to_cpu(word) << 2 >> (66 - 8 * n);
 	return off + n;
 }
@@ -205,8 +204,8 @@ INLINE __u32 parse_lengths(struct xdp_md *ctx, const struct quic *q, struct long
 	return REASON_NONE;
 }
 
-/* Results of the loop. They are stored in long_header.next, which the loop no longer needs at its
- * end. */
+/* Results of the loop over the packets of a datagram. They are stored in long_header.next, which
+ * the loop no longer needs at its end. */
 #define FOUND	  (~0u)
 #define NO_CLIENT (~0u - 1)
 
@@ -241,7 +240,8 @@ static long walk_coalesced(__u32 index, void *arg)
 	}
 	if (h->type == QUIC_RETRY || parse_lengths(ctx, q, h) != REASON_NONE)
 		return 1;
-	/* A receiver discards such a packet and continues with the next one. */
+	/* Continues with the next packet if this one is not a usable Initial. A receiver also
+	 * discards a malformed or too short packet and continues. */
 	if (h->type != QUIC_INITIAL || reason != REASON_NONE || h->length < QUIC_MIN_PROTECTED)
 		return 0;
 	h->next = FOUND;
@@ -249,8 +249,8 @@ static long walk_coalesced(__u32 index, void *arg)
 }
 
 /* Searches for an Initial after the first packet of a datagram (RFC 9000 s.12.2). The first packet
- * ends at `next`. If there is an Initial, the datagram is judged by it. Returns a drop reason or
- * REASON_NONE. */
+ * ends at `next`. If there is an Initial, the datagram is judged by that Initial. Returns a drop
+ * reason or REASON_NONE. */
 static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 next)
 {
 	struct coalesced walk = {.ctx = ctx, .q = q, .h = {.next = next}};
@@ -270,8 +270,8 @@ static __noinline __u32 look_behind(struct xdp_md *ctx, struct quic *q, __u32 ne
 	return REASON_NONE;
 }
 
-/* Returns true if the service accepts the version. `versions` is the service's enum equic_versions.
- */
+/* Returns true if the service accepts the version of this header. `versions` is the service's enum
+ * equic_versions. */
 INLINE bool is_taken(const struct long_header *h, __u32 versions)
 {
 	if (h->version == QUIC_V1)

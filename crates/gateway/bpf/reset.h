@@ -9,12 +9,14 @@
 #include "ids.h"
 
 #define RESET_TOKEN_LEN 16
-/* RFC 9000 s.10.3: 5 bytes of which 38 bits are unpredictable, and the token. */
+/* Minimum length of a stateless reset in bytes (RFC 9000 s.10.3): 5 bytes, of which 38 bits are
+ * unpredictable, and the token. */
 #define RESET_SHORTEST 21
-/* Same as the longest reset of eQUIC's own server. */
+/* Maximum length of a stateless reset in bytes. eQUIC's own server has the same maximum. */
 #define RESET_LONGEST 64
-/* Length of the part of a packet that is read: the first byte, the ID, and the word after it. That
- * word is an input for the unpredictable bytes. */
+/* Length of the part of a received packet from which a reset is built: the first byte, the
+ * connection ID, and the word after it. That word is an input for the reset's unpredictable bytes.
+ */
 #define RESET_QUESTION (1 + EQUIC_ID_LEN + 8)
 /* Labels of hash inputs. "bytes 0" is for the length of a reset, and "bytes 1" to "bytes 6" are for
  * the words of its unpredictable bytes. */
@@ -31,8 +33,8 @@ _Static_assert(sizeof(((struct equic_service *)0)->name) == 8 * EQUIC_PROOF_NAME
 	       "a name is hashed as it stands");
 _Static_assert(offsetof(struct equic_service, name) % 8 == 0, "a name is read in words");
 
-/* Returns true if the server in the slot that the ID names served the quota group and is known to
- * be dead. A server that is only stopped keeps its slot. */
+/* Returns true if the server in the slot that a connection ID names served the quota group and is
+ * known to be dead. A server that is only stopped keeps its slot. */
 INLINE bool server_is_dead(__u32 group, __u64 server_id)
 {
 	__u32 place = (__u8)server_id;
@@ -40,7 +42,7 @@ INLINE bool server_is_dead(__u32 group, __u64 server_id)
 	if (place >= EQUIC_MAX_OWNERS)
 		return false;
 	place &= EQUIC_MAX_OWNERS - 1;
-	/* A server that takes the slot sets its bit of owner_mask first. */
+	/* A server that takes the slot first sets its bit in owner_mask. */
 	return control.dead[place] >> (group & 63) & 1 && !(control.owner_mask >> place & 1);
 }
 
@@ -92,7 +94,7 @@ static __noinline bool make_reset(struct xdp_md *ctx, struct packet *p, __u32 le
 	token = (__u64 *)into(a, FROM_QUIC(len - RESET_TOKEN_LEN));
 	token[0] = token_word(p, EQUIC_PROOF_RESET_1);
 	token[1] = token_word(p, EQUIC_PROOF_RESET_2);
-	/* The checksum covers whole words, so the bytes after the packet must be zero. */
+	/* The checksum is computed over whole words, so the bytes after the answer must be zero. */
 	token[2] = 0;
 	put_headers(p, a, len);
 	return true;

@@ -17,7 +17,7 @@ INLINE void count(const struct packet *p, __u32 reason, bool dropped)
 	counter->dropped += dropped ? p->datagrams : 0;
 }
 
-/* Fills in the event for a drop. */
+/* Fills in the event for a dropped packet. */
 INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct packet *p,
 		     __u32 reason, bool dropped)
 {
@@ -39,7 +39,8 @@ INLINE void describe(struct equic_event *event, struct xdp_md *ctx, const struct
 		event->dcid = p->quic.dcid;
 }
 
-/* Sends the event for a drop to the ring buffer. Each CPU sends at most control.events of them. */
+/* Sends the event for a dropped packet to the ring buffer. Each CPU sends at most control.events of
+ * them. */
 static __noinline void tell_event(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	struct equic_event *event;
@@ -55,10 +56,10 @@ static __noinline void tell_event(struct xdp_md *ctx, struct packet *p, __u32 re
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Sends the event for a drop if the rate of events allows it. In a flood, the CPU's bucket of
- * events is nearly always empty, so this is checked before the call. If the rate of events is
- * disabled, no event is sent. A disabled limit would instead mean no limit, and a flood would send
- * one event per packet. */
+/* Sends the event for a dropped packet if the rate of events allows it. In a flood, the CPU's
+ * bucket of events is nearly always empty, so this is checked before the call. If the rate of
+ * events is disabled, no event is sent. (Any other disabled rate means no limit. Here, a flood
+ * would then send one event per packet.) */
 INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool dropped)
 {
 	__u64 cost = cost_of(1, control.events.cost_ns), burst_ns = control.events.burst_ns, ahead;
@@ -70,7 +71,8 @@ INLINE void tell(struct xdp_md *ctx, struct packet *p, __u32 reason, bool droppe
 }
 
 /* Counts `packets` packets, which must be fewer than half of EQUIC_SEEN_HALF. CPUs that count at
- * once see different words, so exactly one of them finds that it has filled a half. */
+ * the same time see different values of the word, so exactly one of them finds that it has filled a
+ * half. */
 INLINE void count_packets(struct equic_seen *seen, __u32 bytes, __u32 packets)
 {
 	__u64 more = ((__u64)bytes << EQUIC_SEEN_BITS) + packets;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Charges packets from unknown sources that do not open a connection (docs/policy.md s.11). */
+/* Charges packets from unknown sources (without connection or attempt) that do not open a
+ * connection (docs/policy.md s.11). */
 #ifndef EQUIC_UNPROVEN_H
 #define EQUIC_UNPROVEN_H
 

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::config::ConfigError;
 
-/// A result of this crate.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason that an operation on a gateway failed.
@@ -24,19 +24,19 @@ pub enum Error {
     /// This network namespace has no interface with this name.
     #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
-        /// The name as given.
+        /// The name as the caller gave it.
         name: String,
         /// Interfaces with similar names.
         similar: Vec<String>,
     },
-    /// Another XDP program is attached to the interface, and was left there.
+    /// Another XDP program is attached to the interface. It was not replaced.
     #[error("interface `{interface}` already has an XDP program{}: {}", program(.program_id, .program_name), ways_out(.program_name, .interface))]
     InterfaceBusy {
         /// The interface's name.
         interface: String,
-        /// ID of that program, if the kernel reports it.
+        /// ID of the XDP program on the interface, if the kernel reports it.
         program_id: Option<u32>,
-        /// Name of that program, if the kernel reports it.
+        /// Name of the XDP program on the interface, if the kernel reports it.
         program_name: Option<String>,
     },
     /// This gateway is already attached to the interface.
@@ -51,7 +51,7 @@ pub enum Error {
         /// The interface's name.
         interface: String,
     },
-    /// The driver cannot run the program, and the caller asked for native mode.
+    /// The driver cannot run the XDP program, and the caller asked for native mode.
     #[error(
         "the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`"
     )]
@@ -61,15 +61,15 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The program cannot parse the packets of the interface.
+    /// The XDP program cannot parse the packets of the interface.
     #[error("cannot protect `{interface}`: {why}")]
     LinkRefused {
         /// The interface's name.
         interface: String,
-        /// Says what the program cannot parse, and what to do.
+        /// Says what the XDP program cannot parse, and what to do.
         why: String,
     },
-    /// The kernel lacks a feature that the program uses.
+    /// The kernel lacks a feature that the XDP program uses.
     #[error("this kernel ({running}) has no {feature}: the gateway needs Linux {needs} or newer")]
     KernelTooOld {
         /// The feature that is missing.
@@ -79,32 +79,32 @@ pub enum Error {
         /// The version of the running kernel.
         running: String,
     },
-    /// The file is not the gateway's program.
+    /// The object file does not contain the gateway's XDP program.
     #[error("{object} is not the gateway's program: {why}")]
     BadObject {
-        /// Path of the file, or "the embedded object".
+        /// Path of the object file, or "the embedded object".
         object: String,
         /// Says what is wrong with the object.
         why: String,
     },
-    /// The program and this library were built from different versions of `abi.h`.
+    /// The XDP program and this library were built from different versions of `abi.h`.
     #[error(
         "{what} uses version {found} of the gateway's interface, but this library uses version {expected}: use the command and the library of the gateway's release"
     )]
     AbiVersion {
         /// The object file or the running program that has the other version.
         what: String,
-        /// The version of the file or program.
+        /// The version of `abi.h` of that file or program.
         found: u32,
-        /// The version of this library.
+        /// The version of `abi.h` of this library.
         expected: u32,
     },
-    /// The kernel's verifier rejected the program.
+    /// The kernel's verifier rejected the XDP program.
     #[error("the kernel's verifier rejected the program: {line}")]
     Verifier {
-        /// The last line of the log that says something about the error.
+        /// The last line of the verifier's log that says something about the error.
         line: String,
-        /// The whole log.
+        /// The whole log of the verifier.
         log: String,
     },
     /// No gateway is running on this machine.
@@ -141,10 +141,10 @@ pub enum Error {
     NotUndone {
         /// The error that stopped the change half way.
         error: Box<Error>,
-        /// The error that stopped the undoing.
+        /// The error that prevented undoing the change.
         undo: Box<Error>,
     },
-    /// No process listens at the path.
+    /// No process listens at the path of the gateway's socket.
     #[error(
         "no gateway listens at `{0}` ({source}): start one with `equic gateway run --socket {0}`", .path.display()
     )]
@@ -159,12 +159,12 @@ pub enum Error {
     SocketRefused {
         /// The path.
         path: std::path::PathBuf,
-        /// Reason that the gateway gave.
+        /// The reason that the gateway gave for its refusal.
         reason: String,
         /// True if another attempt may succeed later, because the gateway is busy.
         busy: bool,
     },
-    /// Something else than a gateway's socket is at the path, so the gateway cannot listen there.
+    /// A file that is not a gateway's socket is at the path, so the gateway cannot listen there.
     #[error("cannot listen at `{}`: {why}", .path.display())]
     SocketTaken {
         /// The path.
@@ -177,10 +177,11 @@ pub enum Error {
     NoSuchUser {
         /// `user` or `group`.
         what: &'static str,
-        /// The name as given.
+        /// The name as the caller gave it.
         name: String,
     },
-    /// The directory cannot be used for pinning, or something else than a gateway is pinned there.
+    /// The directory cannot be used for pinning, or something that is not a gateway is pinned in
+    /// it.
     #[error("cannot pin at `{}`: {why}", .path.display())]
     Pin {
         /// The directory.
@@ -243,12 +244,12 @@ pub enum Error {
         /// The capacity of the lists, in entries.
         entries: u32,
     },
-    /// The gateway was loaded with room for fewer single addresses to listen at.
+    /// The configuration has more single listening addresses than the running gateway has room for.
     #[error(
         "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
     )]
     ListenersFull {
-        /// Maximum number of such addresses.
+        /// Maximum number of single listening addresses.
         entries: u32,
     },
     /// Another process is capturing packets of this gateway.
@@ -256,10 +257,10 @@ pub enum Error {
         "process {pid} is already capturing packets of this gateway: end it first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
-        /// ID of that process, in its own pid namespace.
+        /// ID of the capturing process, in its own pid namespace.
         pid: u32,
     },
-    /// The program cannot be run on this frame.
+    /// The XDP program cannot be run on this frame.
     #[error("a packet of {length} bytes cannot be judged: {why}")]
     BadPacket {
         /// The frame's length in bytes.
@@ -379,7 +380,8 @@ fn program(id: &Option<u32>, name: &Option<String>) -> String {
     }
 }
 
-/// Returns advice on how to attach the gateway to an interface that already has this program.
+/// Returns advice on how to attach the gateway to an interface on which the XDP program `name` is
+/// already attached.
 fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {

@@ -22,7 +22,8 @@ pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let file: File = options.read(true).custom_flags(flags).open(path)?;
-    // This is checked again, because another file may have replaced it in between.
+    // The opened file is checked again, because another file may have replaced the first one in
+    // between.
     let metadata = file.metadata()?;
     check(&metadata, longest)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));

@@ -30,9 +30,10 @@ use crate::sys::region::atomic;
 /// `explain`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
-    /// The program uses the time that [`Gateway::set_clock`] sets. It begins with the present time.
+    /// The XDP program uses the time that [`Gateway::set_clock`] sets. It begins with the present
+    /// time.
     pub test_clock: bool,
-    /// The program records how it judged a packet, for [`Gateway::judge`].
+    /// The XDP program records how it judged a packet, for [`Gateway::judge`].
     pub explain: bool,
     /// Seed of the ledger's hash. `None` means a random seed.
     pub seed: Option<u64>,
@@ -43,8 +44,8 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Returns the options for [`Gateway::judge`]: the program records its decisions, and its clock
-    /// changes only with [`Gateway::set_clock`].
+    /// Returns the options for [`Gateway::judge`]: the XDP program records its decisions, and its
+    /// clock changes only with [`Gateway::set_clock`].
     pub fn explain() -> LoadOptions {
         LoadOptions { test_clock: true, explain: true, ..LoadOptions::default() }
     }
@@ -57,7 +58,7 @@ impl LoadOptions {
 pub struct Gateway {
     links: Arc<Mutex<Vec<Link>>>,
     pub(crate) pins: Option<Pins>,
-    // Dropped after the links, so that the threads run as long as the program is attached.
+    // Dropped after the links, so that the threads run as long as the XDP program is attached.
     sweeper: Option<Periodic>,
     keys: Mutex<Option<Periodic>>,
     /// File in which servers find the keys of Retry tokens.
@@ -73,7 +74,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Loads the program with this configuration. It sees no packets until it is attached.
+    /// Loads the XDP program with this configuration. It sees no packets until it is attached.
     ///
     /// # Errors
     /// * [`Error::Config`] if the configuration is invalid;
@@ -85,7 +86,7 @@ impl Gateway {
         Gateway::load_with(config, object, LoadOptions::default())
     }
 
-    /// Loads the program with this configuration and these options.
+    /// Loads the XDP program with this configuration and these options.
     ///
     /// # Errors
     /// Returns the errors of [`Gateway::load`].
@@ -167,7 +168,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adopts links that existed when this process took the gateway over.
+    /// Adopts the links and pins that existed when this process took the gateway over.
     pub(crate) fn holding(mut self, links: Vec<Link>, pins: Pins) -> Gateway {
         *lock(&self.links) = links;
         self.pins = Some(pins);
@@ -262,7 +263,7 @@ impl Gateway {
 
     fn link(&self, ifindex: u32, native: bool) -> std::io::Result<OwnedFd> {
         if native && is_tun(ifindex)? {
-            // In native mode, the tun driver runs the program only for some of its packets.
+            // In native mode, the tun driver runs the XDP program only for some of its packets.
             return Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         self.control.note_mode(ifindex, native)?;
@@ -273,7 +274,7 @@ impl Gateway {
             flags,
             ..Default::default()
         };
-        // SAFETY: the program's descriptor and the options are valid during the call.
+        // SAFETY: the XDP program's descriptor and the options are valid during the call.
         let returned = unsafe {
             libbpf_sys::bpf_link_create(
                 self.program.as_raw_fd(),
@@ -287,7 +288,7 @@ impl Gateway {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Detaches the program from one interface.
+    /// Detaches the XDP program from one interface.
     ///
     /// # Errors
     /// Returns [`Error::NotAttached`] if the program is not attached to it.
@@ -301,8 +302,8 @@ impl Gateway {
         if self.detach_index(index.ok_or_else(absent)?) { Ok(()) } else { Err(absent()) }
     }
 
-    /// Detaches the program from the interface that had this index when it was attached, even if
-    /// the interface has moved to another network namespace. Returns false if the gateway has no
+    /// Detaches the XDP program from the interface that had this index when it was attached, even
+    /// if the interface has moved to another network namespace. Returns false if the gateway has no
     /// such link.
     pub fn detach_index(&self, ifindex: u32) -> bool {
         let mut links = lock(&self.links);
@@ -321,7 +322,8 @@ impl Gateway {
         true
     }
 
-    /// Returns where the link is now that was created for the interface with this index.
+    /// Returns where the link that was created for the interface with index `ifindex` is attached
+    /// now.
     ///
     /// # Errors
     /// Returns the system's error if the kernel cannot be queried, for example if no file
@@ -365,7 +367,7 @@ impl Gateway {
         pins.missing(&indices)
     }
 
-    /// Returns the interfaces to which the program is still attached. Other processes may have
+    /// Returns the interfaces to which the XDP program is still attached. Other processes may have
     /// detached it, and interfaces may have been deleted. Needs no privilege.
     ///
     /// # Errors
@@ -407,18 +409,18 @@ impl Gateway {
         &self.control
     }
 
-    /// Returns the kernel's id of the program.
+    /// Returns the kernel's id of the XDP program.
     pub fn program_id(&self) -> u32 {
         self.control.program_id()
     }
 
-    /// Returns the descriptor of the program.
+    /// Returns the descriptor of the XDP program.
     pub fn program_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
-    /// Sets the program's clock to a time since boot, as `CLOCK_MONOTONIC` counts it. Has no effect
-    /// without [`LoadOptions::test_clock`].
+    /// Sets the XDP program's clock to a time since boot, as `CLOCK_MONOTONIC` counts it. Has no
+    /// effect without [`LoadOptions::test_clock`].
     pub fn set_clock(&self, now: Duration) {
         let control = self.control.maps().control.pointer();
         atomic!(AtomicU64, control, clock_ns)
@@ -432,7 +434,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // With this, servers that joined start to look for the next gateway now, not only when this
+        // This makes servers that have joined look for the next gateway now, not only when this
         // process ends.
         if self.pins.is_none() && self.control.is_owner(std::process::id()) {
             self.control.disown();
@@ -452,7 +454,7 @@ fn sweeper(control: Control) -> Result<Periodic> {
     })
 }
 
-/// Writes the configuration into the maps, before the program is attached.
+/// Writes the configuration into the maps, before the XDP program is attached.
 fn fill(loaded: &Loaded, config: &Config) -> Result<()> {
     let maps = &loaded.maps;
     maps.services.write(&services_of(config));
@@ -487,7 +489,7 @@ fn control_of(config: &Config) -> abi::equic_control {
     }
 }
 
-/// Fails if the program cannot parse the packets of the interface.
+/// Fails if the XDP program cannot parse the packets of the interface.
 fn check_link(interface: &str) -> Result<()> {
     let failed = |error| Error::system(format!("asking for the type of `{interface}`"), error);
     match link_header(interface).map_err(failed)? {
@@ -508,7 +510,7 @@ fn is_tun(ifindex: u32) -> std::io::Result<bool> {
     Ok(links.iter().any(|link| link.ifindex == ifindex && link.kind == "tun"))
 }
 
-/// Returns a notice if the packets that the program sees differ from those on the wire.
+/// Returns a notice if the packets that the XDP program sees differ from those on the wire.
 fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     if native && hides_vlans(interface) {
         return Some(format!(
@@ -525,7 +527,8 @@ fn notice_of_packets(interface: &str, native: bool) -> Option<String> {
     })
 }
 
-/// EBUSY or EEXIST. EEXIST means that a program is attached in the other mode.
+/// Returns true if the error means that an XDP program is already attached: EBUSY, or EEXIST for a
+/// program that is attached in the other mode.
 fn is_busy(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
@@ -548,8 +551,8 @@ fn native_error(interface: &str, ifindex: u32, error: std::io::Error) -> Error {
         Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => {
             busy_or(interface, ifindex, error)
         }
-        // The descriptors ran out before the kernel called the driver, so the driver did not
-        // refuse.
+        // The process ran out of file descriptors before the kernel called the driver. So this
+        // error does not mean that the driver refused native mode.
         _ if no_descriptor(&error) => busy_or(interface, ifindex, error),
         _ => Error::NativeRefused { interface: interface.to_owned(), source: error },
     }

@@ -1,4 +1,4 @@
-//! Runs the real program on frames from memory, and returns how it judged them.
+//! Runs the gateway's XDP program on frames from memory, and returns how it judged them.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -30,19 +30,19 @@ pub enum Action {
     Other(u32),
 }
 
-/// Result of running the program once or several times.
+/// Result of running the XDP program once or several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestRun {
-    /// Return code of the program.
+    /// Return code of the XDP program.
     pub action: Action,
     /// Average duration of one run, as measured by the kernel.
     pub duration: Duration,
 }
 
-/// The result of running the program on a packet.
+/// The result of running the XDP program on a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Judgement {
-    /// Return code of the program.
+    /// Return code of the XDP program.
     pub action: Action,
     /// The verdict, or `None` if the packet is not for a service.
     pub verdict: Option<Verdict>,
@@ -74,9 +74,9 @@ pub struct Verdict {
     /// The QUIC version of a long header. `None` for a short header, and for a payload that is not
     /// QUIC.
     pub version: Option<u32>,
-    /// Destination Connection ID in hexadecimal. A longer ID than the program reads is cut.
+    /// Destination Connection ID in hexadecimal. A longer ID than the XDP program reads is cut.
     pub dcid: String,
-    /// Source Connection ID in hexadecimal. A longer ID than the program reads is cut.
+    /// Source Connection ID in hexadecimal. A longer ID than the XDP program reads is cut.
     pub scid: String,
 }
 
@@ -87,9 +87,9 @@ const SHORTEST: usize = 14;
 const LONGEST: usize = 65_535 + 64;
 
 impl Gateway {
-    /// Runs the program on a frame as if it had arrived on the interface with this index. `None`
-    /// means no particular interface. The program counts the packet and changes its state as for a
-    /// packet from the wire.
+    /// Runs the XDP program on a frame as if it had arrived on the interface with this index.
+    /// `None` means no particular interface. The program counts the packet and changes its state as
+    /// for a packet from the wire.
     ///
     /// # Errors
     /// Returns [`Error::BadPacket`] for frames under 14 or over 65,599 bytes,
@@ -157,9 +157,9 @@ impl Gateway {
         Ok(TestRun { action, duration: Duration::from_nanos(options.duration.into()) })
     }
 
-    /// Runs the program on a frame and returns how it judged the frame. The program changes its
-    /// state as for a packet from the wire. For example, if the same opening Initial is judged
-    /// twice, the second verdict is `underway`.
+    /// Runs the XDP program on a frame and returns how it judged the frame. The program changes its
+    /// state as for a packet from the wire. For example, if the same Initial is judged twice and
+    /// opens a connection, the second verdict is `underway`.
     ///
     /// The gateway must be loaded with [`crate::LoadOptions::explain`] (as snapshots are).
     /// Otherwise the verdict is always `None`. A frame that is too short for an Ethernet header

@@ -1,4 +1,5 @@
-//! The server side of key rings: how a server treats tokens, and how it reads the gateway's ring.
+//! Key rings as servers use them: how a server treats Retry tokens, and how it reads the gateway's
+//! ring. A key ring contains the keys of Retry tokens and connection IDs.
 
 use std::fs::File;
 use std::io;
@@ -40,13 +41,13 @@ pub enum TokenKeys {
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
 impl TokenKeys {
-    /// Returns true if the server asks for the key ring.
+    /// Returns true if the server requests the key ring.
     pub(crate) fn takes(self) -> bool {
         matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
     }
 
-    /// Returns the flags to record for the server (`enum equic_member_flags`) if its request is
-    /// granted.
+    /// Returns the flags that are recorded for the server (`enum equic_member_flags`) if the
+    /// gateway grants its request for keys.
     pub(crate) fn flags(self) -> u32 {
         match self {
             TokenKeys::None => 0,
@@ -62,14 +63,14 @@ impl TokenKeys {
 pub(crate) enum RingAccess {
     /// The server has not asked for the ring, or may not read it.
     None,
-    /// A privileged server reads the program's own ring.
+    /// A privileged server reads the XDP program's own ring.
     Shared(Arc<Shared<abi::equic_ring>>),
     /// A server at the socket reads a copy that the gateway's process keeps up to date.
     ReadOnly(File),
 }
 
 impl RingAccess {
-    /// Reads the current ring.
+    /// Reads the current key ring. Returns `None` if this server has no access to it.
     pub(crate) fn read(&self) -> Result<Option<KeyRing>> {
         match self {
             RingAccess::None => Ok(None),
@@ -85,8 +86,8 @@ impl RingAccess {
         }
     }
 
-    /// Takes the file descriptor that arrived over the socket together with the slot. Returns
-    /// `None` if it is not that of a ring.
+    /// Returns access to the key ring whose descriptor arrived over the socket together with the
+    /// slot. Returns `None` if the descriptor is not that of a ring.
     pub(crate) fn received(ring: OwnedFd) -> Option<RingAccess> {
         let file = File::from(ring);
         let fits = file.metadata().is_ok_and(|is| is.is_file() && is.len() == KeyRing::LEN as u64);
@@ -103,7 +104,7 @@ pub(crate) struct ServedRing(Mutex<Served>);
 struct Served {
     descriptor: Arc<OwnedFd>,
     memory: Shared<abi::equic_ring>,
-    /// Number of the copy, counted from 0.
+    /// Number of the current copy, counted from 0.
     generation: u64,
 }
 
@@ -112,19 +113,19 @@ impl ServedRing {
         Ok(ServedRing(Mutex::new(Served::new(ring, 0)?)))
     }
 
-    /// Updates the current copy in place.
+    /// Updates the current copy of the key ring in place.
     pub(crate) fn update(&self, ring: &KeyRing) {
         store_ring(&lock(&self.0).memory, ring);
     }
 
-    /// Replaces the copy with a new one that has this ring.
+    /// Replaces the copy of the key ring with a new copy that contains `ring`.
     pub(crate) fn replace(&self, ring: &KeyRing) -> io::Result<()> {
         let mut served = lock(&self.0);
         *served = Served::new(ring, served.generation + 1)?;
         Ok(())
     }
 
-    /// Returns the current copy and its number.
+    /// Returns the descriptor of the current copy, and its number.
     pub(crate) fn descriptor(&self) -> (Arc<OwnedFd>, u64) {
         let served = lock(&self.0);
         (Arc::clone(&served.descriptor), served.generation)
@@ -152,8 +153,8 @@ pub(crate) fn store_ring(shared: &Shared<abi::equic_ring>, ring: &KeyRing) {
         atomic!(AtomicU64, to, words[index + 2]).store(word, Relaxed);
     }
     atomic!(AtomicU64, to, words[1]).store(second, Relaxed);
-    // This word has the magic, version, clock, current epoch and known epochs. They change in one
-    // store.
+    // The first word contains the magic, version, clock, current epoch and known epochs, which
+    // change together in one store.
     atomic!(AtomicU64, to, words[0]).store(first, Release);
 }
 

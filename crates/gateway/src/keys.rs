@@ -1,8 +1,8 @@
-//! Keys of Retry tokens (docs/retry.md s.2): stores them in the program's map and in a file for
-//! servers, and rotates them.
+//! Manages the keys of Retry tokens (docs/retry.md s.2): stores them in the XDP program's map and
+//! in a file for servers, and rotates them.
 //!
-//! Loading a gateway generates a ring. A gateway that takes over the maps of another one keeps its
-//! ring, so that tokens from before the takeover remain valid.
+//! Loading a gateway generates a key ring. A gateway that takes over the maps of another one keeps
+//! its ring, so that tokens from before the takeover remain valid.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -23,13 +23,13 @@ use crate::rotation::RotationFile;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Time for which new tokens are made with the same key.
+/// Time for which new Retry tokens are made with the same key.
 const EVERY: Duration = Duration::from_secs(12 * 3_600);
-/// Time after the generation of a ring during which connections may be older than the ring. It
-/// equals the time between two keys, because within that time servers replace the IDs of all
-/// connections (docs/policy.md s.10).
+/// Time after a new ring is generated during which clients may still use connection IDs that are
+/// older than the ring. It equals the time between two keys, because within that time servers
+/// replace the IDs of all connections (docs/policy.md s.10).
 pub(crate) const OLDER_IDS: Duration = EVERY;
-/// Time between the announcement of a key and its first use. During this time, servers read the
+/// Time between the announcement of a key and its first use. During this time, servers read the key
 /// file again.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -52,7 +52,7 @@ pub enum Rotation {
 }
 
 impl Control {
-    /// Returns the ring with which the program makes and checks Retry tokens. It is a secret,
+    /// Returns the ring with which the XDP program makes and checks Retry tokens. It is a secret,
     /// because its holder can make valid tokens.
     ///
     /// # Errors
@@ -63,8 +63,9 @@ impl Control {
 
     /// Returns the servers that may serve a service and have not declared that they check the
     /// tokens of the gateway's Retry packets. Once the gateway requires tokens, their clients
-    /// cannot connect. Dead and silent servers are not returned. A silent server whose ledger this
-    /// process may not read is returned unless it is dead.
+    /// cannot connect. Dead servers, and servers without a recent heartbeat, are not returned. A
+    /// server whose ledger this process may not read, so that its heartbeat is unknown, is returned
+    /// unless it is dead.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails.
@@ -83,7 +84,8 @@ impl Control {
 
     /// Returns the servers that may serve a service and have not declared that the gateway can
     /// verify their connection IDs. With `check_ids`, only the first packet of their clients would
-    /// reach them. Dead and silent servers are treated as in [`Control::servers_without_keys`].
+    /// reach them. Dead servers, and servers without a recent heartbeat, are treated as in
+    /// [`Control::servers_without_keys`].
     ///
     /// # Errors
     /// Returns the errors of [`Control::servers_without_keys`].
@@ -175,8 +177,8 @@ impl Control {
         (at != 0).then(|| Duration::from_nanos(sys::monotonic_ns().saturating_sub(at)))
     }
 
-    /// Gives the program another ring, in an order in which the program never sees an epoch before
-    /// its key. Servers at this process's socket get the ring first.
+    /// Gives the XDP program another ring, in an order in which the program never sees an epoch
+    /// before its key. Servers at this process's socket get the ring first.
     pub fn set_key_ring(&self, ring: &KeyRing) {
         self.served_rings().iter().for_each(|served| served.update(ring));
         store_ring(&self.maps().ring, ring);
@@ -420,7 +422,7 @@ impl KeyKeeper {
         let old = self.control.key_ring()?;
         let readers = self.file.as_deref().map(|path| readers(path, &old)).transpose()?.flatten();
         let mut ring = old.clone();
-        // The key of that epoch was announced but never used.
+        // Removes the key of the next epoch, which may have been announced but was never used.
         ring.retire(old.epoch().next());
         ring.announce(Key::random().map_err(failed)?).map_err(failed)?;
         let others = |error| Error::system("copying the new keys for servers", error);
@@ -443,8 +445,8 @@ impl KeyKeeper {
         if let (Some(path), Ok(readers)) = (&self.file, readers)
             && let Err(error) = write_for(readers.flatten().as_ref(), path, &ring)
         {
-            // The failure is tolerable. Readers of the old file know the new key, and the program
-            // drops tokens of the other keys before they reach a server.
+            // The failure is tolerable. Readers of the old file know the new key, and the XDP
+            // program drops tokens of the other keys before they reach a server.
             tracing::warn!(%error, "the key file still has keys that were withdrawn");
         }
         let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
@@ -457,8 +459,8 @@ impl KeyKeeper {
     }
 }
 
-/// Takes the next step of a rotation. Servers get the ring before the program uses it. If the file
-/// cannot be written, nothing changes.
+/// Takes the next step of a rotation. Servers get the ring before the XDP program uses it. If the
+/// file cannot be written, nothing changes.
 fn turn(
     mut ring: KeyRing,
     file: Option<&Path>,
@@ -492,7 +494,7 @@ mod tests {
         assert_eq!(due_after(u64::MAX, false), u64::MAX);
     }
 
-    /// Servers must get a new key before the program uses it. Otherwise they would refuse every
+    /// Servers must get a new key before the XDP program uses it. Otherwise they would refuse every
     /// client with a token of that key.
     #[test]
     fn a_key_that_servers_cannot_read_is_not_used() {

@@ -1,5 +1,5 @@
-//! XDP gateway for QUIC servers. The kernel enforces quotas, rates and lists, and the server
-//! updates them live.
+//! XDP gateway for QUIC servers. An XDP program in the kernel enforces quotas, rates and lists. The
+//! server reports its open connections to the program through shared memory.
 //!
 //! An operator loads a [`Gateway`] from a [`Config`] and attaches it to interfaces. The server
 //! opens its [`Ledger`] (in the same process, or from another one through [`Control::join`]) and
@@ -24,7 +24,7 @@
 //!
 //! Modules and folders:
 //!
-//! * `bpf/`: the program in C; `bpf/abi.h` defines the types that it shares with this library
+//! * `bpf/`: the XDP program in C; `bpf/abi.h` defines the types that it shares with this library
 //!   ([`abi`]);
 //! * [`config`], [`quantity`]: the operator's configuration; [`reason`]: the reasons of the
 //!   program's verdicts;

@@ -1,5 +1,5 @@
-//! The listeners of services in the program's maps: the array `ports` for wildcard addresses, and
-//! the hash map `listeners` for single addresses.
+//! The listeners of services in the XDP program's maps: the array `ports` for wildcard addresses,
+//! and the hash map `listeners` for single addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -54,7 +54,7 @@ impl Maps {
         let Listener::Any { v4, port } = listener else { return self.listen(listener, service) };
         let at = self.port(*v4, *port);
         let put = |old: u8| Some(old & EXACT | (service as u8 + 1));
-        // This never fails, because the closure always returns a value.
+        // The update never fails, because the closure always returns a value.
         let _ = at.fetch_update(AcqRel, Relaxed, put);
         Ok(())
     }

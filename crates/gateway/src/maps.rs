@@ -1,5 +1,5 @@
-//! The maps of one gateway, with their types. They come from a newly loaded object, or are opened
-//! by their IDs.
+//! The BPF maps of one gateway, with their types. They come from a newly loaded object, or are
+//! opened by their IDs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::sys::ids;
 use crate::sys::map::{Map, PerCpuArray, first_value, map_info};
 use crate::sys::region::Shared;
 
-/// All maps that the program and user space share.
+/// All maps that the XDP program and user space share.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) load: abi::equic_load,
@@ -40,21 +40,22 @@ pub(crate) struct Maps {
     /// Addresses of this host. `local.rs` writes them.
     pub(crate) local_addrs: Map<abi::equic_local_key, u32>,
     pub(crate) local_macs: Map<u64, u32>,
-    /// Flags that say how the program is attached, by interface index.
+    /// Flags that say how the XDP program is attached, by interface index.
     pub(crate) interfaces: Map<u32, u32>,
     pub(crate) counters: PerCpuArray<abi::equic_counter>,
     pub(crate) events: OwnedFd,
     pub(crate) capture: Shared<abi::equic_capture>,
     pub(crate) captured: OwnedFd,
     pub(crate) ledgers: OwnedFd,
-    /// Report of the process that manages the gateway. The program does not use this map: see
+    /// Report of the process that manages the gateway. The XDP program does not use this map: see
     /// `equic_report` in `abi.h`.
     pub(crate) report: Option<Shared<abi::equic_report>>,
-    /// Notes that processes leave for each other. The program does not use this map: see
+    /// Notes that processes leave for each other. The XDP program does not use this map: see
     /// `equic_notes` in `abi.h`.
     pub(crate) notes: Option<Shared<abi::equic_notes>>,
     pub(crate) notes_map: Option<OwnedFd>,
-    /// Changes by other processes. The program does not use this map: see `equic_audit` in `abi.h`.
+    /// Changes by other processes. The XDP program does not use this map: see `equic_audit` in
+    /// `abi.h`.
     pub(crate) audit: Option<Shared<abi::equic_audit>>,
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn known_name(name: &str) -> Option<&'static str> {
 }
 
 impl Maps {
-    /// Opens all maps. The function returns a map by its name. `what` names the program in errors.
+    /// Opens all maps. `get` returns a map by its name. `what` names the program in errors.
     pub(crate) fn new(
         what: &str,
         program: u32,
@@ -225,7 +226,7 @@ fn shared<T: abi::Pod>(fd: &OwnedFd) -> io::Result<Shared<T>> {
     Shared::of_map(fd.as_fd(), true)
 }
 
-/// Reads `load`, the only variable of the program in `.rodata`.
+/// Reads `load`, the only variable of the XDP program in `.rodata`.
 fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
     let bytes = first_value(rodata.as_fd())?;
     if bytes.len() != size_of::<abi::equic_load>().next_multiple_of(8) {

@@ -1,5 +1,5 @@
-//! Loads a program from an object file: opens and checks the file, sets the values that must be set
-//! before loading, and loads the program.
+//! Loads the XDP program from an object file: opens and checks the file, sets the values that must
+//! be set before loading, and loads the program.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use crate::sys::ids;
 use crate::sys::log::{self, listen};
 use crate::sys::map::{create_mappable_array, map_info};
 
-/// Gives the object the alignment that the ELF parser needs.
+/// Holds the bytes of the object file with the alignment that the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -64,14 +64,14 @@ impl ObjectSource {
     }
 }
 
-/// Maximum size of an object in bytes, many times the size of the one that is built.
+/// Maximum size of an object file in bytes. The object that the build writes is many times smaller.
 const LARGEST: u64 = 64 << 20;
 /// Maximum number of descriptors that are open at a time during loading. Each map needs two
-/// (libbpf's and this library's). Others are needed for the program, its BTF, and libbpf's feature
-/// probes.
+/// (libbpf's and this library's). Others are needed for the XDP program, its BTF, and libbpf's
+/// feature probes.
 const DESCRIPTORS: usize = 2 * (NAMES.len() + 3) + 24;
 
-/// Values that cannot change after the program is loaded.
+/// Map sizes and constants of the XDP program, which cannot change after the program is loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadPlan {
     pub(crate) load: abi::equic_load,
@@ -108,7 +108,7 @@ impl LoadPlan {
     }
 }
 
-/// A loaded program and its maps. The descriptors keep them in the kernel.
+/// A loaded XDP program and its maps. These descriptors keep both in the kernel.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) program: OwnedFd,
@@ -119,12 +119,12 @@ pub(crate) struct Loaded {
 /// The maps of a running program, by name. Another program can reuse them.
 pub(crate) type Kept = [(String, OwnedFd)];
 
-/// Loads the program without attaching it, and creates its maps.
+/// Loads the XDP program without attaching it, and creates its maps.
 pub(crate) fn load(source: &ObjectSource, plan: &LoadPlan) -> Result<Loaded> {
     load_over(source, plan, &[])
 }
 
-/// Loads the program with existing maps, and creates the missing ones.
+/// Loads the XDP program with existing maps, and creates the missing ones.
 pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
@@ -226,7 +226,8 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
     Ok(())
 }
 
-/// Duplicates the descriptors of the loaded object, which is closed afterwards.
+/// Duplicates the descriptors of the loaded program and its maps, because libbpf's object is closed
+/// afterwards.
 fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded> {
     let failed = |error: io::Error| Error::system("duplicating the program's descriptors", error);
     let program = object
@@ -239,8 +240,8 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
         map.and_then(|map| ids::bind(program.as_fd(), map.as_fd()).map(|()| map)).map_err(failed)
     };
     let bound = |name: &str, size: usize| bound_to_program(create_mappable_array(name, size, 1));
-    // The numbers in this map describe the tries, so a program that reuses the tries must reuse
-    // this map, too.
+    // This map counts the entries of the tries, so a program that reuses the tries must reuse this
+    // map, too.
     let there = kept.iter().find(|(name, _)| name == NOTES).map(|(_, map)| map.try_clone());
     let mut notes = Some(match there {
         Some(map) => bound_to_program(map)?,
@@ -265,7 +266,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
     Ok(Loaded { program, id, maps })
 }
 
-/// Returns an error that explains why the kernel did not load the program.
+/// Returns an error that explains why the kernel did not load the XDP program.
 fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     if let Some(too_old) = too_old(sys::kernel()) {
         return too_old;
@@ -287,7 +288,7 @@ fn why_not(error: &libbpf_rs::Error, heard: &str) -> Error {
     Error::system("loading the XDP program", errno)
 }
 
-/// Returns an error if the kernel is too old for the program, otherwise `None`.
+/// Returns an error if the kernel is too old for the XDP program, otherwise `None`.
 fn too_old((running, version): (String, (u32, u32))) -> Option<Error> {
     let feature = "multi-buffer XDP (`xdp.frags`)";
     (version < (5, 18)).then_some(Error::KernelTooOld { feature, needs: "5.18", running })

@@ -1,5 +1,5 @@
-//! Looks up entries in the original gateway when a copy needs them for a packet, so that large
-//! tables need not be copied.
+//! Makes the copy of a gateway look up table entries in the original when a packet needs them. So
+//! large tables need not be copied.
 //!
 //! The tables of sources, prefixes and handshakes can be large, but a packet needs only a few of
 //! their entries. These are the entries of its source address, and the attempt with its Source
@@ -44,8 +44,9 @@ impl Original {
         Original { maps, _counts: counts, copied: Mutex::default() }
     }
 
-    /// Copies the original's state for the sender of this frame, unless it was already copied.
-    /// Entries that were copied earlier stay as the copy's own packets have changed them.
+    /// Copies the original gateway's state for the sender of this frame, unless it was already
+    /// copied. Entries that were copied earlier stay as packets judged by the copy have changed
+    /// them.
     pub(crate) fn bring(&self, copy: &Maps, frame: &[u8]) -> io::Result<()> {
         let mut copied = lock(&self.copied);
         let copied = &mut *copied;
@@ -81,7 +82,7 @@ impl Original {
     }
 }
 
-/// Copies one entry, unless its key was already looked up.
+/// Copies one entry from the original gateway, unless its key was already looked up.
 fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -97,7 +98,7 @@ fn bring<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     }
 }
 
-/// Copies every entry whose key was not looked up yet.
+/// Copies every entry of the original gateway whose key was not looked up yet.
 fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     from: &Map<K, V>,
     to: &Map<K, V>,
@@ -108,19 +109,19 @@ fn bring_all<K: abi::Pod + Eq + std::hash::Hash, V: abi::Pod>(
     to.put_many(&keys, &values).1
 }
 
-/// Keys of the entries that the program needs for a frame.
+/// Keys of the table entries that the XDP program needs for a frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Keys {
-    /// The program needs no entry, because the frame is not UDP.
+    /// The program needs no table entry, because the frame is not UDP.
     None,
-    /// The program needs the entries of one sender.
+    /// The program needs the table entries of one sender.
     Of(Sender),
     /// The needed entries are unknown, because this module does not parse the frame's headers.
     Unclear,
 }
 
-/// The sender of a UDP datagram, as the program's tables identify it, and the destination of the
-/// datagram.
+/// The sender of a UDP datagram, as the XDP program's tables identify it, and the destination of
+/// the datagram.
 #[derive(Debug, PartialEq, Eq)]
 struct Sender {
     addr: [u8; 16],
@@ -205,8 +206,8 @@ fn keys_of(frame: &[u8]) -> Keys {
     let keys = match kind {
         0x0800 => of_ipv4(ip),
         0x86dd => of_ipv6(ip),
-        // The packet is not IP, or it has more VLAN tags than the program parses. The program needs
-        // no entries for it.
+        // The packet is not IP, or it has more VLAN tags than the XDP program parses. The program
+        // needs no entries for it.
         _ => None,
     };
     keys.unwrap_or(Keys::None)
@@ -264,8 +265,8 @@ fn of_udp(from: IpAddr, to: IpAddr, udp: &[u8]) -> Option<Keys> {
     }))
 }
 
-/// Returns true if the program may search for an Initial behind the first packet. In a datagram
-/// that violates RFC 9000 s.12.2, that Initial could have another Source Connection ID.
+/// Returns true if the XDP program may search for an Initial behind the datagram's first packet. In
+/// a datagram that violates RFC 9000 s.12.2, that Initial could have another Source Connection ID.
 fn may_open_behind(payload: &[u8]) -> bool {
     let Some([first, version @ ..]) = payload.first_chunk::<5>() else { return false };
     let initial = match u32::from_be_bytes(*version) {
@@ -277,7 +278,7 @@ fn may_open_behind(payload: &[u8]) -> bool {
 }
 
 /// Returns the Source Connection ID of a long header (RFC 8999 s.5.1), cut to 20 bytes as in the
-/// program.
+/// XDP program.
 fn scid_of(payload: &[u8]) -> Option<abi::equic_cid> {
     let dcid_len = usize::from(*payload.get(5)?);
     if payload[0] & 0x80 == 0 {
@@ -402,7 +403,7 @@ mod tests {
         ] {
             assert_eq!(keys_of(&frame), expected, "{frame:02x?}");
         }
-        // This datagram is smaller than 1200 bytes, so the program does not search behind its
+        // This datagram is smaller than 1200 bytes, so the XDP program does not search behind its
         // Handshake packet.
         assert!(matches!(
             keys_of(&frame(0, 0x0800, &ipv4(17, 0, 0, &udp(&long(0xe0, 1, &[1], 900))))),

@@ -1,8 +1,9 @@
-//! Overrides in the program's maps: limits for the sources in some prefixes (docs/policy.md s.13).
-//! They are in an array. The program finds an element through tries.
+//! Stores overrides in the XDP program's maps. Overrides are limits for the sources in some
+//! prefixes (docs/policy.md s.13). They are in an array. The program finds an element through
+//! tries.
 //!
-//! Servers read the array, too. A server that has counted a connection must judge it by the same
-//! limit as the program. No prefix is longer than a source, so both find the same limit.
+//! Servers read the array, too. A server that has counted a connection must apply the same limit as
+//! the program. No prefix is longer than a source, so both find the same limit.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +16,8 @@ use crate::sys::region::{atomic, store_rate};
 
 pub(crate) type Overrides = [abi::equic_override; abi::EQUIC_OVERRIDES as usize];
 
-/// Index of the first element that can be used. Index 0 means that a source has no override.
+/// Index of the first element of the array that can be used. Index 0 means that a source has no
+/// override.
 const FIRST: usize = 1;
 
 /// Returns the connection limit that an override of the service sets for this address. Returns
@@ -25,8 +27,8 @@ pub(crate) fn connections_limit(overrides: &Overrides, service: usize, ip: IpAdd
     let is_v4 = ip.to_canonical().is_ipv4();
     let covers = |own: &&abi::equic_override| {
         let cut = |bits: u128| bits.checked_shr(128 - u32::from(own.length)).unwrap_or(0);
-        // `own.length` includes the 96 bits before an IPv4-mapped address, so an IPv4 prefix has at
-        // least 96 bits. The prefix ::/0 does not cover IPv4 addresses.
+        // `own.length` includes the 96 bits before an IPv4-mapped address, so an IPv4 prefix has a
+        // length of at least 96. The prefix ::/0 does not cover IPv4 addresses.
         own.sets != 0
             && own.service as usize == service
             && is_v4 == IpAddr::from(own.addr).to_canonical().is_ipv4()
@@ -98,13 +100,14 @@ impl Maps {
         }
     }
 
-    /// Stores the prefix and the limits of an element. The program reads `sets` before the limits.
+    /// Stores the prefix and the limits in an element of the array. The XDP program reads `sets`
+    /// before the limits.
     fn element(&self, index: usize, new: &abi::equic_override) {
         assert!(index < abi::EQUIC_OVERRIDES as usize, "elements are numbered from 0 to 255");
         // SAFETY: `index` is inside the array, as the assertion has just checked.
         let live = unsafe { self.overrides.pointer().cast::<abi::equic_override>().add(index) };
         // SAFETY: this is the same element. Only processes that search for a prefix read these two
-        // fields, and it is harmless if a search misses the element for a moment.
+        // fields. If a search misses the element for a moment, that is harmless.
         unsafe {
             (&raw mut (*live).addr).write_volatile(new.addr);
             (&raw mut (*live).length).write_volatile(new.length);

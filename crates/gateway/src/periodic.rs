@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::sync::{Builder, Condvar, JoinHandle, Mutex, lock};
 
-/// A handle of the thread. Dropping it ends the thread, and waits until the current call is over.
+/// A handle of the thread. Dropping it ends the thread, after waiting for a call in progress.
 #[derive(Debug)]
 pub(crate) struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,

@@ -33,9 +33,9 @@ use crate::sys::ids::{self, XdpLink};
 pub struct TakenOver {
     /// Process that managed the gateway before. If it is alive, it notices the takeover and exits.
     pub owner: Owner,
-    /// ID of the program that ran before.
+    /// ID of the XDP program that ran before.
     pub program_before: u32,
-    /// True if another program replaced the running one.
+    /// True if the running program was replaced with this process's program.
     pub replaced: bool,
     /// Number of servers that have joined the gateway.
     pub servers: u32,
@@ -127,8 +127,8 @@ fn take_over(
     let plan = fitting(config, &maps, pins)?;
     let home = maps.control.read().network;
     let (links, moved) = here(links, home, pins)?;
-    // This finds missing interfaces while the other process still manages the gateway. With `wait`,
-    // interfaces may appear later.
+    // Missing interfaces are found here, while the other process still manages the gateway. With
+    // `wait`, interfaces may appear later.
     if !config.gateway.wait {
         for interface in &config.gateway.interfaces {
             sys::interface_index(interface)?;
@@ -198,7 +198,7 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
             std::fs::remove_file(path).map_err(|error| pins.io(&error))?;
             continue;
         }
-        // In this namespace, the index may belong to a different interface.
+        // In this network namespace, the index may belong to an interface other than the link's.
         let program = match ids::attached_program(link.ifindex) {
             Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
                 return Err(Error::system("finding the gateway's interfaces", error));
@@ -239,8 +239,8 @@ fn leave(moved: Vec<Pinned>, pins: &Pins) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Returns the values for loading the program with these maps. If the configuration does not fit
-/// the maps, returns an error with all differences.
+/// Returns the values with which the program can be loaded so that it uses these maps. If the
+/// configuration does not fit the maps, returns an error with all differences.
 fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     let mut plan = LoadPlan::of(config, maps.load.seed);
     let mut wrong = Vec::new();

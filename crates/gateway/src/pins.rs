@@ -20,13 +20,13 @@ const PROGRAM: &str = "program";
 pub(crate) const LINKS: &str = "links";
 pub(crate) const MAPS: &str = "maps";
 
-/// A directory of pins.
+/// A directory with the pins of a gateway in a BPF file system.
 #[derive(Debug, Clone)]
 pub(crate) struct Pins {
     dir: PathBuf,
 }
 
-/// The links and the program that are pinned in a directory.
+/// The links and the XDP program that are pinned in a directory.
 pub(crate) struct Pinned {
     pub(crate) links: Vec<(PathBuf, XdpLink)>,
     pub(crate) program: Option<OwnedFd>,
@@ -95,8 +95,8 @@ impl Pins {
         }
     }
 
-    /// Returns the paths in one of the subdirectories. Returns none if the subdirectory does not
-    /// exist.
+    /// Returns the paths in one of the subdirectories, or an empty list if the subdirectory does
+    /// not exist.
     pub(crate) fn names(&self, of: &str) -> Result<Vec<PathBuf>> {
         let dir = if of.is_empty() { self.dir.clone() } else { self.dir.join(of) };
         match std::fs::read_dir(dir) {
@@ -108,8 +108,8 @@ impl Pins {
         }
     }
 
-    /// Opens the pins. Fails, without changing anything, if the directory contains something that
-    /// does not belong to a gateway.
+    /// Opens the pinned objects. Fails, without changing anything, if the directory contains
+    /// something that does not belong to a gateway.
     pub(crate) fn look(&self) -> Result<Pinned> {
         for path in self.names("")? {
             let known =
@@ -152,8 +152,8 @@ impl Pins {
         self.dir.join(LINKS).join(ifindex.to_string())
     }
 
-    /// Returns the paths of the program and of these links at which nothing is pinned. After the
-    /// file system was unmounted, these are all paths.
+    /// Returns the paths of the XDP program and of these links at which nothing is pinned. After
+    /// the file system was unmounted, all paths are returned.
     pub(crate) fn missing(&self, links: &[u32]) -> Vec<PathBuf> {
         let links = links.iter().map(|ifindex| self.link_path(*ifindex));
         let all = std::iter::once(self.dir.join(PROGRAM)).chain(links);
@@ -173,7 +173,7 @@ impl Pins {
         let _ = std::fs::remove_file(self.link_path(ifindex));
     }
 
-    /// Pins the program and its maps. They replace older pins.
+    /// Pins the program and its maps, and replaces older pins of them.
     pub(crate) fn name(&self, program: BorrowedFd<'_>) -> Result<()> {
         let failed = |error: io::Error| self.io(&error);
         let info = ids::program_info(program).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Converts between prefixes and the addresses that the program stores.
+//! Converts between prefixes and the address bytes that the XDP program stores.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,8 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::abi;
 use crate::config::{address_bytes, canonical_prefix};
 
-/// Returns the IP address for the 16 bytes that the program stores. An IPv4-mapped address becomes
-/// IPv4.
+/// Returns the IP address for the 16 bytes that the XDP program stores. An IPv4-mapped address
+/// becomes IPv4.
 pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(addr)).to_canonical()
 }
@@ -17,16 +17,17 @@ pub(crate) fn ip_of(addr: [u8; 16]) -> IpAddr {
 /// The part of an address that identifies a client: see `span_of` in classify.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// The IPv6 prefix.
+    /// The IPv6 prefix, of the configured length.
     Prefix,
-    /// The IPv4 address at the end. This applies to IPv4, and to the well-known prefix of NAT64.
+    /// The IPv4 address in the last four bytes. This applies to IPv4, and to the well-known prefix
+    /// of NAT64.
     Ipv4,
-    /// The whole address, because all clients share one IPv6 prefix.
+    /// The whole IPv6 address. This applies to prefixes that all clients share, such as fe80::/64.
     Whole,
 }
 
 impl Span {
-    /// Returns the span of an address that the program stores.
+    /// Returns the span of an address that the XDP program stores.
     pub(crate) fn of(addr: [u8; 16]) -> Span {
         match addr {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]

@@ -19,7 +19,7 @@ const NANOS: u128 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct QuantityError {
-    /// The text as written.
+    /// The text as the caller wrote it.
     pub text: String,
     /// Description of the expected form, with an example.
     pub expected: String,
@@ -121,7 +121,7 @@ impl Rate {
         self.burst
     }
 
-    /// Returns the rate as the program stores it (docs/policy.md, "Rates"). It saturates: above
+    /// Returns the rate as the XDP program stores it (docs/policy.md, "Rates"). It saturates: above
     /// 10^15 units per second, a unit costs 1, the smallest fixed-point number.
     pub fn to_abi(self) -> abi::equic_rate {
         if self.is_off() {
@@ -130,15 +130,15 @@ impl Rate {
         let interval = NANOS * u128::from(self.interval.seconds());
         let clamp = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
         let cost = (interval << abi::EQUIC_RATE_SHIFT) / u128::from(self.amount);
-        // This is at least the cost that the program computes for `burst` units. Otherwise rounding
-        // could lose one unit.
+        // This is at least the cost that the XDP program computes for `burst` units. With a smaller
+        // value, rounding could lose one unit.
         let spent = (u128::from(self.burst) * cost) >> abi::EQUIC_RATE_SHIFT;
         let burst = (u128::from(self.burst) * interval / u128::from(self.amount)).max(spent);
         abi::equic_rate { cost_ns: clamp(cost).max(1), burst_ns: clamp(burst).max(1) }
     }
 
-    /// Returns the rate for a value in the program's maps, in the smallest interval that gives a
-    /// whole number of units.
+    /// Returns the rate for a value in the XDP program's maps, in the smallest interval that gives
+    /// a whole number of units.
     pub fn from_abi(rate: abi::equic_rate) -> Rate {
         if rate.cost_ns == 0 {
             return Rate::OFF;
@@ -147,7 +147,7 @@ impl Rate {
         let over = |interval: Interval| {
             let nanos = (NANOS * u128::from(interval.seconds())) << abi::EQUIC_RATE_SHIFT;
             let amount = (nanos + cost / 2) / cost;
-            // The interval fits if the truncating division in `to_abi` gives the same cost.
+            // The interval is right if the truncating division in `to_abi` gives the same cost.
             let exact = amount > 0 && nanos / amount == cost;
             (amount, exact)
         };
@@ -258,7 +258,7 @@ struct DisplaySize(u64);
 impl fmt::Display for DisplaySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, unit) in [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)] {
-            // Small sizes are clearer without a suffix: 1500, 64000.
+            // Sizes below 100,000 are clearer without a suffix: 1500, 64000.
             if self.0 >= 100_000 && self.0.is_multiple_of(unit) && self.0 / unit >= 1 {
                 return write!(f, "{}{suffix}", self.0 / unit);
             }

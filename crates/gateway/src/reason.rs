@@ -1,4 +1,5 @@
-//! Reasons for verdicts. They are generated from the macro `EQUIC_REASONS` of `bpf/abi.h`.
+//! Reasons for the verdicts on packets. The enum is generated from the macro `EQUIC_REASONS` in
+//! `bpf/abi.h`.
 
 use std::fmt;
 use std::str::FromStr;

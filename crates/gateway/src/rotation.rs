@@ -1,8 +1,9 @@
-//! Stores the number of a gateway's key rotation for the next gateway (docs/retry.md s.2).
+//! Stores the number of a gateway's key rotation in a file, for the next gateway (docs/retry.md
+//! s.2).
 //!
-//! If a gateway began with the same rotation as its predecessor, it would take connection IDs of
-//! the predecessor's servers for forged ones. So it begins with the next rotation. The first byte
-//! of an ID then distinguishes its own IDs from older ones. The number is not a secret.
+//! If the next gateway began with the same rotation number, it would take connection IDs of its
+//! predecessor's servers for forged ones. So it begins with the next number. The first byte of an
+//! ID then distinguishes its own IDs from older ones. The number is not a secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -15,8 +16,8 @@ use equic_token::{Epoch, KeyRing};
 use crate::config::GatewayConfig;
 use crate::error::{Error, Result};
 
-/// Returns the latest rotation with which an earlier gateway may have made IDs, according to its
-/// files.
+/// Returns the latest rotation number with which an earlier gateway may have made connection IDs,
+/// according to the files in the configuration.
 pub(crate) fn before(config: &GatewayConfig) -> Option<Epoch> {
     let noted = config.rotation_file.as_deref().and_then(|path| read(path, 2));
     if let Some([digit, b'\n']) = noted.as_deref() {
@@ -35,27 +36,27 @@ fn read(path: &str, length: usize) -> Option<Vec<u8>> {
     (bytes.len() == length).then_some(bytes)
 }
 
-/// The file with the number of the rotation. It stays open, so that the process can still write it
-/// after it has dropped privileges.
+/// The file with the number of the key rotation. It stays open, so that the process can still write
+/// it after it has dropped privileges.
 #[derive(Debug, Clone)]
 pub(crate) struct RotationFile(Arc<File>);
 
 impl RotationFile {
-    /// Creates or opens the file, and writes the rotation of a ring to it.
+    /// Creates or opens the file, and writes the rotation number of a ring to it.
     pub(crate) fn open(path: &str, ring: &KeyRing) -> Result<RotationFile> {
         let failed = |error| Error::system(format!("writing `{path}`"), error);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(Path::new(path)).map_err(failed)?;
-        // The old content may have been longer. All later writes have the same length.
+        // The file's old content may have been longer. All later writes have the same length.
         file.set_len(0).map_err(failed)?;
         let file = RotationFile(Arc::new(file));
         file.note(ring).map_err(failed)?;
         Ok(file)
     }
 
-    /// Writes the latest rotation of a ring to the file.
+    /// Writes the latest rotation number of a ring to the file.
     pub(crate) fn note(&self, ring: &KeyRing) -> std::io::Result<()> {
         let line = [b'0' + ring.newest().number(), b'\n'];
         self.0.write_all_at(&line, 0)?;
@@ -91,7 +92,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(before(&config), None, "{text:?}");
         }
-        // If the file had a longer content, nothing of it must remain.
+        // If the file had longer content before, none of it must remain.
         std::fs::write(&path, "longer").unwrap();
         RotationFile::open(&path, &ring).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "6\n");

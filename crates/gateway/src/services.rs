@@ -1,4 +1,4 @@
-//! The services of a gateway as the program stores them.
+//! The services of a gateway as the XDP program stores them.
 
 use crate::abi;
 use crate::config::{Config, from_c_name};
@@ -6,7 +6,7 @@ use crate::config::{Config, from_c_name};
 /// Settings of every service, by index. The first service without a name ends the list.
 pub(crate) type Services = [abi::equic_service; abi::EQUIC_MAX_SERVICES as usize];
 
-/// Returns the services of a configuration as the program stores them.
+/// Returns the services of a configuration as the XDP program stores them.
 pub(crate) fn services_of(config: &Config) -> Services {
     let mut services = [abi::equic_service::default(); abi::EQUIC_MAX_SERVICES as usize];
     for ((to, from), group) in services.iter_mut().zip(&config.services).zip(config.groups()) {

@@ -20,7 +20,7 @@ use crate::sys::ids;
 const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Control {
-    /// Loads the program once more, without attaching it, and copies this gateway's state.
+    /// Loads the XDP program once more, without attaching it, and copies this gateway's state.
     ///
     /// Services and the connection counts of all servers are copied now. A source's state, prefixes
     /// and handshakes are copied when the copy first judges a packet of that source, because the
@@ -39,7 +39,7 @@ impl Control {
             && interfaces.iter().all(|interface| interface.ifindex == LOOPBACK_IFINDEX);
         let flags = if on_loopback { abi::EQUIC_LOAD_LOOPBACK as u8 } else { 0 };
         let mut load = abi::equic_load { test_clock: 1, explain: 1, flags, ..maps.load };
-        // The copy has one ledger, with the counts of all ledgers.
+        // The copy has one ledger, which contains the counts of all ledgers of the original.
         let ledgers = self.members()?.len().max(1).next_power_of_two() as u32;
         load.ledger_mask = (load.ledger_mask + 1).saturating_mul(ledgers) - 1;
         let plan = LoadPlan {
@@ -64,10 +64,12 @@ impl Control {
         to.control.write(&abi::equic_control {
             clock_ns: now,
             created_ns: now,
-            // The copy's ledger has no heartbeat, and the clock may be moved by any time.
+            // The copy's ledger has no heartbeat, and a test may set the clock to any time. So its
+            // lease must never expire.
             lease_ns: u64::MAX,
             owner_mask: 0,
-            // With this value, the program treats all packets as sent to this host.
+            // 0 means that no addresses of the host are known. The program then treats all packets
+            // as sent to this host.
             local_until_ns: 0,
             transit: 0,
             pin: [0; 128],
@@ -91,7 +93,7 @@ impl Control {
     }
 }
 
-/// Puts a ledger with these counts into the copy. The counts do not change after that.
+/// Puts a ledger with these counts into the copy of a gateway. The counts do not change after that.
 fn join_counted(copy: &Control, counts: &HashMap<Source, u32>) -> Result<Membership> {
     let (membership, memory) = copy.join_with("snapshot", this_process("snapshot"))?;
     let table = Table::new(memory, Keying::new(&copy.maps().load));

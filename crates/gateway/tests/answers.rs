@@ -36,7 +36,7 @@ fn answering(what: &str, change: impl FnOnce(&mut Config)) -> Gateway {
     gateway
 }
 
-/// A question to the gateway: an Initial from the other end.
+/// A packet that the gateway may answer: an Initial from the other end of the veth pair.
 #[derive(Clone, Copy)]
 struct Question {
     to: IpAddr,
@@ -246,7 +246,7 @@ fn packets_to_other_hosts_pass_through_a_router() {
         await_that("they pass", || to("8.8.8.8").action(&gateway) == Action::Pass);
         to("8.8.8.8").passes_through(&gateway);
         to("2001:4860:4860::8888").passes_through(&gateway);
-        // Packets to this host must be judged as before.
+        // Packets to this host must still be judged.
         to(OWN).is_answered(&gateway);
         to("fd09::1").is_answered(&gateway);
         for own in ["10.9.0.255", "255.255.255.255", "224.0.0.1"] {

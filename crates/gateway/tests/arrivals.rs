@@ -1,5 +1,6 @@
-//! Packets that are not Ethernet frames with one datagram each: packets on an interface without an
-//! Ethernet header, and batches of datagrams from a sender on this machine (UDP GSO). Needs root.
+//! Tests packets that are not Ethernet frames with one datagram each: packets on an interface
+//! without an Ethernet header, and batches of datagrams from a sender on this machine (UDP GSO).
+//! Needs root.
 
 mod support;
 

@@ -139,7 +139,7 @@ fn from6(source: &str) -> Packet {
     udp(&format!("[{source}]:1000"), V6, payload())
 }
 
-/// Returns frames with more headers than the program parses, each with a name.
+/// Returns frames with more headers than the XDP program parses, each with a name.
 fn deep() -> Vec<(&'static str, Vec<u8>)> {
     let tagged = |tags: [u16; 3]| tags.into_iter().fold(from4(), Packet::vlan);
     let options = |n| from6("fd00::9").extension(DESTINATION_OPTIONS, 0, n);

@@ -1,4 +1,4 @@
-//! Servers that joined a gateway, and the gateway that replaces it. Needs root.
+//! Tests that servers move from a gateway that ends to the gateway that replaces it. Needs root.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Child, Initial, await_that, config, in_namespace, root};
 
 const A: &str = "192.0.2.1:4000";
 const B: &str = "[2001:db8::1]:4000";
-/// Much longer than any step of these tests takes.
+/// Timeout of a step. It is much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn heard(ledger: &Ledger) -> Receiver<JoinEvent> {
@@ -25,7 +25,8 @@ fn loaded(config: &Config) -> Gateway {
     Gateway::load(config, ObjectSource::Embedded).unwrap()
 }
 
-/// Returns a gateway on `veth0`. Servers follow only attached gateways, and only to attached ones.
+/// Returns a gateway that is attached to `veth0`. Servers move only from an attached gateway to
+/// another attached gateway.
 fn attached(config: &Config) -> Gateway {
     let gateway = loaded(config);
     gateway.attach("veth0", Mode::Native).unwrap();
@@ -69,7 +70,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
         assert_ne!(ledger.program_id(), before);
         assert_eq!((action(&second, A), action(&second, B)), (Action::Drop, Action::Pass));
         assert_eq!((service.count(A.parse().unwrap()), service.limit()), (2, 2));
-        // Dropping a guard must change the count at the new gateway.
+        // Dropping a guard must change the count that the new gateway sees.
         drop(two);
         assert_eq!(action(&second, A), Action::Pass);
         drop((three, other));
@@ -115,7 +116,8 @@ fn gateways_of_other_network_namespaces_are_passed_over() {
             let lost = JoinEvent::Lost { gateway: config.gateway.name.clone() };
             drop(first);
             assert_eq!(events.recv_timeout(PATIENCE).unwrap(), lost);
-            // Two gateways have the right name, but one of them is not attached yet.
+            // Two gateways have the right name, but one of them is not attached yet, so the server
+            // must not move to it.
             let _not_there_yet = loaded(&not_there_yet);
             let second = attached(&config);
             let joined = events.recv_timeout(PATIENCE).unwrap();
@@ -139,7 +141,8 @@ fn without_privileges_it_says_that_it_cannot_look() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

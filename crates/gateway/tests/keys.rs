@@ -1,5 +1,4 @@
-//! Keys of Retry tokens on a loaded gateway: where they are stored, and how they are rotated. Needs
-//! root.
+//! Tests where a gateway stores the keys of Retry tokens, and how it rotates them. Needs root.
 
 mod support;
 
@@ -72,7 +71,7 @@ fn keys_are_rotated_without_a_gap() {
         for turn in 1..6 {
             let epoch = control.key_ring().unwrap().epoch();
             assert_eq!(control.rotate_keys().unwrap(), Rotation::Announced(epoch.next()));
-            // Servers have the new key, but the program must not use it yet.
+            // Servers have the new key, but the XDP program must not use it yet.
             assert_eq!(control.key_ring().unwrap().epoch(), epoch);
             assert_eq!(
                 judge(&[2; 8], &token(&control.key_ring().unwrap(), &[2; 8])),
@@ -120,8 +119,8 @@ fn who_reads_the_file_can_check_tokens() {
         let read = || KeyRing::from_bytes(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(read().to_bytes(), gateway.control().key_ring().unwrap().to_bytes());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // Links to another file are put at the paths. They must be replaced, and the other file
-        // must not change.
+        // Symbolic links to another file are put at the paths of the key files. The links must be
+        // replaced, and the other file must not change.
         let victim = folder.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         for name in ["keys", "keys.new"] {
@@ -137,9 +136,9 @@ fn who_reads_the_file_can_check_tokens() {
     });
 }
 
-/// A restarted gateway must begin with the rotation after the newest one of its predecessor. Then
-/// older connection IDs belong to an unknown rotation, and do not count as forged (docs/policy.md
-/// s.10).
+/// A restarted gateway must begin with the rotation number after the newest one of its predecessor.
+/// Then older connection IDs have an unknown rotation number, and do not count as forged
+/// (docs/policy.md s.10).
 #[test]
 fn rotations_go_on_where_the_last_gateway_was() {
     in_namespace(|| {

@@ -69,12 +69,12 @@ fn leaves_other_programs_alone() {
     });
 }
 
-/// Captures parts of a jumbo frame. The kernel splits it over several buffers, and the program can
-/// access only the first one directly.
+/// Captures parts of a jumbo frame. The kernel splits it over several buffers, and the XDP program
+/// can access only the first one directly.
 #[test]
 fn dropped_packets_are_captured_as_far_as_was_asked_for() {
     in_namespace(|| {
-        // The program's clock does not advance, so the capture's lease cannot expire.
+        // The XDP program's clock does not advance, so the capture's lease cannot expire.
         let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
         let gateway = Gateway::load_with(&config("snap"), ObjectSource::Embedded, options).unwrap();
         gateway.control().deny("192.0.2.9/32".parse().unwrap(), None).unwrap();
@@ -146,7 +146,7 @@ fn an_object_of_another_version_is_refused() {
 #[test]
 fn the_verifier_s_words_are_passed_on() {
     in_namespace(|| {
-        // The first instruction of the program is replaced with a read through an uninitialised
+        // The first instruction of the XDP program is replaced with a read through an uninitialised
         // register.
         let mut bytes = equic_gateway::embedded_object().to_vec();
         let section = support::section(&bytes, "xdp.frags");
@@ -202,8 +202,8 @@ fn quota_follows_the_ledger() {
     });
 }
 
-/// The program keeps a packet's fields in per-CPU memory. The verdict on the next packet must not
-/// show them.
+/// The XDP program keeps a packet's fields in per-CPU memory. The verdict on the next packet must
+/// not contain fields of an earlier one.
 #[test]
 fn a_verdict_shows_nothing_of_the_packet_before() {
     in_namespace(|| {
@@ -520,8 +520,8 @@ fn snapshots_know_what_the_gateway_knows() {
     });
 }
 
-/// The program charges at the time of the kernel's tick if the bucket has room at that time. The
-/// sum must not exceed the rate.
+/// The XDP program charges at the time of the kernel's tick if the bucket has room at that time.
+/// The packets that pass must not exceed the rate.
 #[test]
 fn a_rate_holds_by_the_real_clock() {
     const PACKETS: u32 = 200_000;
@@ -665,7 +665,8 @@ fn counters_and_events_tell_what_happened() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

@@ -1,5 +1,5 @@
-//! The numbers of list entries must match the entries, whichever process changed the lists and how.
-//! Needs root.
+//! Tests that the numbers of list entries match the entries, whichever process changed the lists
+//! and how. Needs root.
 
 mod support;
 

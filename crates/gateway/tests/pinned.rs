@@ -1,4 +1,4 @@
-//! Gateways that outlive their process, and processes that take them over. Needs root.
+//! Tests of gateways that outlive their process, and of processes that take them over. Needs root.
 //!
 //! Every test has its own network and mount namespaces, with a BPF file system mounted in a
 //! temporary directory.
@@ -19,7 +19,7 @@ use equic_gateway::{
 use support::{Child, Initial, await_that, config, in_namespace, ip};
 
 const A: &str = "192.0.2.1:4000";
-/// Much longer than any step of these tests takes.
+/// Timeout of a step. It is much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A mounted BPF file system. Dropping it unmounts it.
@@ -151,7 +151,8 @@ fn goes_on_without_its_process_and_is_taken_over() {
         assert!(attached[0].native);
         let again = gateway.attach("veth0", Mode::Auto).unwrap_err();
         assert!(matches!(again, Error::AlreadyAttached { .. }), "{again}");
-        // Counts, lists and ledgers must be kept. Settings and listeners must be the new ones.
+        // Counts, lists and ledgers must survive the takeover. Settings and listeners must be those
+        // of the new configuration.
         let control = gateway.control();
         assert_eq!(control.owner().pid, std::process::id());
         let lists: Vec<_> =
@@ -212,7 +213,7 @@ fn another_program_takes_the_place_of_the_old_one() {
         let news = gateway.control().counters().unwrap();
         assert_eq!(news.iter().find(|row| row.reason == Reason::New).unwrap().packets, 1);
         assert_eq!(ledger.slot(), Some(0));
-        // A takeover with the same settings must keep the program. A takeover with another load
+        // A takeover with the same settings must keep the XDP program. A takeover with another load
         // setting must replace it.
         drop(gateway);
         let (gateway, taken) = upgrade();
@@ -491,7 +492,7 @@ fn another_version_is_refused_not_guessed() {
         let source = ObjectSource::Bytes(bytes);
         let error = Gateway::load_pinned(&config, &source, fs.dir(), LoadOptions::default());
         assert!(matches!(error, Err(Error::AbiVersion { found: 99, .. })));
-        // A gateway of any version must be able to be detached.
+        // A gateway of any version must be detachable.
         patch_control(&fs.dir(), 4, &99u32.to_ne_bytes());
         let off = remove_pinned(fs.dir()).unwrap();
         assert_eq!(off[0].name.as_deref(), Some("veth0"));
@@ -586,7 +587,8 @@ fn damage_and_strangers_are_told_apart() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };

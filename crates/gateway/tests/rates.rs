@@ -1,4 +1,4 @@
-//! Tests the program's token buckets when exchanges of a word fail because of other CPUs. Real
+//! Tests the XDP program's token buckets when exchanges of a word fail because of other CPUs. Real
 //! hardware cannot be made to do this reliably, so `rates.h` is compiled for the host
 //! (host/rates.c).
 

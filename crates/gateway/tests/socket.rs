@@ -1,5 +1,5 @@
-//! Servers at the gateway's socket: well-behaved servers without any privilege, hostile servers,
-//! and servers whose gateway is replaced. Needs root.
+//! Tests of servers at the gateway's socket: well-behaved servers without any privilege, hostile
+//! servers, and servers whose gateway is replaced. Needs root.
 
 mod support;
 
@@ -328,7 +328,8 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
     });
 }
 
-/// The next gateway has another ring, which the server must get. Older tokens become invalid.
+/// The next gateway has new token keys, which the server must read after its move. Tokens of the
+/// previous gateway must become invalid.
 #[test]
 fn the_next_gateway_s_keys_come_with_the_place_there() {
     in_namespace(|| {
@@ -786,8 +787,8 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
         // While there is no gateway, the ledger must continue to count.
         guards.push(service.opened(A.parse().unwrap()));
         assert_eq!((service.count(A.parse().unwrap()), ledger.connections()), (4, 5));
-        // The next gateway has another seed and another size, and the service has another index
-        // there.
+        // The next gateway has another seed and another size, and its configuration has the service
+        // at another index.
         let (gateway, host, _) = at_socket("after", &path, |config| {
             let mut first = config.services[0].clone();
             first.name = "first".to_owned();
@@ -857,7 +858,8 @@ fn a_socket_in_use_is_left_alone() {
     });
 }
 
-/// Entry point of the child processes. Without the environment variables it does nothing.
+/// Entry point of the child processes that other tests start. In a normal test run, it does
+/// nothing.
 #[test]
 fn child() {
     let Some((role, path)) = support::role() else { return };

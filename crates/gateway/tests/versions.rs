@@ -1,6 +1,6 @@
-//! Clients with a version that the service does not accept, on a real interface. The gateway must
-//! answer with the accepted versions, and the server's socket must receive none of their packets.
-//! Needs root.
+//! Tests that the gateway answers clients whose version the service does not accept, on a real
+//! interface. The answer must contain the accepted versions, and the server's socket must receive
+//! none of the clients' packets. Needs root.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::{config, in_namespace};
 const DRAFT_29: u32 = 0xff00_001d;
 const VERSION_1: u32 = 1;
 const PORT: u16 = 4433;
-/// Much longer than any step of these tests takes.
+/// Timeout of a step. It is much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a gateway on the loopback interface whose service accepts version 1.
@@ -65,8 +65,8 @@ async fn attempt(
     tokio::time::timeout(PATIENCE, connecting).await.expect("it ends")
 }
 
-/// Returns the packets that have arrived at the server's socket. It sends a short header packet
-/// now, and returns the packets before it.
+/// Returns the packets that have arrived at the server's socket. To find the last one, it sends a
+/// short header packet now, and returns the packets before it.
 fn seen_so_far(server: &UdpSocket) -> Vec<Vec<u8>> {
     const LAST: [u8; 30] = [0x41; 30];
     let to = server.local_addr().expect("it is bound");

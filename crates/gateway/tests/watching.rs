@@ -1,5 +1,5 @@
-//! Readings for monitoring: samples of all sources, lists by prefix, and events with several
-//! readers.
+//! Tests of readings for monitoring: samples of all sources, lists by prefix, and events with
+//! several readers.
 
 mod support;
 
@@ -103,7 +103,7 @@ fn many_look_on_and_the_reader_misses_nothing() {
         let mut drop_one = || {
             gateway.test_run(&initial.next(), None).unwrap();
         };
-        // This happens before any reader exists, so the event waits in the ring.
+        // A packet is dropped before any reader exists, so its event waits in the ring.
         drop_one();
         let mut reader = control.events().unwrap();
         let (mut one, mut other) = (control.observe().unwrap(), control.observe().unwrap());
@@ -161,8 +161,8 @@ fn where_nobody_reads_the_ring_does_not_stay_full() {
 }
 
 /// Returns a gateway that denies 192.0.2.9 and 2001:db8:9::/48, drops packets of any source that
-/// are too short, and reports every drop. The program's clock does not advance, so that a capture's
-/// lease does not expire during a slow test.
+/// are too short, and reports every drop. The XDP program's clock does not advance, so that a
+/// capture's lease does not expire during a slow test.
 fn dropping(what: &str) -> Gateway {
     let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
     let mut config = config(what);
@@ -258,7 +258,7 @@ fn a_flood_costs_no_more_copies_than_the_rate_allows() {
     });
 }
 
-/// Returns the time of the program's clock.
+/// Returns the time of the XDP program's clock.
 fn monotonic() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec, which the call writes.
@@ -266,7 +266,7 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-/// A process that was killed cannot end its capture, so the program must stop copying when the
+/// A process that was killed cannot end its capture, so the XDP program must stop copying when the
 /// lease expires.
 #[test]
 fn nothing_is_copied_for_a_capture_that_gives_no_sign() {

@@ -1,6 +1,6 @@
-//! Effects of a network on packets, without a network. This is one model of a link's rate, delay,
-//! queue, loss, corruption, duplication and reordering. The relay in user space, the transport's
-//! tests in virtual time, and the simulator use it.
+//! A model of what a network does to packets: rate, delay, queue, loss, corruption, duplication and
+//! reordering. It needs no real network. The relay in user space, the transport's tests in virtual
+//! time, and the simulator use it.
 //!
 //! [`Link`] describes one direction of a link. A [`Port`] is such a direction in use: the caller
 //! passes each packet in the order of sending, and gets a [`Delivery`] with the packet's fate and

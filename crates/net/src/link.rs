@@ -1,4 +1,4 @@
-//! Description of one direction of a link.
+//! Description of one direction of a network link: its rate, delay, queue and faults.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ pub struct Link {
     pub black_hole: Option<BlackHole>,
     /// Probability that a packet is lost.
     pub drop: Chance,
-    /// Numbers of packets that are lost in addition. Number 1 is the first packet in this
-    /// direction.
+    /// Numbers of packets that are lost in addition to those that [`Link::drop`] selects. Number 1
+    /// is the first packet in this direction.
     pub drop_list: Vec<u64>,
-    /// Additional loss in bursts, or loss that depends on the size of a packet.
+    /// Loss in addition to [`Link::drop`]: in bursts, or depending on the size of a packet.
     pub loss: Loss,
     /// Probability that one byte of a packet is changed.
     pub corrupt: Chance,
@@ -92,7 +92,7 @@ pub struct BlackHole {
 /// at the end of the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// Percentage of packets that begin a period, from 0 to 100.
+    /// Percentage of packets at which a period without arrivals begins, from 0 to 100.
     pub percent: f64,
     /// Shortest duration.
     pub least: Duration,

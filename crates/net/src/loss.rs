@@ -1,4 +1,4 @@
-//! Loss that depends on earlier packets or on the size of a packet.
+//! Models of packet loss that depends on earlier packets or on the size of a packet.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -41,7 +41,7 @@ impl GilbertElliott {
     /// Returns the long-term fraction of lost packets, from 0 to 1.
     pub fn mean_loss(&self) -> f64 {
         let sum = self.to_bad + self.to_good;
-        // If the state can never change, it remains good.
+        // If both transition probabilities are 0, the link always stays in the good state.
         let bad = if sum > 0.0 { self.to_bad / sum } else { 0.0 };
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }

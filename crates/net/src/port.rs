@@ -1,4 +1,4 @@
-//! One direction of a link in use. Decides the fate and the arrival time of each packet.
+//! One direction of a link in use: decides the fate and the arrival time of each packet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -162,8 +162,8 @@ impl Port {
             return lost(Fate::TooLarge);
         }
         let chosen = happens(self.link.drop, draws.drop, &mut self.dropped);
-        // This must be called for every packet, because packets that are lost for another reason
-        // also change the state.
+        // This must be called for every packet, because it advances the state of the loss model.
+        // Packets that are lost for another reason advance it, too.
         let unlucky = self.loss.loses(len + self.link.overhead);
         if chosen || unlucky || self.link.drop_list.contains(&self.number) {
             return lost(Fate::Dropped);

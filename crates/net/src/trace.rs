@@ -1,4 +1,4 @@
-//! Recorded rates: traces in Mahimahi's format.
+//! Recorded rates of links: traces in Mahimahi's format.
 //!
 //! R. Netravali et al., "Mahimahi: accurate record-and-replay for HTTP" (USENIX ATC 2015). Each
 //! line is a time in milliseconds since the start, at which the link can carry 1,504 bytes. If
@@ -16,7 +16,7 @@ const MAX_MILLISECONDS: u64 = u32::MAX as u64;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// The opportunities of a link to carry data, for example of a recorded cellular link.
+/// The times at which a link can carry data, for example recorded on a cellular link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// Times of the opportunities in milliseconds since the start, in order. The last one is the
@@ -122,8 +122,8 @@ impl Trace {
         u64::from(self.moments.last().copied().unwrap_or(1)) * NANOS_PER_MS
     }
 
-    /// Returns the time of opportunity number `opportunity`, counted from 0, in nanoseconds since
-    /// the start. Saturates.
+    /// Returns the time of opportunity number `opportunity`, counted from 0. The unit is
+    /// nanoseconds since the start. Saturates.
     fn at(&self, opportunity: u64) -> u64 {
         let lines = self.moments.len() as u64;
         let index = usize::try_from(opportunity % lines).unwrap_or(0);
@@ -131,7 +131,8 @@ impl Trace {
         (opportunity / lines).saturating_mul(self.period()).saturating_add(within)
     }
 
-    /// Returns the number of the first opportunity after `now`, in nanoseconds since the start.
+    /// Returns the number of the first opportunity after the time `now`, which is in nanoseconds
+    /// since the start.
     fn first_after(&self, now: u64) -> u64 {
         let (period, lines) = (self.period(), self.moments.len() as u64);
         let (round, within) = (now / period, now % period);
@@ -143,7 +144,7 @@ impl Trace {
 /// A [`Trace`] in use. Computes the time at which each packet has been sent.
 #[derive(Clone, Debug, Default)]
 pub struct TraceCursor {
-    /// Number of the next unused opportunity.
+    /// Number of the next opportunity that no packet has used.
     next: u64,
     /// The time of the last used opportunity in nanoseconds, and the number of bytes that it can
     /// still carry.
@@ -160,8 +161,8 @@ impl TraceCursor {
     /// If no packet waits, the rest of an opportunity is lost. A packet cannot use an opportunity
     /// at exactly the time of its own arrival.
     pub fn leaves(&mut self, trace: &Trace, now: u64, bytes: u64) -> u64 {
-        // The packet directly follows the previous one, so it can use the rest of the opportunity
-        // at this time.
+        // The packet directly follows the previous one, so it can use the bytes that the previous
+        // packet left of the opportunity at this time.
         let rest = self.used.and_then(|(moment, rest)| (moment == now).then_some(rest));
         let left = rest.unwrap_or(0);
         if bytes <= left {

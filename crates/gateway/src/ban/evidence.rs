@@ -1,6 +1,7 @@
-//! Computes the new refusals of each source from the counters of the XDP program.
+//! Computes how many packets of each source were refused since the last call, from the counters of
+//! the XDP program.
 //!
-//! Only sources whose address is validated count, if the policy requires that.
+//! If the ban policy requires it, only sources with a validated address are counted.
 
 use std::collections::HashMap;
 
@@ -9,19 +10,20 @@ use ipnet::IpNet;
 use crate::config::{BanConfig, Proof};
 use crate::control::Refusals;
 
-/// The counters as they were at the last call. It has at most as many entries as the table of
-/// sources.
+/// The refusal counters at the last call, from which the new refusals are computed. Their number is
+/// at most that of the entries in the table of sources.
 #[derive(Debug, Default)]
 pub struct Evidence {
     before: Option<HashMap<(IpNet, u32), (u64, u32)>>,
-    /// Number of entries in the table, and of entries ever created, at the last call.
+    /// Number of entries in the table of sources, and number of entries ever created in it, at the
+    /// last call.
     then: (u64, u64),
 }
 
 impl Evidence {
     /// Returns the number of new refusals per source since the last call. The first call only
     /// records the counters. The second result is the number of sources that were evicted from the
-    /// table in between. Their refusals may be missing.
+    /// table since the last call. Their refusals may be missing.
     pub fn new_refusals(
         &mut self,
         seen: &Refusals,

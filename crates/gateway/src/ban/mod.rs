@@ -1,9 +1,9 @@
 //! Bans of sources and their durations: a state machine without a clock, a kernel or a file.
 //!
-//! Its inputs are refusals per source ([`Bans::refused`]) and the time. It decides which source to
-//! ban. For each source, it remembers when the ban ends and how many bans the source has had. Its
-//! memory is bounded for any input: when it is full, it first drops the source that was never
-//! banned and whose last refusal is oldest.
+//! Its inputs are the numbers of refused packets per source ([`Bans::refused`]) and the time. It
+//! decides which source to ban. For each source, it remembers when the ban ends and how many bans
+//! the source has had. Its memory is bounded for any input: when it is full, it first drops the
+//! source that was never banned and whose last refusal is oldest.
 //!
 //! * this file: the state machine; `window.rs`: counts within a sliding window;
 //! * `evidence.rs`: computes refusals from the counters of the XDP program;
@@ -119,7 +119,7 @@ impl Bans {
             until: 0,
             place: (Rank::Refused, now),
         });
-        // These packets were sent before the ban took effect.
+        // The source is already banned. It sent these packets before the ban took effect.
         if one.until > now {
             return None;
         }
@@ -165,7 +165,7 @@ impl Bans {
         active
     }
 
-    /// Reverts a ban that could not be imposed. The source's window is emptied.
+    /// Reverts a ban that could not be imposed, and forgets the refusals that led to it.
     pub fn spare(&mut self, prefix: IpNet, now: u64) {
         if let Some(one) = self.watched.get_mut(&prefix) {
             one.bans = one.bans.saturating_sub(1);
@@ -174,8 +174,8 @@ impl Bans {
         }
     }
 
-    /// Restores a ban from before the restart. `until` is the time at which it ends. It may have
-    /// ended, if the source is not forgiven yet.
+    /// Restores a ban from before the restart. `until` is the time at which the ban ends. It may be
+    /// in the past, because a source with an ended ban is remembered until it is forgiven.
     pub fn restore(&mut self, prefix: IpNet, count: u16, until: u64, now: u64) {
         if self.watched.contains_key(&prefix) || !self.reserve_slot() {
             return;
@@ -297,7 +297,7 @@ impl BanConfig {
     pub fn lasts(&self, count: u16) -> Duration {
         let times = self.growth.powi(i32::from(count.saturating_sub(1)));
         let seconds = self.first.as_secs_f64() * times;
-        // A value that does not fit into a duration, or infinity, exceeds `max`, too.
+        // An infinite number of seconds, or one that does not fit into a `Duration`, exceeds `max`.
         Duration::try_from_secs_f64(seconds).map_or(self.max, |lasts| lasts.min(self.max))
     }
 }

@@ -1,9 +1,9 @@
-//! Bans in a file, so that they survive a restart.
+//! Stores bans in a file, so that they survive a restart.
 //!
 //! A new version of the file is written completely under another name in the same folder, flushed,
 //! and renamed. So a reader gets either the old file or the new one, and if the disk is full, the
 //! old one stays. Only the file's owner can read it. If another user has put a file or link under
-//! the temporary name, it is neither followed nor written to.
+//! the temporary name, that file or link is removed, and neither followed nor written to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,10 +14,10 @@ use ipnet::IpNet;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
 
-/// Maximum size in bytes. A longer file was not written by this module.
+/// Maximum size of a file of bans, in bytes. A longer file was not written by this module.
 const LONGEST: u64 = 256 << 20;
 
-/// Maximum number of unreadable files that are kept.
+/// Maximum number of unreadable files of bans that are kept under other names.
 const MOST_ASIDE: u32 = 100;
 
 /// One ban in the file.
@@ -47,11 +47,12 @@ const SCHEMA: &str = "equic.bans/1";
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {why}", .path.display())]
 pub struct StoreError {
-    /// What failed: `cannot read`, `cannot write`, or `cannot set aside`.
+    /// The operation that failed: `cannot read`, `cannot write`, or `cannot set aside` (rename an
+    /// unreadable file).
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Description of what is wrong.
+    /// Description of what is wrong with the file.
     pub why: String,
 }
 

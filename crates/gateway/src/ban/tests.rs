@@ -25,7 +25,7 @@ fn policy() -> BanConfig {
 #[test]
 fn as_often_within_as_long_and_not_before() {
     let (mut bans, a) = (Bans::new(&policy()), net("192.0.2.1"));
-    // Nine refusals in each window must never lead to a ban.
+    // Nine refusals in each window, one fewer than the limit, must never lead to a ban.
     for second in 0..1_000 {
         if second % 20 < 9 {
             assert_eq!(bans.refused(a, 1, second * S), None, "{second}");
@@ -112,7 +112,7 @@ fn pardoned_spared_restored() {
 /// banned before.
 #[test]
 fn ten_million_sources_do_not_matter() {
-    // Builds of `make test` are optimized although they have assertions.
+    // Builds of `make test` are optimized although debug assertions are enabled.
     let optimized = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
     let count: u32 = if optimized { 10_000_000 } else { 1_000_000 };
     let (mut bans, offender, known) =

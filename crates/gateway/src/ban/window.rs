@@ -1,14 +1,14 @@
-//! Counts events within a sliding window of time, in a few words of memory.
+//! Counts events within a sliding window of time, in constant memory.
 
 /// Number of parts into which a window is divided.
 const PARTS: usize = 16;
 
-/// Counts of events in each part of a sliding window. The parts cover between 15/16 of the window's
-/// length and all of it. So the count never exceeds the number of events within that length.
+/// Number of events in each part of a sliding window. The parts cover between 15/16 of the window's
+/// length and all of it. So the sum never exceeds the number of events within that length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     counts: [u32; PARTS],
-    /// Number of the newest part, counted from time 0 of the clock.
+    /// Index of the newest part, counted from time 0 of the clock.
     newest: u64,
 }
 

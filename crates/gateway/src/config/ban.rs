@@ -63,10 +63,11 @@ impl Default for BanConfig {
 }
 
 impl BanConfig {
-    /// Returns the counted reasons as the program needs them: bit `n` stands for reason `n`.
+    /// Returns the counted reasons as a bit mask for the XDP program: bit `n` stands for reason
+    /// `n`.
     pub(crate) fn mask(&self) -> u32 {
-        // Reasons after the first 32 are not charged to a source. The check of the configuration
-        // rejects them.
+        // The mask has 32 bits. The check of the configuration rejects reasons with higher numbers,
+        // which are never charged to a source.
         let bit = |reason: &Reason| 1_u32.checked_shl(reason.number()).unwrap_or(0);
         self.reasons.iter().fold(0, |mask, reason| mask | bit(reason))
     }

@@ -1,4 +1,4 @@
-//! Checks what the types of a configuration cannot express: ranges, names, duplicates.
+//! Checks the parts of a configuration that its types do not ensure: ranges, names, duplicates.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -14,14 +14,14 @@ use crate::abi;
 use crate::quantity::format_duration;
 use crate::reason::Reason;
 
-/// One step on the path from the document to a value.
+/// One step on the path from the root of the configuration to one of its values.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
     Key(&'static str),
     Index(usize),
 }
 
-/// An invalid value whose position in the text is not known yet.
+/// An invalid value whose position in the configuration's text is not known yet.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) path: Vec<Step>,
@@ -37,7 +37,7 @@ impl Complaint {
     }
 }
 
-/// An invalid value: its key, and a description of what is wrong.
+/// An invalid value: its key, and a description of what is wrong with it.
 type Wrong = (&'static str, String);
 
 pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
@@ -173,7 +173,8 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
         note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
-        // The alternative name of an interface can be longer than its name.
+        // An interface's alternative name can have up to 127 bytes, which is longer than an
+        // ordinary name.
         if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
             note("interfaces", Err(format!("`{name}` is not the name of an interface")));
         }
@@ -184,7 +185,7 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     all
 }
 
-/// Reasons of drops that the program never charges to the packet's source.
+/// Reasons of drops that the XDP program never charges to the packet's source.
 const NEVER_COUNTED: [Reason; 10] = [
     Reason::BadToken,
     Reason::Batch,
@@ -282,7 +283,7 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("retry_hold", message));
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
-        // While Retry is on, each opening costs two units.
+        // While Retry is on, each new connection takes two units from the bucket of `retry_above`.
         let message = "with a burst of 1 every client would exceed the rate: write 2 or more, for \
                        example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));
@@ -305,8 +306,8 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
 
 /// Size in bytes of the UDP payload in a full Ethernet frame, rounded up.
 const LARGEST_USUAL_PACKET: u64 = 1_500;
-/// Slowest rate in bytes per second. Below it, the program's 64-bit product of bytes and their cost
-/// could overflow.
+/// Minimum rate in bytes per second. At lower rates, the XDP program's 64-bit product of bytes and
+/// their cost could overflow.
 const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {

@@ -8,14 +8,15 @@ use super::{Config, Fragments, GatewayConfig, Policy, Retry, ServiceConfig, Vers
 use crate::abi;
 use crate::quantity::Rate;
 
-/// Returns the number of 8-slot buckets for this many sources. They fill at most 80 % of the table.
+/// Returns the number of 8-slot buckets of a table for this many sources. The sources fill at most
+/// 80 % of the slots.
 pub(crate) fn buckets_for(sources: u32) -> u32 {
     let slots = u64::from(sources) * 5 / 4;
     u32::try_from(slots.div_ceil(abi::EQUIC_SLOTS.into()).next_power_of_two().max(2))
         .unwrap_or(1 << 31)
 }
 
-/// Returns an address as the program stores it: IPv4 as ::ffff:a.b.c.d.
+/// Returns an address in the form that the XDP program stores: IPv4 as ::ffff:a.b.c.d.
 pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -23,12 +24,13 @@ pub(crate) fn address_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// An address that a service listens at, as an element or key of the program's maps.
+/// An address that a service listens at, in the form of an element or key of the XDP program's
+/// maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// Every address of one or both families: an element of `ports`.
+    /// A port on every address of one family: an element of the map `ports`.
     Any { v4: bool, port: u16 },
-    /// One address: a key of `listeners`.
+    /// One address: a key of the map `listeners`.
     Exact(abi::equic_listener),
 }
 
@@ -51,7 +53,7 @@ impl Listener {
     }
 }
 
-/// Returns a C string field with the text, which is cut if it does not fit together with its NUL.
+/// Returns the text as a C string field. The text is cut if it does not fit together with its NUL.
 pub(crate) fn c_name<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out.iter_mut().zip(text.bytes().take(N - 1)) {
@@ -71,7 +73,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Accessor of the configuration field that belongs to a flag.
+/// A function that returns the field of the configuration to which a flag belongs.
 type Field = fn(&mut ServiceConfig) -> &mut bool;
 
 const FLAGS: [(u32, Field); 8] = [
@@ -86,7 +88,8 @@ const FLAGS: [(u32, Field); 8] = [
 ];
 
 impl ServiceConfig {
-    /// Returns the structure for the program, with the service in quota group `group`.
+    /// Returns the service's settings in the form that the XDP program uses, with the quota group
+    /// `group`.
     pub(crate) fn to_abi(&self, group: u32) -> abi::equic_service {
         let mut copy = self.clone();
         let flags =
@@ -145,14 +148,14 @@ impl ServiceConfig {
     }
 }
 
-/// Returns a mask with a bit for each enabled rate.
+/// Returns a bit mask of the prefix levels whose rate is enabled.
 fn levels_of(rates: [Rate; abi::EQUIC_PREFIX_LEVELS as usize]) -> u32 {
     let on = rates.iter().enumerate().filter(|(_, rate)| !rate.is_off());
     on.fold(0, |levels, (level, _)| levels | 1 << level)
 }
 
-/// Returns the settings of a live service. The structure does not contain its listeners, its
-/// overrides and the name of its group, so these are missing.
+/// Returns the settings of a running service. The structure `equic_service` does not contain the
+/// service's listeners, its overrides and the name of its group, so the result lacks these.
 pub(crate) fn service_from_abi(service: &abi::equic_service) -> ServiceConfig {
     let [v4_32, v4_24, v6_64, v6_56, v6_48, v6_32] = service.new_per_prefix.map(Rate::from_abi);
     let mut config = ServiceConfig {
@@ -227,14 +230,14 @@ impl Config {
 }
 
 impl GatewayConfig {
-    /// Returns the options with which the program is loaded.
+    /// Returns the options with which the XDP program is loaded.
     pub(crate) fn to_load(&self, seed: u64, ban: Option<&super::BanConfig>) -> abi::equic_load {
         let v4 = u32::MAX.checked_shl(32 - u32::from(self.source_prefix_v4)).unwrap_or(0);
         let v6 = u128::MAX
             .checked_shl(128 - u32::from(self.source_prefix_v6))
             .unwrap_or(0)
             .to_be_bytes();
-        // The program applies the mask to address bytes in memory, so these words are in memory
+        // The XDP program applies the mask to address bytes in memory, so these words are in memory
         // order.
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| v6[at + i]));
         abi::equic_load {

@@ -24,9 +24,9 @@ pub struct Change {
     pub old: String,
     /// Value after the change.
     pub new: String,
-    /// Value before the change, for programs.
+    /// Value before the change, in a form for use by programs.
     pub old_value: SettingValue,
-    /// Value after the change, for programs.
+    /// Value after the change, in a form for use by programs.
     pub new_value: SettingValue,
 }
 
@@ -248,7 +248,7 @@ impl Key {
     }
 }
 
-/// The value of a setting, for programs. In JSON, it is the bare value without a tag.
+/// The value of a setting, for use by programs. In JSON, it is the bare value without a tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SettingValue {
@@ -263,7 +263,8 @@ pub enum SettingValue {
         /// The time in seconds.
         seconds: f64,
     },
-    /// A rate: `{"per_second": 20.0, "burst": 40}`; `{"per_second": null, "burst": null}` if it is off.
+    /// A rate: `{"per_second": 20.0, "burst": 40}`. If the rate is off: `{"per_second": null,
+    /// "burst": null}`.
     Rate {
         /// Connections, packets or bytes per second, or `None` if the rate is off.
         per_second: Option<f64>,
@@ -292,7 +293,8 @@ impl From<Duration> for SettingValue {
 /// `KEY=VALUE`, parsed but not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The service. `None` means the gateway, or every service.
+    /// The service to which the setting applies. `None` means the gateway or every service,
+    /// depending on the key.
     pub service: Option<String>,
     /// The setting to change.
     pub key: Key,

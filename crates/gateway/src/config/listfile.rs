@@ -17,7 +17,8 @@ use crate::control::ListAction;
 
 /// Maximum size of a file in bytes. The largest lists that fit into a gateway are smaller.
 const LONGEST: u64 = 256 << 20;
-/// Maximum number of prefixes in a file. This many fit into the lists of both families together.
+/// Maximum number of prefixes in a list file. The lists of both families together can hold this
+/// many.
 pub(super) const MOST: usize = 2 << 22;
 /// Number of bad lines after which reading stops.
 pub(super) const BAD: usize = 1_000;
@@ -43,7 +44,7 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
         if line.is_empty() {
             continue;
         }
-        // No valid prefix is longer than 64 bytes. Errors show at most this much of a line.
+        // Errors show at most 64 bytes of a line. No valid prefix is longer.
         let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
         let go_on = match parse_prefix(&shown) {
             Ok(_) if prefixes.len() >= most => {

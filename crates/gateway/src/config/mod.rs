@@ -80,9 +80,9 @@ pub struct Config {
 pub struct GatewayConfig {
     /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Interfaces to which the program is attached.
+    /// Interfaces to which the XDP program is attached.
     pub interfaces: Vec<String>,
-    /// How the program is attached.
+    /// How the XDP program is attached.
     pub mode: Mode,
     /// Start even if an interface is missing or has another XDP program, and attach to it as soon
     /// as that is possible. (The gateway always waits for an interface that disappears while it
@@ -232,8 +232,9 @@ pub struct ServiceConfig {
     /// Drop packets with unknown versions, so that the server does not receive them and cannot
     /// answer with Version Negotiation. Has no effect if `version_negotiation` is on.
     pub refuse_unknown_versions: bool,
-    /// Answer packets with unknown versions with Version Negotiation in the server's name. The
-    /// server does not receive these packets. `retry` other than `never` also turns this on.
+    /// Send Version Negotiation packets in the server's name in answer to packets with unknown
+    /// versions. The server does not receive these packets. `retry` other than `never` also turns
+    /// this on.
     pub version_negotiation: bool,
     /// The port also opens connections as a client, so it legitimately receives Retry and Version
     /// Negotiation packets.
@@ -241,8 +242,8 @@ pub struct ServiceConfig {
     /// Drop packets of open connections whose connection ID was not issued by a server of the
     /// service. The servers must issue verifiable IDs.
     pub check_ids: bool,
-    /// Answer packets of connections whose server is dead with stateless resets. The servers must
-    /// make their connection IDs with the gateway's keys, and give clients the matching reset
+    /// Send stateless resets in answer to packets of connections whose server is dead. The servers
+    /// must make their connection IDs with the gateway's keys, and give clients the matching reset
     /// tokens.
     pub stateless_reset: bool,
     /// Services of the same group count a source's connections together. If it is `None`, the
@@ -268,7 +269,7 @@ impl Default for ServiceConfig {
             policy: Policy::New,
             max_connections: 0,
             retry: Retry::Never,
-            // More than 10 Gbit/s of Initials can be answered.
+            // This is enough to answer more than 10 Gbit/s of Initial packets.
             answers_per_service: Rate::per_second(1_000_000, 1_000_000),
             retry_above: Rate::per_second(500, 500),
             retry_hold: Duration::from_secs(30),

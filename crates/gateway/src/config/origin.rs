@@ -38,7 +38,8 @@ pub struct ListFile {
     pub locations: Option<PathBuf>,
 }
 
-/// The form in a configuration. A file without other fields is only its path.
+/// The form in which a configuration file contains a [`ListFile`]. A list file without other fields
+/// is written as its path only.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -75,11 +76,11 @@ impl From<ListFile> for Written {
     }
 }
 
-/// Maximum length of a line, in bytes.
+/// Maximum length of a line in a table file, in bytes.
 const LONGEST_LINE: usize = 4_096;
-/// Maximum number of columns in a row.
+/// Maximum number of columns in a row of a table file.
 const COLUMNS: usize = 64;
-/// Maximum number of locations that are kept in memory.
+/// Maximum number of GeoLite2 locations that are kept in memory.
 const LOCATIONS: usize = 1 << 20;
 
 impl ListFile {
@@ -199,7 +200,7 @@ impl ListFile {
         Ok(())
     }
 
-    /// Adds the prefixes of a row if the row is selected.
+    /// Adds the prefixes of a row to the result if the row is selected.
     fn row(
         &self,
         layout: &Layout,
@@ -238,7 +239,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(text: &'a [u8]) -> Lines<'a> {
-        // A byte order mark does not belong to the first line.
+        // A byte order mark at the start of the file is not part of the first line.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         Lines { rest: text.split(is_end).enumerate(), problems: Vec::new() }
@@ -295,11 +296,11 @@ struct Row {
 /// Layout of a file: its separator, and the positions of addresses, AS numbers and countries.
 #[derive(Debug, PartialEq, Eq)]
 enum Layout {
-    /// Comma-separated, with columns named in a header.
+    /// Comma-separated rows, with columns that a header names.
     Header(Columns),
-    /// First and last address, then an AS number, a country, or both.
+    /// Rows with the first and last address of a range, then an AS number, a country, or both.
     Ranges { separator: char, asn: Option<usize>, country: Option<usize> },
-    /// A registry's file: `registry|cc|type|start|value|date|status`.
+    /// A registry's delegation file, with the columns `registry|cc|type|start|value|date|status`.
     Delegated,
 }
 
@@ -328,7 +329,8 @@ impl Layout {
             let layout = match number(2) {
                 true => {
                     let country = fields.get(3).and_then(|text| code(text)).map(|_| 3);
-                    // iptoasn.com writes "None" as the country of ranges that are not routed.
+                    // In iptoasn.com's files, the fourth column is the country even if the first
+                    // row has none there: for ranges that are not routed, it contains "None".
                     let country = country.or((separator == '\t' && fields.len() >= 4).then_some(3));
                     Layout::Ranges { separator, asn: Some(2), country }
                 }
@@ -434,7 +436,7 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
     let mut fields = line.split('|');
     let mut next = || fields.next().unwrap_or_default();
     let (_, country, kind, start, value) = (next(), next(), next(), next(), next());
-    // The version line, summary lines, and rows of AS numbers have no prefixes.
+    // The version line, the summary lines, and the rows of AS numbers contain no prefixes.
     if !matches!(kind, "ipv4" | "ipv6") || start == "*" {
         return Ok(None);
     }
@@ -560,7 +562,8 @@ fn code(text: &str) -> Option<Country> {
         .then(|| letters.map(|byte| byte.to_ascii_uppercase()))
 }
 
-/// Fails if the range covers all IPv4-mapped addresses, like [`check_mapped`].
+/// Returns an error if the range covers all IPv4-mapped addresses, like [`check_mapped`] for
+/// prefixes.
 fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
     let all =
         IpNet::new(first, 96).ok().filter(|net| (net.network(), net.broadcast()) == (first, last));
@@ -571,8 +574,9 @@ fn refuse_all_mapped(first: IpAddr, last: IpAddr) -> Result<(), String> {
 }
 
 /// Returns the prefixes that make up a range: at most 62 for IPv4, 254 for IPv6. A range of
-/// IPv4-mapped addresses becomes an IPv4 range. The lists are compared by prefix, so a prefix must
-/// not have two forms. A range that contains other addresses, too, remains an IPv6 range.
+/// IPv4-mapped addresses becomes an IPv4 range, because the lists are compared by prefix, and a
+/// prefix must not have two forms. A range that also contains other addresses remains an IPv6
+/// range.
 fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>, String> {
     let (first, last) = match (first.to_canonical(), last.to_canonical()) {
         (IpAddr::V4(low), IpAddr::V4(high)) if first.is_ipv6() && last.is_ipv6() => {

@@ -41,7 +41,7 @@ impl OverrideConfig {
                 .all(Option::is_none)
     }
 
-    /// Returns the structure for the program, for one of the prefixes.
+    /// Returns this override for one of its prefixes, in the form that the XDP program stores.
     fn to_abi(&self, service: u32, prefix: IpNet) -> abi::equic_override {
         let rate = |rate: Option<Rate>| rate.unwrap_or(Rate::OFF).to_abi();
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -64,7 +64,8 @@ impl OverrideConfig {
         }
     }
 
-    /// Returns the limits of an array element that is in use, without its prefix.
+    /// Converts an occupied element of the XDP program's array of overrides to its limits. The
+    /// result has no prefixes.
     fn from_abi(own: &abi::equic_override) -> OverrideConfig {
         let sets = |bit: u32| u32::from(own.sets) & bit != 0;
         OverrideConfig {
@@ -126,7 +127,7 @@ fn cut(prefix: IpNet, length: u8) -> IpAddr {
     IpNet::new(prefix.addr(), length).map_or(prefix.addr(), |net| net.trunc().addr())
 }
 
-/// Returns all overrides of these services as the program stores them.
+/// Returns all overrides of these services in the form that the XDP program stores.
 pub(crate) fn overrides_of(services: &[ServiceConfig]) -> Vec<abi::equic_override> {
     let each = services.iter().zip(0u32..).flat_map(|(service, index)| {
         let overrides = service.overrides.iter();
@@ -142,8 +143,8 @@ pub(super) fn families(service: &ServiceConfig) -> u32 {
     prefixes.fold(0, |bits, net| bits | if canonical_prefix(*net).addr().is_ipv4() { 1 } else { 2 })
 }
 
-/// Returns the overrides of a service, selected from all elements of the array. Prefixes with the
-/// same limits are merged.
+/// Returns the overrides of a service, selected from all elements of the XDP program's array.
+/// Prefixes with the same limits are merged into one override.
 pub(crate) fn overrides_from_abi(service: u32, all: &[abi::equic_override]) -> Vec<OverrideConfig> {
     let mut found: Vec<OverrideConfig> = Vec::new();
     for own in all.iter().filter(|own| own.sets != 0 && own.service == service) {

@@ -52,7 +52,7 @@ pub enum ConfigError {
     /// `file:line:column: key: message`.
     #[error("{}", listed(.path.as_deref(), .problems, *.more))]
     Problems {
-        /// The file, or `None` if the text is not from a file.
+        /// The file with the problems, or `None` if the text does not come from a file.
         path: Option<PathBuf>,
         /// The reported problems. There is at least one.
         problems: Vec<Problem>,
@@ -70,7 +70,7 @@ pub enum ConfigError {
     /// `set` was called with an unknown key.
     #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
     UnknownKey {
-        /// The key as written.
+        /// The key as the caller wrote it.
         key: String,
         /// Similar keys.
         similar: Vec<String>,
@@ -92,7 +92,7 @@ impl ConfigError {
         ConfigError::Problems { path: path.map(Path::to_owned), problems, more }
     }
 
-    /// Returns the same error with the name of the file.
+    /// Returns this error with the name of the file that has the problems.
     pub(super) fn in_file(self, file: &Path) -> ConfigError {
         match self {
             ConfigError::Problems { path: None, problems, more } => {
@@ -112,7 +112,7 @@ fn listed(path: Option<&Path>, problems: &[Problem], more: usize) -> String {
     let mut lines: Vec<String> = problems
         .iter()
         .map(|problem| match path {
-            // Compilers use this form, so editors can jump to the position.
+            // Compilers print messages in this form, so editors can jump to the position.
             Some(path) if problem.line != 0 => format!("{}:{problem}", path.display()),
             Some(path) => format!("{}: {problem}", path.display()),
             None => problem.to_string(),

@@ -1,7 +1,7 @@
-//! Parses text into a configuration and collects every problem, not only the first one.
+//! Parses the TOML text of a configuration and collects every problem, not only the first one.
 //!
-//! The module walks the parser's tree itself, because the tree has the position of each value. So
-//! it can report unknown keys, values of the wrong type and values out of range together. Syntax
+//! The module walks the TOML parser's tree itself, because the tree has the position of each value.
+//! So it can report unknown keys, values of the wrong type and values out of range together. Syntax
 //! errors are reported with them, because the parser continues after an error.
 
 use std::collections::{BTreeSet, HashSet};
@@ -18,8 +18,8 @@ use super::{
 use crate::error::similar;
 use crate::quantity::parse_duration;
 
-/// Reads one table with a match on its keys: `keys!(reader, table, where; "key" => place, how;
-/// ...)`.
+/// Reads one TOML table: `keys!(reader, table, path; "key" => place, how; ...)`. For each key, the
+/// reader's method `how` parses the value into `place`. All other keys are reported as unknown.
 macro_rules! keys {
     ($reader:expr, $table:expr, $at:expr; $($key:literal => $place:expr, $how:ident;)+) => {
         for (key, value) in $table.iter() {
@@ -34,7 +34,8 @@ macro_rules! keys {
 
 const TOP: [&str; 7] = ["deny", "allow", "deny_files", "allow_files", "gateway", "service", "ban"];
 
-/// Path of a value. It is stored as text (`service.web.listen`) and as steps from the document.
+/// Path of a value in a configuration. It is stored as text (`service.web.listen`) and as steps
+/// from the root of the document.
 #[derive(Clone)]
 struct At {
     shown: String,
@@ -53,7 +54,7 @@ impl At {
         At { shown: format!("{}{dot}{key}", self.shown), steps }
     }
 
-    /// Returns the path of an element that has a name.
+    /// Returns the path of an element of this list. `name` is the element's name, if it has one.
     fn index(&self, index: usize, name: Option<&str>) -> At {
         let mut at = self.clone();
         at.steps.push(index.to_string());
@@ -76,7 +77,7 @@ pub(super) struct Reader<'a> {
     failed: HashSet<Vec<String>>,
 }
 
-/// Parses a configuration. Returns the parts that could be read, and every problem.
+/// Parses a configuration. Returns the configuration as far as it could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
@@ -88,7 +89,8 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     }
     let config = reader.config(document.get_ref());
     for complaint in check(&config) {
-        // A syntax error may hide a value that is present, so its absence is not reported.
+        // If there are syntax errors, the value may be present but not parsed, so it is not
+        // reported as missing.
         if !complaint.missing || errors.is_empty() {
             reader.place(document.get_ref(), complaint);
         }
@@ -96,8 +98,8 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     (config, reader.problems)
 }
 
-/// A configuration file with every table. Each table has an unknown key, so that the reader
-/// collects the valid ones.
+/// A configuration file with every table. Each table has an unknown key, which makes the reader
+/// collect the table's valid keys.
 const ALL_TABLES: &str = "x = 0\ndeny_files = [{ x = 0 }]\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
                           [ban]\nx = 0\n[[service]]\nx = 0\n[[service.override]]\nx = 0\n";
 
@@ -488,7 +490,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the table to which a key belongs, if that is not the table in which it was found.
+/// Returns the table to which the key `key` belongs. Returns `None` if that is the table `here`, in
+/// which it was found, or if no table has such a key.
 fn home_of(key: &str, here: &str) -> Option<&'static str> {
     let has = |value: Result<toml::Table, toml::ser::Error>| {
         value.is_ok_and(|table| table.contains_key(key))

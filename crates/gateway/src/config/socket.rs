@@ -1,4 +1,4 @@
-//! `[gateway.socket]`: the socket at which servers without privileges join.
+//! `[gateway.socket]`: the Unix socket at which servers without privileges join the gateway.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,8 @@ impl SocketConfig {
     pub(super) fn check(&self) -> Vec<(&'static str, String)> {
         let Self { path, mode, .. } = self;
         let mut wrong = Vec::new();
-        // `sun_path` has 108 bytes, and the gateway first creates the socket under a longer name.
+        // A socket address (`sun_path`) has 108 bytes, and the gateway first creates the socket
+        // under a longer, temporary name.
         if !path.starts_with('/') || path.len() > 90 || path.contains('\0') {
             wrong.push(("path", format!("`{path}` is not an absolute path of at most 90 bytes")));
         }

@@ -106,7 +106,7 @@ fn services_survive_the_kernel() {
     let config = Config::parse(FULL).unwrap();
     for service in &config.services {
         let mut back = service_from_abi(&service.to_abi(7));
-        // The program's structure does not contain overrides.
+        // The XDP program's structure does not contain overrides, so they are copied here.
         back.overrides.clone_from(&service.overrides);
         let mut want = service.clone();
         (want.listen, want.group) = (Vec::new(), None);
@@ -248,7 +248,7 @@ fn there_is_room_for_so_many_prefixes() {
     assert!(with(256).unwrap_err().contains("256 prefixes of all services; there is room for 255"));
 }
 
-/// The program's form of overrides must convert back to the same configuration.
+/// The XDP program's form of overrides must convert back to the same configuration.
 #[test]
 fn overrides_are_read_back() {
     let config = Config::parse(FULL).unwrap();
@@ -480,7 +480,7 @@ fn prefix_of_all_mapped_addresses_is_refused() {
         let net = Ipv6Net::new("::ffff:0:0".parse().unwrap(), length).unwrap().trunc();
         let error = parse_prefix(&net.to_string()).unwrap_err().to_string();
         assert!(error.contains("0.0.0.0/0") && error.contains(&net.to_string()), "{error}");
-        // A program can set prefixes without parsing them.
+        // A program that uses this library can set prefixes without parsing them.
         let config = Config { deny: vec![net.into()], ..Config::for_port(443) };
         assert!(config.validate().unwrap_err().to_string().contains("0.0.0.0/0"), "{net}");
         let config = Config { allow: vec![net.into()], ..Config::for_port(443) };

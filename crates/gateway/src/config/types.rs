@@ -1,4 +1,5 @@
-//! Values of the configuration. Each can be parsed from text and prints in the same form.
+//! Types of configuration values, such as modes and prefixes. Each can be parsed from text and is
+//! printed in the same form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -60,16 +61,17 @@ macro_rules! text_serde {
     };
 }
 
-/// How the program is attached to an interface.
+/// How the XDP program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// Native mode, or generic mode with a notice if the driver does not support native mode.
+    /// Uses native mode. If the driver does not support it, uses generic mode and reports that in a
+    /// notice.
     #[default]
     Auto,
-    /// The program runs in the driver, before the kernel allocates memory for the packet. Fails if
-    /// the driver does not support this.
+    /// The XDP program runs in the driver, before the kernel allocates memory for the packet. Fails
+    /// if the driver does not support this.
     Native,
-    /// The program runs after the driver. Works with every driver, but costs more per packet.
+    /// The XDP program runs after the driver. Works with every driver, but costs more per packet.
     Generic,
 }
 
@@ -189,7 +191,7 @@ named!(
 /// An IPv4-mapped IPv6 address means the IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// All addresses of both families.
+    /// The port on all addresses of both families.
     Port(u16),
     /// One address. If it is unspecified, all addresses of its family.
     Addr(SocketAddr),
@@ -334,7 +336,7 @@ pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
     net
 }
 
-/// For `#[serde(with = "prefixes")]`.
+/// Serializes and parses a list of prefixes as text. For `#[serde(with = "prefixes")]`.
 pub(super) mod prefixes {
     use super::{Deserialize, Deserializer, IpNet, Serializer, de, parse_prefix};
 

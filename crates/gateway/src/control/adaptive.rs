@@ -1,4 +1,4 @@
-//! Services that use Retry only under load (docs/policy.md s.8, "Adaptive").
+//! Reads the state of services that use Retry only under load (docs/policy.md s.8, "Adaptive").
 
 use serde::Serialize;
 
@@ -6,18 +6,19 @@ use super::Control;
 use crate::abi;
 use crate::sys;
 
-/// State of a service with `retry = "adaptive"`. The service asks clients to validate their
+/// State of a service with `retry = "adaptive"`. Such a service requires clients to validate their
 /// addresses only under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Adaptive {
-    /// True while the service asks for tokens.
+    /// True while new clients need a Retry token.
     pub asking: bool,
-    /// Milliseconds since the service began to ask for tokens, or 0 if it does not ask now.
+    /// Time since the service began to require Retry tokens, in milliseconds, or 0 if it does not
+    /// require them now.
     pub asking_for_ms: u64,
-    /// Milliseconds until the service stops asking, unless `retry_above` is exceeded again. 0 if it
-    /// does not ask now.
+    /// Time until the service stops requiring tokens, in milliseconds, unless the rate
+    /// `retry_above` is exceeded again. 0 if it does not require tokens now.
     pub calm_in_ms: u64,
-    /// Number of times that the service began to ask for tokens.
+    /// Number of times that the service began to require Retry tokens.
     pub began: u64,
 }
 
@@ -41,8 +42,8 @@ impl Control {
 fn of(state: &abi::equic_adaptive, now: u64) -> Adaptive {
     const MILLISECOND: u64 = 1_000_000;
     let asking = now < state.until_ns;
-    // The program stores `until_ns` before `since_ns`. Between the two stores, `since_ns` is the
-    // time at which the service last began to ask.
+    // The XDP program stores `until_ns` before `since_ns`. Between the two stores, `since_ns` is
+    // still the time at which the service began to require tokens the last time before.
     let since = if asking { now.saturating_sub(state.since_ns) } else { 0 };
     Adaptive {
         asking,

@@ -1,11 +1,12 @@
 //! Audit log of changes to the settings and lists of a running gateway, by any process.
 //!
-//! Other processes change a gateway by storing into its maps, and the kernel does not report that.
-//! So every [`Control`] outside the gateway's own process records its changes in a ring. The ring
-//! is in a map that is bound to the program. `equic gateway run` reports new entries.
+//! Other processes change a gateway by storing into its maps, and the kernel does not report such
+//! stores. So every [`Control`] outside the gateway's own process records its changes in a ring.
+//! The ring is in a map that is bound to the XDP program. `equic gateway run` reports new entries.
 //!
 //! A process that can write to the maps can also omit its changes or record false ones. So the log
-//! is for processes that trust each other. Servers at the socket do not get this map.
+//! is useful only among processes that trust each other. Servers at the gateway's socket do not get
+//! this map.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +20,7 @@ use crate::sync::atomic::fence;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// One change by another process.
+/// A change that another process made to the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEntry {
     /// Number of the change since the gateway was loaded.
@@ -39,12 +40,12 @@ pub struct AuditEntry {
     pub what: String,
 }
 
-/// Capacity of the ring.
+/// Capacity of the audit log, in entries.
 const ENTRIES: u64 = abi::EQUIC_AUDIT_ENTRIES as u64;
 
 impl Control {
-    /// Records an action of this process on another process's gateway. `what` is cut if it is too
-    /// long. The methods of this type record their changes themselves.
+    /// Records in the audit log of another process's gateway what this process has done. `what` is
+    /// cut if it is too long. The methods of this type record their changes themselves.
     pub fn note(&self, what: &str) {
         let (Some(memory), None) = (&self.maps.audit, self.own.upgrade()) else { return };
         let pointer = memory.pointer();
@@ -72,8 +73,8 @@ impl Control {
         atomic!(AtomicU64, pointer, entry[at].sequence).store(number + 1, Release);
     }
 
-    /// Returns the changes by other processes that are still in the ring, from number `from` on.
-    /// The second value is the number to start from in the next call.
+    /// Returns the changes by other processes that are still in the audit log, from number `from`
+    /// on. The second value is the number to start from in the next call.
     pub fn audit(&self, from: u64) -> (Vec<AuditEntry>, u64) {
         let Some(memory) = &self.maps.audit else { return (Vec::new(), from) };
         let next = atomic!(AtomicU64, memory.pointer(), next).load(Acquire);
@@ -101,7 +102,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
-/// Returns an entry, or `None` if it is incomplete or was overwritten.
+/// Returns the entry with this number, or `None` if it is incomplete or was overwritten.
 fn read(memory: &Shared<abi::equic_audit>, number: u64) -> Option<AuditEntry> {
     let (pointer, at) = (memory.pointer(), (number % ENTRIES) as usize);
     let sequence = atomic!(AtomicU64, pointer, entry[at].sequence);

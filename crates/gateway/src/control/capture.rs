@@ -1,8 +1,9 @@
-//! Copies of dropped packets.
+//! Captures dropped packets: the XDP program copies them into a ring, from which this module reads
+//! them.
 //!
-//! The program compares reason and source before it charges the capture's own bucket, so that a
-//! rare reason is found even during a flood. A capture is a lease. So if the capturing process is
-//! killed, the program soon stops copying.
+//! The program compares a packet's reason and source before it charges the rate limit of the
+//! capture. So a rare reason is found even during a flood. A capture is a lease: if the capturing
+//! process is killed, the program soon stops copying.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -57,7 +58,7 @@ pub struct CapturedPacket {
     pub event: Event,
     /// Length of the frame as it arrived, in bytes.
     pub frame_len: u32,
-    /// The first bytes of the frame, beginning with its Ethernet header.
+    /// The captured bytes of the frame, beginning with its Ethernet header.
     pub frame: Vec<u8>,
 }
 
@@ -71,7 +72,7 @@ pub struct Capture {
     // Keeps the maps open. The ring uses their descriptors.
     control: Control,
     filter: CaptureFilter,
-    /// Number of this capture: the process id and a unique part.
+    /// Number that identifies this capture. It consists of the process id and a unique part.
     number: u64,
 }
 
@@ -79,17 +80,18 @@ pub struct Capture {
 // self`.
 unsafe impl Send for Capture {}
 
-/// Records that were read from the ring but not returned yet.
+/// Copied packets that were read from the ring but not returned yet.
 #[derive(Debug, Default)]
 struct Heard(VecDeque<Vec<u8>>);
 
-/// Maximum number of records that wait. If there are more, the oldest are dropped.
+/// Maximum number of copied packets that wait to be returned. If there are more, the oldest are
+/// dropped.
 const WAITING: usize = 4096;
-/// Time for which the program copies packets after the last call of the capturing process.
+/// Time for which the XDP program copies packets after the last call of the capturing process.
 const LEASE: Duration = Duration::from_secs(2);
 /// Limit of captured packets per second and CPU if the gateway's own events are off.
 const USUAL: Rate = Rate::per_second(100, 100);
-/// Number of bytes in a record before the packet's bytes.
+/// Number of bytes in a record of the ring before the packet's own bytes.
 const HEAD: usize = std::mem::offset_of!(abi::equic_captured, bytes);
 
 /// libbpf calls this function for every record in the ring while `poll` runs.
@@ -109,7 +111,7 @@ unsafe extern "C" fn hear(heard: *mut c_void, data: *mut c_void, size: libbpf_sy
 impl Control {
     /// Starts capturing a sample of the dropped packets that match the filter. Per second and CPU,
     /// it captures at most as many packets as the gateway's `events` allow (100 if these are off).
-    /// Without a capture, the program copies nothing.
+    /// Without a capture, the XDP program copies nothing.
     ///
     /// A capture contains packets and addresses of clients. It needs the privileges of
     /// [`Control::open`].
@@ -145,7 +147,8 @@ impl Control {
         Ok(capture)
     }
 
-    /// Claims the capture, if no process has it. Returns the number of this capture.
+    /// Claims the gateway's only capture, if no other process has it. Returns the number of this
+    /// process's capture.
     fn claim_capture(&self) -> Result<u64> {
         let (capture, now) = (self.maps.capture.pointer(), sys::monotonic_ns());
         let holder = atomic!(AtomicU64, capture, holder);
@@ -155,7 +158,7 @@ impl Control {
         if before > now {
             return Err(taken(before));
         }
-        // If several processes try at once, only one succeeds.
+        // If several processes claim the capture at once, only one of them succeeds.
         let mine = now.saturating_add(nanos(LEASE));
         until.compare_exchange(before, mine, AcqRel, Acquire).map_err(taken)?;
         let number = u64::from(std::process::id()) << 32 | now & 0xffff_ffff;
@@ -163,7 +166,7 @@ impl Control {
         Ok(number)
     }
 
-    /// Ends a capture, unless it has ended already.
+    /// Ends the capture with this number, unless it has ended already.
     fn release_capture(&self, number: u64) {
         let capture = self.maps.capture.pointer();
         if atomic!(AtomicU64, capture, holder).load(Acquire) == number {
@@ -175,7 +178,7 @@ impl Control {
 }
 
 impl Capture {
-    /// Stores the filter and the lease, so that the program starts copying.
+    /// Stores the filter and the lease, so that the XDP program starts copying.
     fn begin(&self) {
         let capture = self.control.maps.capture.pointer();
         let store = |word: &AtomicU64, value: u64| word.store(value, Relaxed);
@@ -201,8 +204,8 @@ impl Capture {
         atomic!(AtomicU64, capture, until_ns).store(until, Release);
     }
 
-    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must be
-    /// called at least every two seconds, or the capture ends.
+    /// Returns the packets that are waiting or arrive within `timeout`. The list may be empty. Must
+    /// be called at least every two seconds, or the capture ends.
     ///
     /// # Errors
     /// Returns [`Error::CaptureTaken`] if this capture has ended and another process has started
@@ -226,7 +229,7 @@ impl Capture {
         atomic!(AtomicU64, self.control.maps.capture.pointer(), lost).load(Relaxed)
     }
 
-    /// Ends the capture. The program stops copying, and another capture can start.
+    /// Ends the capture. The XDP program stops copying, and another capture can start.
     pub fn end(&self) {
         self.control.release_capture(self.number);
     }
@@ -265,15 +268,15 @@ impl Drop for Capture {
 }
 
 impl CaptureFilter {
-    /// Returns true if a packet matches the filter. The program may have copied other packets while
-    /// the filter was being written.
+    /// Returns true if a packet matches the filter. The XDP program may have copied other packets
+    /// while the filter was being written.
     fn wants(&self, event: &Event) -> bool {
         (self.reasons.is_empty() || self.reasons.contains(&event.reason))
             && self.source.is_none_or(|net| net.contains(&event.from.ip()))
     }
 }
 
-/// Returns the address and mask with which the program compares a packet's source.
+/// Returns the address and mask with which the XDP program compares a packet's source.
 fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
     let Some(net) = source else { return ([0; 2], [0; 2]) };
     let mut mask = [0xff; 16];
@@ -281,7 +284,7 @@ fn address_and_mask(source: Option<IpNet>) -> ([u64; 2], [u64; 2]) {
         IpNet::V4(net) => mask[12..].copy_from_slice(&net.netmask().octets()),
         IpNet::V6(net) => mask = net.netmask().octets(),
     }
-    // The program runs only on little-endian machines, and loads the bytes as two words.
+    // The XDP program runs only on little-endian machines, and loads the bytes as two words.
     let words = |bytes: [u8; 16]| {
         let number = u128::from_le_bytes(bytes);
         [number as u64, (number >> 64) as u64]

@@ -1,4 +1,5 @@
-//! The gateway that was chosen among the running ones, and how its successor is recognised.
+//! The gateway that a process has chosen among the running ones, and the rules by which a successor
+//! of that gateway is recognised.
 
 use super::discover::{Interface, RunningGateway};
 
@@ -7,15 +8,15 @@ use super::discover::{Interface, RunningGateway};
 ///
 /// A machine may run unrelated gateways. They may be of another release, or in containers, where
 /// they often have the same name and interfaces of the same index. So the successor must be
-/// attached in this network namespace. Only if the chosen gateway was attached only in other
-/// namespaces, the successor may be, too.
+/// attached in this network namespace. If the chosen gateway was attached only in other namespaces,
+/// its successor may be in another namespace, too.
 ///
 /// A gateway that is not attached yet cannot be recognised, and it has no connections to count. The
 /// caller checks it again later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayChoice {
-    /// The interface, name or program id that the caller gave. `None` if it asked for the only
-    /// gateway.
+    /// The interface, name or program id that the caller gave. `None` if the caller asked for the
+    /// only gateway.
     selector: Option<String>,
     pub(crate) name: String,
     interfaces: Vec<Interface>,
@@ -47,8 +48,8 @@ impl GatewayChoice {
                 || self.shares_with(&found.interfaces))
     }
 
-    /// Returns true if another gateway, of which only the interfaces are known, has replaced this
-    /// one.
+    /// Returns true if a gateway on these interfaces has replaced the chosen one. Nothing else
+    /// needs to be known about that gateway.
     pub(crate) fn is_displaced_by(&self, interfaces: &[Interface]) -> bool {
         let selected = |there: &Interface| there.name.is_some() && there.name == self.selector;
         self.is_near(interfaces)

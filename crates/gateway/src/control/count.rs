@@ -1,9 +1,10 @@
-//! Numbers of list entries and their latest changes, without walking the lists.
+//! Counts the entries of the deny and allow lists, and records their latest changes, without
+//! walking the lists.
 //!
-//! Every process that changes a trie also updates the numbers in a separate map (`equic_notes` in
-//! `bpf/abi.h`). There is no lock that a dying process could leave locked. Instead, each change
-//! records its start and its end. If two changes overlapped, or one never ended, the process that
-//! owns the gateway counts the entries again.
+//! The lists are tries in BPF maps. Every process that changes a trie also updates the numbers of
+//! entries in a separate map (`equic_notes` in `bpf/abi.h`). There is no lock that a dying process
+//! could leave locked. Instead, each change records its start and its end. If two changes
+//! overlapped, or one never ended, the process that owns the gateway counts the entries again.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -20,22 +21,23 @@ use crate::prefix::{AclKey, ip_of};
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Maximum number of changes that are reported one by one. If there are more at once, only their
-/// numbers are reported.
+/// Maximum number of list changes that are reported one by one. If there are more at once, only
+/// their numbers are reported.
 pub(super) const TOLD: u64 = 20;
-/// Time after which an unfinished change counts as abandoned, because its process was killed.
+/// Time after which an unfinished change of a list counts as abandoned, because its process was
+/// killed.
 const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Numbers of entries of the deny and allow lists. Entries that have just expired may be included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ListCounts {
-    /// IPv4 prefixes that are denied.
+    /// Number of denied IPv4 prefixes.
     pub deny_v4: u64,
-    /// IPv4 prefixes that are allowed.
+    /// Number of allowed IPv4 prefixes.
     pub allow_v4: u64,
-    /// IPv6 prefixes that are denied.
+    /// Number of denied IPv6 prefixes.
     pub deny_v6: u64,
-    /// IPv6 prefixes that are allowed.
+    /// Number of allowed IPv6 prefixes.
     pub allow_v6: u64,
     /// Number of denied prefixes that are bans.
     pub bans: u64,
@@ -51,7 +53,7 @@ pub enum ListEvent {
     Allowed,
     /// The entry expired.
     Expired,
-    /// The entry was removed.
+    /// The entry was removed before it expired.
     Forgotten,
 }
 
@@ -74,8 +76,8 @@ pub struct ListChanges {
     pub each: Vec<(IpNet, ListEvent)>,
 }
 
-/// Returns the index of the number that counts an entry. The order is: denied IPv4, allowed IPv4,
-/// denied IPv6, allowed IPv6.
+/// Returns the index of the number that counts a list entry. The order is: denied IPv4, allowed
+/// IPv4, denied IPv6, allowed IPv6.
 fn place(v4: bool, action: ListAction) -> usize {
     2 * usize::from(!v4) + usize::from(action == ListAction::Allow)
 }
@@ -84,16 +86,16 @@ fn is_v4(prefix: &IpNet) -> bool {
     matches!(AclKey::of(*prefix), AclKey::V4(_))
 }
 
-/// A change of the tries that is in progress. It ends when this value is dropped.
+/// A change of the deny and allow lists that is in progress. It ends when this value is dropped.
 pub(super) struct Writing<'a> {
     book: Option<&'a Shared<abi::equic_notes>>,
     now: u64,
-    /// Changes to report.
+    /// The changed entries, which will be recorded when the change ends.
     told: Vec<(IpNet, ListEvent)>,
 }
 
 impl Control {
-    /// Records the start of a change of the tries.
+    /// Records that this process starts to change the deny and allow lists.
     pub(super) fn writing(&self) -> Writing<'_> {
         let book = self.maps.notes.as_ref();
         if let Some(book) = book {
@@ -106,9 +108,9 @@ impl Control {
         Writing { book, now: self.now(), told: Vec::new() }
     }
 
-    /// Returns the numbers of entries of the lists. The cost does not depend on the length of the
-    /// lists, unless the gateway is of another build. Such a gateway has no numbers, so its lists
-    /// are counted.
+    /// Returns the numbers of entries of the deny and allow lists. The cost does not depend on the
+    /// length of the lists, unless the gateway is of another build. Such a gateway keeps no such
+    /// numbers, so its entries are counted.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails.
@@ -117,7 +119,7 @@ impl Control {
         let number = |at: usize| {
             let count = atomic!(AtomicU32, book.pointer(), entries[at]).load(Relaxed);
             // Overlapping changes may have subtracted too much. The number is correct again after
-            // the next count.
+            // the entries have been counted again.
             u64::from(count.cast_signed().max(0).cast_unsigned())
         };
         let bans = atomic!(AtomicU32, book.pointer(), bans).load(Relaxed);
@@ -150,14 +152,14 @@ impl Control {
         Ok((counts, soonest))
     }
 
-    /// Returns true if an entry may have expired.
+    /// Returns true if an entry of the lists may have expired.
     pub(super) fn something_expired(&self) -> bool {
         let Some(book) = &self.maps.notes else { return true };
         let soonest = atomic!(AtomicU64, book.pointer(), soonest).load(Acquire);
         soonest != 0 && !soonest <= self.now()
     }
 
-    /// Resets the time of the first expiry. Must be called before the tries are searched for
+    /// Resets the time of the first expiry. Must be called before the lists are searched for
     /// expired entries. Other processes that add an entry after this call record its expiry, and
     /// the search records the expiry of the entries that stay.
     pub(super) fn forget_soonest(&self) {
@@ -166,15 +168,16 @@ impl Control {
         }
     }
 
-    /// Records the time at which an entry expires. 0 means never.
+    /// Records the time at which an entry expires, if no other entry expires earlier. 0 means that
+    /// it never expires.
     pub(super) fn note_expiry(&self, expires_ns: u64) {
         if let Some(book) = self.maps.notes.as_ref().filter(|_| expires_ns != 0) {
             atomic!(AtomicU64, book.pointer(), soonest).fetch_max(!expires_ns, AcqRel);
         }
     }
 
-    /// Counts the entries again if the numbers may be wrong. Returns true if it did. The owner of
-    /// the gateway calls it in every sweep.
+    /// Counts the list entries again if their numbers may be wrong. Returns true if it did. The
+    /// process that owns the gateway calls this in every sweep.
     pub(super) fn count_again(&self) -> Result<bool> {
         let Some(book) = &self.maps.notes else { return Ok(false) };
         let at = book.pointer();
@@ -203,7 +206,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Returns true if an unfinished change has made no progress for a long time.
+    /// Returns true if an unfinished change of the lists has made no progress for a long time.
     fn stands_still(&self, at: (u64, u64)) -> bool {
         let now = sys::monotonic_ns();
         let mut state = crate::sync::lock(&self.state);
@@ -308,7 +311,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes the changes to the map.
+    /// Writes the recorded changes and the new numbers to the map.
     fn tell(&self, book: &Shared<abi::equic_notes>) {
         let count = self.told.len() as u64;
         for (index, event) in EVENTS.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Numbers of verdicts and of other events, summed over the CPUs.
+//! Counts of verdicts and of other events, summed over the CPUs.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct CounterRow {
     pub service_index: u32,
     /// The reason for the verdict.
     pub reason: Reason,
-    /// Packets with this verdict.
+    /// Number of packets with this reason.
     pub packets: u64,
     /// Number of UDP payload bytes in these packets.
     pub bytes: u64,
@@ -44,14 +44,15 @@ pub struct Tallies {
     pub handshakes_evicted: u64,
     /// Number of prefixes that newer ones evicted.
     pub prefixes_evicted: u64,
-    /// Number of packets whose UDP header the host may be able to parse although the program
+    /// Number of packets whose UDP header the host may be able to parse although the XDP program
     /// cannot. With `drop_deep_headers` they are dropped, otherwise they pass.
     pub deep_headers: u64,
     /// Number of drop events that were lost because the ring was full.
     pub events_lost: u64,
     /// Number of lookups that ignored a ledger because its lease had expired.
     pub stale_ledger: u64,
-    /// Number of packets that were refused because other CPUs changed a bucket too often.
+    /// Number of packets that were refused because other CPUs kept changing the same shared state,
+    /// such as a rate's token bucket.
     pub contended: u64,
 }
 
@@ -137,7 +138,7 @@ impl Control {
                 let Some(counter) = totals.get(at).filter(|counter| counter.packets != 0) else {
                     continue;
                 };
-                // The program counts every packet as dropped that it does not pass to the host.
+                // The XDP program counts every packet as dropped that it does not pass to the host.
                 // This includes answered packets.
                 let withheld = counter.dropped;
                 rows.push(CounterRow {

@@ -19,7 +19,7 @@ use crate::sys::ids;
 /// A gateway that is running on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunningGateway {
-    /// The kernel's id of the program.
+    /// The kernel's id of the XDP program.
     pub program_id: u32,
     /// The gateway's name.
     pub name: String,
@@ -38,9 +38,9 @@ pub struct RunningGateway {
 /// A running gateway of another release. This library cannot use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OtherRelease {
-    /// The kernel's id of the program.
+    /// The kernel's id of the XDP program.
     pub program_id: u32,
-    /// The gateway's version of the interface between program and user space.
+    /// Version of the interface between the gateway's XDP program and user space.
     pub version: u32,
     /// Interfaces to which the gateway is attached.
     pub interfaces: Vec<Interface>,
@@ -78,7 +78,7 @@ pub struct Interface {
     pub ifindex: u32,
     /// Name of the interface, or `None` if it is in another network namespace.
     pub name: Option<String>,
-    /// True if the program runs in the driver, false if it runs after the driver. `None` if the
+    /// True if the XDP program runs in the driver, false if it runs after the driver. `None` if the
     /// interface is in another network namespace.
     pub native: Option<bool>,
 }
@@ -191,9 +191,9 @@ impl Control {
         on.collect::<std::io::Result<_>>().map_err(failed)
     }
 
-    /// Detaches the program from all its interfaces, or from the one with this name. Also removes
-    /// the pins. Does not touch the links of other programs. The process that loaded the gateway
-    /// keeps running.
+    /// Detaches the XDP program from all its interfaces, or from the one with this name. Also
+    /// removes the pins. Does not touch the links of other programs. The process that loaded the
+    /// gateway keeps running.
     ///
     /// # Errors
     /// Returns [`Error::NotAttached`] if the gateway is not attached to that interface, and
@@ -272,7 +272,8 @@ pub(crate) struct RunningGateways {
 pub(crate) struct Stranger {
     pub(crate) program: u32,
     pub(crate) interfaces: Vec<Interface>,
-    /// The reason that it cannot be used. For another release, this is [`Error::AbiVersion`].
+    /// The reason that this library cannot use the gateway. For a gateway of another release, this
+    /// is [`Error::AbiVersion`].
     pub(crate) why: Error,
 }
 
@@ -292,7 +293,8 @@ impl RunningGateways {
         Ok(RunningGateways { gateways, strangers })
     }
 
-    /// Fails if a gateway of this release could not be read. For callers that need all gateways.
+    /// Fails if a gateway of this release could not be read. It is for callers that need to know
+    /// all gateways.
     fn or_failure(mut self) -> Result<RunningGateways> {
         match self.take_stranger(|stranger| !stranger.is_other_release()) {
             Some(stranger) => Err(stranger.why),

@@ -1,4 +1,4 @@
-//! Stream of sampled drops.
+//! Reads drop events: a sample of the packets that the XDP program drops.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -43,8 +43,8 @@ pub struct Event {
     pub dcid: String,
 }
 
-/// The stream of drop events of one gateway. Each event goes to one reader only, so two readers get
-/// a part of the events each.
+/// The stream of drop events of one gateway. Each event goes to one reader only, so two readers
+/// each get only some of the events.
 #[derive(Debug)]
 pub struct Events {
     ring: NonNull<libbpf_sys::ring_buffer>,

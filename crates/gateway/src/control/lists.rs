@@ -1,4 +1,4 @@
-//! The deny and allow lists.
+//! Reads and changes the deny and allow lists of a running gateway.
 
 use std::io;
 use std::sync::atomic::Ordering::AcqRel;
@@ -115,8 +115,8 @@ impl Control {
         }
     }
 
-    /// Makes the program search the trie of a family. The program does not search tries that were
-    /// never used.
+    /// Makes the XDP program search the list of an address family. To save time, the program does
+    /// not search lists that were never used.
     pub(super) fn use_lists(&self, v4: bool) {
         let bit = if v4 { 1 } else { 2 };
         atomic!(AtomicU32, self.maps.control.pointer(), acl_used).fetch_or(bit, AcqRel);
@@ -147,7 +147,8 @@ impl Control {
             Ok(done)
         };
         match counted()? {
-            // The list is full, but expired entries may occupy some of its room.
+            // The list is full. Expired entries may occupy room, so this removes them and counts
+            // the rest.
             Err(error) if is_full(&error) && self.sweep_lists()? > 0 => counted()?,
             other => other,
         }
@@ -175,8 +176,8 @@ impl Control {
         Ok(forgotten)
     }
 
-    /// Removes the entry of exactly this prefix if `such` returns true for it. Returns true if the
-    /// entry was removed.
+    /// Removes the entry of exactly this prefix if `such` returns true for the entry. Returns true
+    /// if the entry was removed.
     pub(super) fn forget_if(
         &self,
         prefix: IpNet,
@@ -260,7 +261,7 @@ impl Control {
         Ok(v4.chain(v6).collect())
     }
 
-    /// Calls `visit` for every entry, expired ones included, without copying them all. If the tries
+    /// Calls `visit` for every entry, expired ones included, without copying them all. If the lists
     /// change during the call, some entries may be visited twice.
     pub(super) fn each_entry(
         &self,

@@ -1,4 +1,4 @@
-//! Reads the addresses of this host from the kernel, and stores them for the program
+//! Reads the addresses of this host from the kernel, and stores them for the XDP program
 //! (docs/policy.md s.8, "Who is answered").
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,13 +18,13 @@ use crate::sys::map::Map;
 use crate::sys::netlink::{self, Changes, LinkInfo, RouteKind};
 use crate::sys::region::atomic;
 
-/// Interval at which addresses are read even if the kernel reported no change, because the kernel
-/// does not report all changes.
+/// Interval at which the host's addresses are read even if the kernel reported no change, because
+/// the kernel does not report all changes.
 const AGAIN_NS: u64 = 2_000_000_000;
-/// Time for which the stored addresses are valid.
+/// Time for which the stored addresses of this host are valid.
 const TRUSTED_NS: u64 = 30_000_000_000;
 
-/// Kind of a virtual interface whose peer is another interface.
+/// Link kind of a virtual Ethernet interface, whose peer is another interface.
 const VETH: &str = "veth";
 
 /// Returns true if answers of the gateway can get lost on this interface in native mode. The peer
@@ -35,14 +35,14 @@ pub fn loses_answers(interface: &str) -> bool {
     netlink::links().is_ok_and(|links| links.iter().any(veth))
 }
 
-/// State that is kept between two readings.
+/// State that is kept between two readings of the host's addresses.
 #[derive(Debug, Default)]
 pub(super) struct LocalState {
     changes: Option<Changes>,
     read_ns: u64,
 }
 
-/// The addresses that were read from the kernel, in the form of the maps.
+/// The host's addresses as read from the kernel, in the form of the map's keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Local {
     addrs: BTreeMap<([u8; 16], u32, u32), u32>,
@@ -51,7 +51,8 @@ struct Local {
 }
 
 impl Control {
-    /// Reads the host's addresses again if they may have changed, and stores them for the program.
+    /// Reads the host's addresses again if they may have changed, and stores them for the XDP
+    /// program.
     ///
     /// # Errors
     /// Returns the kernel's error if a call fails. If no call succeeds for half a minute, the
@@ -77,14 +78,14 @@ impl Control {
         Ok(())
     }
 
-    /// Returns true if the program has valid addresses of this host.
+    /// Returns true if the XDP program has valid addresses of this host.
     pub fn knows_addresses(&self) -> bool {
         let control = self.maps.control.pointer();
         atomic!(AtomicU64, control, local_until_ns).load(Relaxed) > sys::monotonic_ns()
     }
 
-    /// Stores for the program how it is attached to an interface, and whether packets have an
-    /// Ethernet header there.
+    /// Stores for the XDP program how it is attached to an interface, and whether packets on this
+    /// interface have an Ethernet header.
     pub(crate) fn note_mode(&self, ifindex: u32, native: bool) -> io::Result<()> {
         let flags = interface_flags(ifindex, native)?;
         self.maps.interfaces.put(&ifindex, &flags)?;
@@ -126,8 +127,8 @@ impl Control {
         found.map(|link| (link.ifindex, link.tx_dropped)).collect()
     }
 
-    /// Returns the indices of the interfaces to which the program is attached, if this process owns
-    /// the gateway.
+    /// Returns the indices of the interfaces to which the XDP program is attached, if this process
+    /// owns the gateway.
     fn attached_here(&self) -> Vec<u32> {
         let links = self.links.upgrade();
         let links =
@@ -178,8 +179,8 @@ impl Local {
     }
 }
 
-/// Makes the map contain exactly the wanted entries. New entries are added before old ones are
-/// removed. Entries that stay are never missing.
+/// Changes the map so that it contains exactly the wanted entries. New entries are added before old
+/// ones are removed. Entries that stay are never missing.
 fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -> io::Result<()> {
     let there: HashMap<K, u32> = map.entries()?.into_iter().collect();
     for (key, value) in wanted.iter().filter(|(key, value)| there.get(key) != Some(value)) {
@@ -191,8 +192,8 @@ fn bring<K: abi::Pod + Eq + Hash>(map: &Map<K, u32>, wanted: &HashMap<K, u32>) -
     Ok(())
 }
 
-/// Returns the flags of an interface for the program (`enum equic_interface_flags`). The flags of a
-/// deleted interface are 0.
+/// Returns the flags of an interface for the XDP program (`enum equic_interface_flags`). The flags
+/// of a deleted interface are 0.
 fn interface_flags(ifindex: u32, native: bool) -> io::Result<u32> {
     let mut flags = if native { 0 } else { abi::EQUIC_INTERFACE_GENERIC };
     let Some(name) = sys::interface_name(ifindex) else { return Ok(flags) };

@@ -1,5 +1,5 @@
-//! Slots for the servers' ledgers in a gateway: reads all ledgers, and removes those of dead
-//! processes.
+//! Manages the slots of a gateway in which servers put their ledgers (maps with their connection
+//! counts): reads all ledgers, and removes those of dead processes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,16 +22,16 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
-/// Additional time, in nanoseconds, for which a silent ledger stays if its process seems to be
-/// alive.
+/// Additional time, in nanoseconds, for which the ledger of a process without heartbeats stays in
+/// its slot if the process seems to be alive.
 ///
-/// A ledger is removed when its lease has expired and its process is dead, as far as this pid
-/// namespace can see. If the process seems to be alive, it may continue later, and its clients get
-/// no stateless resets as long as it has its slot. So its ledger is removed only after this time,
-/// and only if the slot is needed.
+/// A ledger is removed when its lease has expired without a heartbeat and its process is dead, as
+/// far as this pid namespace can see. If the process seems to be alive, it may continue later, and
+/// its clients get no stateless resets as long as it has its slot. So its ledger is removed only
+/// after this time, and only if the slot is needed.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
-/// Nanoseconds for which a slot may be claimed without having a ledger. Storing the ledger takes
-/// microseconds.
+/// Time, in nanoseconds, for which a process may have claimed a slot without storing its ledger in
+/// it. Storing the ledger takes microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
 
 /// Numbers of entries that [`Control::sweep`] removed.
@@ -54,14 +54,14 @@ pub struct JoinedServer {
     pub name: String,
 }
 
-/// One ledger of the gateway.
+/// One ledger in a slot of the gateway.
 pub(crate) struct Member {
     pub(super) slot: u32,
     pub(super) id: u32,
     pub(super) memory: Arc<Memory>,
-    /// The header as the server wrote it.
+    /// The header of the ledger. The server can write it.
     pub(super) header: abi::equic_ledger_header,
-    /// The record that was written when the server joined.
+    /// The record of the server, written when the server joined.
     pub(super) record: abi::equic_member,
     pub(super) age_ns: u64,
     pub(super) alive: bool,
@@ -69,11 +69,12 @@ pub(crate) struct Member {
 }
 
 impl Control {
-    /// Creates a ledger and puts it into a slot.
+    /// Creates a ledger for this process, puts it into a slot of the gateway, and returns the
+    /// binding between both. `keys` says whether the process needs the gateway's key ring.
     pub(crate) fn binding(&self, name: &str, keys: TokenKeys) -> Result<GatewayBinding> {
         let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
-            // Dead processes may occupy the slots. After a sweep, there may be room.
+            // Dead processes may occupy the slots. A sweep may free some of them.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers(true)? > 0 => {
                 self.join_with(name, member())?
             }
@@ -87,7 +88,7 @@ impl Control {
             GatewayBinding::first(table, settings, Some(control), BindingKind::Placed(membership));
         let ring = match keys {
             keys if keys.takes() => RingAccess::Shared(Arc::clone(&self.maps.ring)),
-            // The gateway belongs to this process.
+            // This process owns the gateway, so it may always read the gateway's key ring.
             _ if self.own.strong_count() > 0 => RingAccess::Shared(Arc::clone(&self.maps.ring)),
             _ => RingAccess::None,
         };
@@ -115,8 +116,9 @@ impl Control {
         Ok(Places::new(self.maps.ledgers()?, Arc::clone(&self.maps.control)))
     }
 
-    /// Returns every ledger of the gateway, except those that cannot be opened. These were removed
-    /// in the meantime, or belong to another process and this process lacks the privilege.
+    /// Returns every ledger of the gateway that can be opened. The others were removed in the
+    /// meantime, or belong to another process whose ledgers this process lacks the privilege to
+    /// open.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -132,10 +134,10 @@ impl Control {
             };
             let Some(memory) = memory else { continue };
             let header = memory.read_header();
-            // The server can write the header, so only the record says which process owns the
-            // ledger.
+            // The server can write the header, so only the record reliably says which process owns
+            // the ledger.
             let Some(record) = places.member(slot, id) else { continue };
-            // As in the program, a heartbeat that is further in the future than the lease is
+            // As in the XDP program, a heartbeat that is further in the future than the lease is
             // invalid.
             let ahead = header.heartbeat_ns.saturating_sub(now) >= lease;
             let age_ns = if ahead { u64::MAX } else { now.saturating_sub(header.heartbeat_ns) };
@@ -147,8 +149,8 @@ impl Control {
         Ok(members)
     }
 
-    /// Returns the live servers whose record matches. It uses only the records, because a gateway
-    /// that has dropped `CAP_SYS_ADMIN` cannot read every ledger.
+    /// Returns the live servers whose record satisfies a condition. It uses only the records,
+    /// because a gateway that has dropped `CAP_SYS_ADMIN` cannot read every ledger.
     pub(crate) fn servers_where(
         &self,
         wanted: impl Fn(&abi::equic_member) -> bool,
@@ -169,7 +171,8 @@ impl Control {
         Ok(found)
     }
 
-    /// Returns a ledger, mapped into memory. Returns `None` if it was removed.
+    /// Returns the ledger whose map has this ID, mapped into memory. Returns `None` if the ledger
+    /// was removed.
     fn memory(&self, id: u32) -> io::Result<Option<Arc<Memory>>> {
         if let Some(memory) = lock(&self.state).ledgers.get(&id) {
             return Ok(Some(Arc::clone(memory)));
@@ -218,15 +221,17 @@ impl Control {
     /// Returns the kernel's error if a call fails, and [`Error::NotPermitted`] without
     /// `CAP_SYS_ADMIN`.
     pub fn sweep(&self) -> Result<Swept> {
-        // Another process may be in another network namespace, which has other addresses.
+        // Only the gateway's owner reads the host's addresses, because another process may be in
+        // another network namespace, which has other addresses.
         let own = self.links.upgrade().is_some();
         if own && let Err(error) = self.refresh_addresses() {
-            // If this keeps failing, `knows_addresses` returns false.
+            // If refreshing the addresses keeps failing, `knows_addresses` returns false.
             tracing::debug!(%error, "sweeping");
         }
         let list_entries = self.sweep_lists_in_turn()?;
         let places = self.places().map_err(reading("the ledgers"))?;
-        // This must happen before any ledger is removed, so that every server has been seen once.
+        // The slots are observed before any ledger is removed, so that every server has been seen
+        // once.
         lock(&self.state).watched.look(&places).map_err(reading("the ledgers"))?;
         let ledgers = self.sweep_ledgers(false)?;
         if ledgers > 0 {
@@ -245,7 +250,7 @@ impl Control {
     }
 
     /// Removes the ledgers of dead processes. With `all`, it also removes ledgers of live processes
-    /// that have been silent for a long time. Returns the number of removed ledgers.
+    /// that have written no heartbeat for a long time. Returns the number of removed ledgers.
     fn sweep_ledgers(&self, all: bool) -> Result<u32> {
         let failed = reading("the ledgers");
         let places = self.places().map_err(&failed)?;
@@ -253,7 +258,8 @@ impl Control {
         let (mut removed, mut seen) = (0, Vec::new());
         for member in self.members()? {
             seen.push(member.id);
-            // The gateway's process removes a ledger of a server at its socket.
+            // The ledger of a live server at the gateway's socket stays, because only the gateway's
+            // process removes it.
             let held = member.alive && member.record.flags & abi::EQUIC_MEMBER_SOCKET != 0;
             let long = member.age_ns > lease.saturating_add(STOPPED_FOR_GOOD_NS);
             let stopped = all && long && !held;

@@ -7,19 +7,19 @@
 //!
 //! * `discover.rs`: finds and detaches running gateways; `chosen.rs`: recognises the successor of a
 //!   gateway;
-//! * `members.rs`: joins with a ledger, and removes the ledgers of dead processes;
+//! * `members.rs`: joins with a ledger (a map with a server's connection counts), and removes the
+//!   ledgers of dead processes;
 //! * `status.rs`, `counters.rs`, `sources.rs`: state and statistics;
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole
 //!   configuration): changes while the gateway runs;
-//! * `count.rs`: the length of the lists and their last changes, without walking them;
-//! * `local.rs`: addresses of this host, for the program;
+//! * `count.rs`: the number of list entries and their last changes, without walking the lists;
+//! * `local.rs`: addresses of this host, for the XDP program;
 //! * `adaptive.rs`: the state of adaptive Retry;
-//! * `refusals.rs`: refusals per source, for bans;
-//! * `audit.rs`: changes by other processes;
+//! * `refusals.rs`: the numbers of refused packets per source, for bans;
+//! * `audit.rs`: a log of changes by other processes;
 //! * `report.rs`: the report of the process that manages the gateway;
 //! * `overview.rs`: readings that are cheap enough for every second;
-//! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without taking them from
-//!   their reader;
+//! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without consuming them;
 //! * `capture.rs`: copies of dropped packets.
 
 mod adaptive;
@@ -88,33 +88,34 @@ pub struct Control {
     maps: Arc<Maps>,
     program: u32,
     state: Arc<Mutex<State>>,
-    /// The links, if this process owns the gateway. It may read its own links without privileges.
+    /// The gateway's links, if this process owns the gateway. A process may read its own links
+    /// without privileges.
     links: Weak<Mutex<Vec<Link>>>,
-    /// The program, if this process owns the gateway. Querying it needs no privilege.
+    /// The XDP program, if this process owns the gateway. Querying it needs no privilege.
     own: Weak<OwnedFd>,
-    /// The choice by which another process's gateway was found. `None` if the gateway belongs to
+    /// The rules by which another process's gateway was chosen. `None` if the gateway belongs to
     /// this process.
     chosen: Option<Arc<GatewayChoice>>,
 }
 
-/// State that a handle keeps between calls.
+/// State that a [`Control`] and its clones keep between calls.
 #[derive(Debug, Default)]
 struct State {
     /// Mapped ledgers, by map id.
     ledgers: HashMap<u32, Arc<Memory>>,
-    /// Slots that were claimed but have no ledger yet, each with the time since then (monotonic
-    /// nanoseconds).
+    /// Slots that were claimed but have no ledger yet, each with the time at which this was first
+    /// seen (monotonic nanoseconds).
     claimed: HashMap<u32, u64>,
     /// Unreadable ledgers of dead processes, each with the time at which the process was found dead
     /// (monotonic nanoseconds).
     dead: HashMap<u32, u64>,
-    /// The servers that are not known to be dead.
+    /// Servers that were seen in a slot and are not known to be dead.
     watched: Watched,
     /// State of the module that reads the host's addresses.
     local: local::LocalState,
     /// Numbers of entries that were removed so far.
     swept: Swept,
-    /// Time of the next walk through the lists (monotonic nanoseconds).
+    /// Time of the next walk through the deny and allow lists (monotonic nanoseconds).
     next_lists_ns: u64,
     /// Copies of the key ring for servers at this process's socket.
     served: Vec<Weak<ServedRing>>,
@@ -129,7 +130,7 @@ impl Control {
         Control { maps, program, state: Arc::default(), links, own, chosen: None }
     }
 
-    /// Adds the links and the program of a gateway that this process owns.
+    /// Returns this handle with the links and the XDP program of a gateway that this process owns.
     pub(crate) fn knowing(self, links: Weak<Mutex<Vec<Link>>>, own: Weak<OwnedFd>) -> Control {
         Control { links, own, ..self }
     }
@@ -155,7 +156,8 @@ impl Control {
         state.served.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Creates a copy of the key ring for servers. It is updated whenever the program's ring is.
+    /// Creates a copy of the key ring for servers. It is updated whenever the XDP program's ring
+    /// is.
     pub(crate) fn serve_ring(&self) -> Result<Arc<ServedRing>> {
         let failed = |error| Error::system("copying the key ring for servers", error);
         let served = Arc::new(ServedRing::new(&self.key_ring()?).map_err(failed)?);
@@ -163,12 +165,12 @@ impl Control {
         Ok(served)
     }
 
-    /// Returns the choice by which another process's gateway was found.
+    /// Returns the rules by which another process's gateway was chosen.
     pub(crate) fn chosen(&self) -> Option<&GatewayChoice> {
         self.chosen.as_deref()
     }
 
-    /// Returns the kernel's id of the program.
+    /// Returns the kernel's id of the XDP program.
     pub fn program_id(&self) -> u32 {
         self.program
     }
@@ -186,8 +188,8 @@ impl Control {
         Owner { pid, alive: sys::alive(pid, ticks) }
     }
 
-    /// Returns true if this process is the owner. (Processes in two pid namespaces can have the
-    /// same pid. In that case their start times differ.)
+    /// Returns true if the process with this pid is the gateway's owner. (Processes in two pid
+    /// namespaces can have the same pid, so the start times are compared, too.)
     pub(crate) fn is_owner(&self, pid: u32) -> bool {
         let control = self.maps.control.read();
         let started = sys::start_ticks(pid);
@@ -288,8 +290,8 @@ pub(crate) fn reading(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
 /// the owner.
 ///
 /// [`Control::own`] writes the start time before the pid. Between the two writes, the pid may still
-/// be that of the previous owner, so a mismatch is read again. A mismatch that lasts means that the
-/// owner has the same pid in another pid namespace.
+/// be that of the previous owner. So if the pid is this process's and the start time is not, both
+/// are read again. If they still differ, the owner has the same pid in another pid namespace.
 fn other_owner(
     mut read: impl FnMut() -> (u32, u64),
     pid: u32,

@@ -1,4 +1,4 @@
-//! Reads drop events without taking them from their reader.
+//! Reads drop events without consuming them, so that other readers still get them.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::sys::ring::Ring;
 
-/// Reads the gateway's drop events without taking them from their reader ([`super::Events`]), so
-/// that any number of processes can watch. It misses events that arrive faster than it reads. If no
-/// process takes events, it makes room for new ones itself.
+/// Reads the gateway's drop events without consuming them, so that any number of processes can
+/// watch while one reader ([`super::Events`]) takes the events. An observer misses events that
+/// arrive faster than it reads. If no process takes events, it makes room for new ones itself.
 #[derive(Debug)]
 pub struct Observer {
     ring: Ring,
@@ -40,7 +40,7 @@ impl Observer {
             // SAFETY: `bytes` has the length of an event, and every bit pattern is a valid event.
             heard.push(unsafe { bytes.as_ptr().cast::<abi::equic_event>().read_unaligned() });
         });
-        // If the ring is untouched at the first read, no reader has ever taken events.
+        // If the ring is still untouched when it is first read, no reader has ever taken events.
         let first = std::mem::replace(&mut self.first, false) && self.ring.is_untouched();
         let waited = heard.first().filter(|_| first).map_or(0, |event| event.time_ns);
         let waited = if waited == 0 { 0 } else { sys::monotonic_ns().saturating_sub(waited) };

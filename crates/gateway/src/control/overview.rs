@@ -1,5 +1,5 @@
-//! Readings that are cheap enough for every second, whatever the size of the tables. `equic gateway
-//! watch` and the metrics use them.
+//! Statistics of a gateway that are cheap enough to read every second, whatever the size of the
+//! tables. `equic gateway watch` and the metrics use them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::sys::ids;
 pub struct Overview {
     /// The gateway's name.
     pub name: String,
-    /// The kernel's id of the program.
+    /// The kernel's id of the XDP program.
     pub program_id: u32,
     /// The process that manages the gateway.
     pub owner: Owner,
@@ -37,7 +37,7 @@ pub struct Overview {
     pub dry_run: bool,
 }
 
-/// A source and a service, the key of [`SourceSample`].
+/// Key of a [`SourceSample`]: a source and a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
     /// The source's prefix.
@@ -69,10 +69,10 @@ pub struct SourceSample {
     pub last_reason: Option<Reason>,
 }
 
-/// Cost of running the program. The kernel measures it while `kernel.bpf_stats_enabled` is 1.
+/// Cost of running the XDP program. The kernel measures it while `kernel.bpf_stats_enabled` is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RunStats {
-    /// Number of runs of the program. It runs once for each packet on its interfaces.
+    /// Number of runs of the XDP program. It runs once for each packet on its interfaces.
     pub runs: u64,
     /// Total time of all runs.
     pub time: Duration,
@@ -86,8 +86,8 @@ impl SourceKey {
 }
 
 impl Control {
-    /// Returns true if the program is still in the kernel. The kernel removes it when its last link
-    /// and its owner are gone.
+    /// Returns true if the XDP program is still in the kernel. The kernel removes it when its last
+    /// link and its owner are gone.
     ///
     /// # Errors
     /// Returns [`crate::Error::NotPermitted`] for another process's gateway without
@@ -114,7 +114,7 @@ impl Control {
         }
     }
 
-    /// Returns the cost of running the program, or `None` if the kernel has not measured it.
+    /// Returns the cost of running the XDP program, or `None` if the kernel has not measured it.
     ///
     /// # Errors
     /// Returns [`crate::Error::NotPermitted`] for another process's gateway without
@@ -144,8 +144,8 @@ impl Control {
         let services = self.maps.services.read();
         let live = || services.iter().take_while(|service| service.name[0] != 0);
         let overrides = self.maps.overrides.read();
-        // For silent sources, the limit of a group is the smallest limit of its services, as in
-        // `sources`.
+        // A source without an entry has connections in a quota group but no particular service. So
+        // its limit is the smallest limit of the group's services, as in `sources`.
         let mut limits: HashMap<u32, u32> = HashMap::new();
         for service in live().filter(|service| service.max_connections != 0) {
             let limit = limits.entry(service.group).or_insert(u32::MAX);

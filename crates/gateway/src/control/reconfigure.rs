@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::services::{Services, service_names, services_of};
 use crate::sys::region::atomic;
 
-/// State before a change, so that the change can be undone.
+/// Overrides, listeners and lists before a change, so that the change can be undone.
 struct Before {
     services: Services,
     overrides: Vec<abi::equic_override>,
@@ -78,8 +78,8 @@ impl Control {
         Ok(*lists.done())
     }
 
-    /// Replaces all overrides with those of these services, by index. The program uses them from
-    /// the next packet on. Servers that joined through a socket use them within a tenth of a
+    /// Replaces all overrides with those of these services, by index. The XDP program uses them
+    /// from the next packet on. Servers that joined through a socket use them within a tenth of a
     /// second. If it returns an error other than [`Error::NotUndone`], nothing has changed.
     ///
     /// # Errors
@@ -105,7 +105,8 @@ impl Control {
         Ok(Before { services, overrides, listeners: self.listeners()? })
     }
 
-    /// Restores overrides and listeners. (A failed change of the lists restores them itself.)
+    /// Restores the overrides and listeners from before the change. (A failed change of the lists
+    /// restores the lists itself.)
     fn put_back(&self, before: &Before, named: usize) -> Result<()> {
         let listeners = self.move_listeners(&before.listeners);
         let overrides = self.put_overrides(&before.overrides, &before.services);
@@ -128,8 +129,8 @@ impl Control {
             index < abi::EQUIC_MAX_SERVICES as usize,
             "the array of services has no such element"
         );
-        // SAFETY: `index` is inside the array, as the assertion has just checked. The program does
-        // not read the element, because no listener refers to it.
+        // SAFETY: `index` is inside the array, as the assertion has just checked. The XDP program
+        // does not read the element, because no listener refers to it.
         unsafe {
             let at = self.maps.services.pointer().cast::<abi::equic_service>().add(index);
             at.write_volatile(new);
@@ -237,7 +238,7 @@ mod tests {
             Gateway::load_with(&old, ObjectSource::Embedded, LoadOptions::explain()).unwrap();
         let control = gateway.control();
         let before = seen(control);
-        // There are two new addresses, but there is room for only one.
+        // The configuration adds two addresses, but there is room for only one.
         let listen = ["444", "192.0.2.2:8443", "192.0.2.3:8443"];
         let prefixes = ["198.51.100.0/25", "2001:db9::/32", "2001:dba::/32"];
         let new = service(&listen, &prefixes, 6);
@@ -258,14 +259,15 @@ mod tests {
         assert_eq!(seen(control), before);
         (0..filled).for_each(|number| assert!(trie.delete(&foreign(number)).unwrap()));
 
-        // The map has no room for another address, although the check of the numbers passes.
+        // The map of listeners has no room for another address, although the check of the numbers
+        // passes.
         let listeners = &control.maps.listeners;
         let foreign = |number: u32| abi::equic_listener {
             addr: u128::from(number).to_be_bytes(),
             port: 1,
             family: 4,
-            // A key of an address never has this value, so none of these entries is mistaken for an
-            // old listener.
+            // This field is never set in the key of a real address, so none of these entries is
+            // mistaken for an old listener.
             reserved: 1,
         };
         let filled = (0..).find(|number| listeners.put(&foreign(*number), &0).is_err()).unwrap();

@@ -1,6 +1,6 @@
-//! Counts of refusals per source, the evidence for bans.
+//! Reads how many packets of each source were refused, as the evidence for bans.
 //!
-//! For each source and service, the program counts the packets that it refused for one of the
+//! For each source and service, the XDP program counts the packets that it refused for one of the
 //! counted reasons (`equic_load.counted_reasons`). The counts are exact, not sampled. This module
 //! reads them. [`crate::ban`] decides about bans.
 
@@ -31,7 +31,7 @@ pub struct RefusedSource {
     pub connected: bool,
 }
 
-/// All counts of refusals at one time.
+/// The refusal counts of all sources at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
     /// The sources with at least one refusal.
@@ -44,8 +44,8 @@ pub struct Refusals {
 }
 
 impl Control {
-    /// Returns the reasons of refusals that the program counts. They are fixed when the program is
-    /// loaded.
+    /// Returns the reasons of refusals that the XDP program counts. They are fixed when the program
+    /// is loaded.
     pub fn counted_reasons(&self) -> Vec<Reason> {
         let mask = self.maps.load.counted_reasons;
         Reason::all()

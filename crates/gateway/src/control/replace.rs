@@ -1,5 +1,5 @@
-//! Replaces a whole list at once: adds new entries and removes old ones. Entries that stay are
-//! never missing in between.
+//! Replaces all entries of the deny or allow list at once: adds new entries and removes old ones.
+//! Entries that stay are never missing in between.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,15 +27,15 @@ pub struct Replaced {
     pub left: u32,
 }
 
-/// The difference between the current and the new entries.
+/// The changes that turn the current entries of a list into the new ones.
 #[derive(Default)]
 pub(super) struct Difference {
     add: Vec<(IpNet, abi::equic_acl_entry)>,
     remove: Vec<IpNet>,
     /// The entries that will be overwritten or removed. They are needed to undo the change.
     before: HashMap<IpNet, abi::equic_acl_entry>,
-    /// Number of current entries by family (IPv4 first), number of entries that the additions
-    /// create, and number that the removals delete.
+    /// Number of current entries by family (IPv4 first). The next two fields are the numbers of
+    /// entries that the additions create and that the removals delete.
     now: [u32; 2],
     create: [u32; 2],
     drop: [u32; 2],
@@ -45,13 +45,14 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns the numbers of changes.
+    /// Returns the numbers of prefixes that the change adds, removes and keeps.
     pub(super) fn done(&self) -> &Replaced {
         &self.done
     }
 }
 
-/// Entries to store with the kernel's batch call. Each vector has one element per entry.
+/// Entries of one address family, to be stored with the kernel's batch call. Each vector has one
+/// element per entry.
 struct Family<K> {
     prefixes: Vec<IpNet>,
     keys: Vec<K>,
@@ -96,14 +97,14 @@ impl Control {
         Ok(change.done)
     }
 
-    /// Records the replacement of a list in the audit log.
+    /// Records in the audit log that a list was replaced.
     pub(super) fn note_lists(&self, origin: Origin, done: &Replaced) {
         let Replaced { added, removed, kept, .. } = done;
         let lists = format!("lists of origin {origin:?}");
         self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
     }
 
-    /// Makes a change. If it returns an error, it has undone what it changed.
+    /// Makes the changes to the list. If it returns an error, it has undone what it changed.
     pub(super) fn carry_out(&self, change: &Difference) -> Result<()> {
         // Additions come first: if a prefix is replaced by its two halves, its addresses stay on
         // the list.
@@ -232,7 +233,7 @@ impl Control {
         prefixes.iter().try_for_each(|prefix| self.forget_if(*prefix, |_| true).map(drop))
     }
 
-    /// Restores the entries, as far as the kernel permits that.
+    /// Restores the entries from before a failed change, as far as the kernel accepts them.
     fn go_back(&self, change: &Difference) {
         for (prefix, _) in &change.add {
             if !change.before.contains_key(prefix)

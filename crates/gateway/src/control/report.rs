@@ -1,7 +1,7 @@
 //! The report of the process that manages a gateway. Any process can read it for `status`.
 //!
-//! The report is JSON in a separate map that is bound to the program. It can be found through the
-//! program in any mount namespace, does not depend on free disk space, and disappears with the
+//! The report is JSON in a separate map that is bound to the XDP program. It can be found through
+//! the program in any mount namespace, does not depend on free disk space, and disappears with the
 //! program. One process writes it. Readers copy a consistent version.
 //!
 //! A file below `/run` would be missing in another mount namespace, stale after a crash, and not
@@ -19,7 +19,7 @@ use crate::sync::atomic::fence;
 use crate::sys;
 use crate::sys::region::{Shared, atomic};
 
-/// Severity of a condition.
+/// Severity of a reported problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -52,14 +52,14 @@ pub struct InterfaceReport {
     /// (by the driver or the kernel), `detached` (by an operator), or `same` (another name of an
     /// interface that is already configured).
     pub state: String,
-    /// Details as text.
+    /// Details about the interface's state, as text.
     pub detail: String,
 }
 
 /// The last attempt to reload the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// Number of the attempt since the start.
+    /// Number of this reload, counted since the process started.
     pub number: u64,
     /// True if the reload succeeded. If it failed, the configuration has not changed.
     pub ok: bool,
@@ -175,8 +175,8 @@ impl Control {
         }
     }
 
-    /// Returns the fingerprint that was recorded last. Returns `None` if there is no file, or if
-    /// its fingerprint is unknown.
+    /// Returns the fingerprint of the configuration file that was recorded last. Returns `None` if
+    /// there is no file, or if its fingerprint is unknown.
     pub fn noted_config(&self) -> Option<u64> {
         let notes = self.maps.notes.as_ref()?;
         Some(atomic!(AtomicU64, notes.pointer(), file).load(Acquire)).filter(|noted| *noted != 0)

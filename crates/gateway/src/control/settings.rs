@@ -1,4 +1,5 @@
-//! Settings that change while the gateway runs. Each change is a store into mapped memory.
+//! Settings that can change while the gateway runs. Each change is a store into memory that the XDP
+//! program reads.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -10,8 +11,9 @@ use crate::quantity::Rate;
 use crate::services::service_names;
 use crate::sys::region::{atomic, store_rate};
 
-/// Stores the rate of a prefix level, and the bit that enables the level. If the program reads an
-/// enabled level whose rate is not stored yet, it treats the level as disabled.
+/// Stores the rate of a prefix level, such as IPv4 /24, and the bit that enables the level. If the
+/// XDP program reads an enabled level whose rate is not stored yet, it treats the level as
+/// disabled.
 macro_rules! store_level {
     ($live:expr, $new:expr, $level:expr) => {{
         let (level, bit) = ($level as usize, 1 << $level);
@@ -27,7 +29,7 @@ macro_rules! store_level {
 
 impl Control {
     /// Changes a setting: `max_connections` of every service, or `web.max_connections` of one.
-    /// [`Key`] lists the keys. The program uses the new value from the next packet on.
+    /// [`Key`] lists the keys. The XDP program uses the new value from the next packet on.
     ///
     /// This function does not check the servers. Before changing `retry`, call
     /// [`Control::servers_without_keys`]. Before changing `check_ids`, call
@@ -98,8 +100,8 @@ impl Control {
             | Key::AlsoClient
             | Key::CheckIds
             | Key::StatelessReset => {
-                // Only the affected bits are written, because another process may be changing
-                // others.
+                // Only the bits of this setting are written, because another process may be
+                // changing other bits.
                 let flags = atomic!(AtomicU32, live, flags);
                 flags.fetch_or(new.flags & !old.flags, Relaxed);
                 flags.fetch_and(!(old.flags & !new.flags), Relaxed);

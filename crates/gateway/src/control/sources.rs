@@ -1,4 +1,4 @@
-//! The sources with the most packets, bytes, drops or connections.
+//! Returns the sources with the most packets, bytes, drops or connections.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -72,13 +72,13 @@ fn rank((source, state, count): &Row, by: SortBy) -> Rank {
 pub struct SourceRow {
     /// Prefix of the source. A single address is written without its length.
     pub source: String,
-    /// The service to which the source sends. For a silent source, the services for which its
-    /// connections count.
+    /// The service to which the source sends. For a source that has connections but has sent
+    /// nothing recently, the services for which these connections count.
     pub services: Vec<String>,
     /// Number of open connections, over all servers of the gateway and all services of the quota
     /// group.
     pub connections: u32,
-    /// The smallest quota of these services. 0 means no quota.
+    /// The smallest connection quota of the source's services. 0 means no quota.
     pub limit: u32,
     /// Number of packets since the source's entry was created.
     pub packets: u64,
@@ -188,8 +188,8 @@ impl Control {
             .collect()
     }
 
-    /// Returns the number of connections of one source, summed over all valid ledgers except this
-    /// one.
+    /// Returns the number of connections of one source, summed over all valid ledgers except the
+    /// one with the ID `ledger`.
     pub(crate) fn connections_besides(&self, source: Source, ledger: u32) -> Result<u32> {
         let place = Keying::new(&self.maps.load).place(&source);
         let counts = |member: &&Member| {

@@ -1,4 +1,4 @@
-//! State of the whole gateway, for `equic gateway status`.
+//! Reads the state of a whole gateway, for `equic gateway status`.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::sys;
 pub struct Status {
     /// The gateway's name.
     pub name: String,
-    /// The kernel's ID of the program.
+    /// The kernel's ID of the XDP program.
     pub program_id: u32,
     /// Version of the interface between program and user space.
     pub abi_version: u32,
@@ -66,7 +66,7 @@ pub struct ServiceStatus {
     /// The settings of the service, as in the configuration.
     #[serde(flatten)]
     pub config: ServiceConfig,
-    /// With `retry = "adaptive"`: whether the service currently asks for tokens.
+    /// With `retry = "adaptive"`: whether the service currently requires Retry tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
     /// Number of packets to the service.
@@ -116,7 +116,7 @@ pub struct LedgerStatus {
     pub sources: u64,
     /// Number of connections opened since the server joined.
     pub opened: u64,
-    /// Number of connections since the server joined that the ledger had no slot for. No quota
+    /// Number of connections since the server joined for which the ledger had no slot. No quota
     /// counts them.
     pub overflow: u64,
 }
@@ -226,8 +226,8 @@ impl Control {
             .collect()
     }
 
-    /// Returns the services that are not in these quota groups, or `None` if these are all
-    /// services.
+    /// Returns the names of the services outside the quota groups in the bit mask `barred`. Returns
+    /// `None` if all services are outside of them.
     fn permitted(&self, barred: u64) -> Option<Vec<String>> {
         let services = self.maps.services.read();
         let known = services.iter().take_while(|service| service.name[0] != 0);

@@ -1,10 +1,10 @@
-//! The gateway that a ledger currently counts for, and the move to the next gateway with all open
-//! connections.
+//! Binds a ledger (a server's connection counts) to the gateway that reads it, and moves it to the
+//! next gateway with all open connections.
 //!
-//! A [`GatewayBinding`] is a table together with the services and settings of the gateway that
-//! reads it. When another process's gateway is replaced by one with new maps, the ledger is bound
-//! to that successor. Every operation holds a read lock on the binding. The move holds the write
-//! lock and [carries](GatewayBinding::carry) the counts over.
+//! A [`GatewayBinding`] is a table of counts together with the services and settings of the gateway
+//! that reads it. When another process's gateway is replaced by one with new maps, the ledger is
+//! bound to that successor. Every operation holds a read lock on the binding. The move holds the
+//! write lock and [carries](GatewayBinding::carry) the counts over.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,7 +34,7 @@ use crate::sys;
 use crate::sys::map::first_value_as;
 use crate::sys::region::{Shared, atomic};
 
-/// Maximum age of the copies of a gateway's settings.
+/// Maximum age of a server's copies of its gateway's settings.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Index of a service, and of its quota group, in the gateway of a binding.
@@ -51,7 +51,8 @@ pub(crate) enum BindingKind {
     InMemory,
     /// This process put the ledger into the gateway's map.
     Placed(Membership),
-    /// The gateway put the ledger into its map, and removes it when this connection ends.
+    /// The gateway put the ledger into its map. It removes the ledger when the server's connection
+    /// to the socket ends.
     Socket(SocketBinding),
 }
 
@@ -74,8 +75,8 @@ pub(crate) struct SocketBinding {
 pub(crate) struct GatewayBinding {
     /// Number of this binding of the ledger, counted from 0.
     pub(crate) generation: u64,
-    /// First generation whose connections are counted in this binding. Connections from earlier
-    /// generations are not.
+    /// First generation (number of a binding) whose open connections are included in this binding's
+    /// counts. Connections from earlier generations are not included.
     pub(crate) carried_from: u64,
     pub(crate) table: Table,
     pub(crate) services: Arc<Shared<Services>>,
@@ -109,8 +110,8 @@ impl LedgerState {
         self.binding.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Continues with the same gateway over a new connection, with the key ring that arrived over
-    /// that connection.
+    /// Continues to count for the same gateway after a reconnect. `link` is the new connection, and
+    /// `ring` is the key ring that arrived over it.
     pub(crate) fn keep(&self, link: OwnedFd, ring: RingAccess) {
         let mut binding = self.binding.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let BindingKind::Socket(socket) = &binding.kind {
@@ -119,8 +120,8 @@ impl LedgerState {
         binding.ring = ring;
     }
 
-    /// Moves to the gateway that `next` joins. Returns true if the open connections are counted
-    /// there.
+    /// Moves to the gateway that `next` joins. Returns true if that gateway counts the open
+    /// connections.
     ///
     /// During the move, no other thread can use the binding. As soon as the next gateway lists this
     /// server, it may drop packets to connection IDs made with the old gateway's keys.
@@ -177,7 +178,7 @@ impl GatewayBinding {
         unsafe { self.services.pointer().cast::<abi::equic_service>().add(index) }
     }
 
-    /// Returns the number of connections that the source with this address may hold.
+    /// Returns the maximum number of connections for the source with this address.
     pub(crate) fn limit_for(&self, service: usize, ip: IpAddr) -> u32 {
         let has_overrides = atomic!(AtomicU32, self.service(service), overrides).load(Relaxed) != 0;
         let find = || connections_limit(&self.overrides.read(), service, ip);
@@ -203,7 +204,8 @@ impl GatewayBinding {
         })
     }
 
-    /// Returns the time in nanoseconds after which the counts of a silent ledger become invalid.
+    /// Returns the time without a heartbeat, in nanoseconds, after which the counts of a ledger
+    /// become invalid.
     pub(crate) fn lease_ns(&self) -> u64 {
         let none = u64::MAX;
         self.control
@@ -279,9 +281,9 @@ impl GatewayBinding {
         added
     }
 
-    /// Returns the number of connections that a source holds in other processes, summed as in the
-    /// program. It takes one or two system calls per process. A ledger that this process may not
-    /// read counts as 0.
+    /// Returns the number of connections that a source holds in other processes, summed in the same
+    /// way as in the XDP program. It takes one or two system calls per process. A ledger that this
+    /// process may not read counts as 0.
     pub(crate) fn count_elsewhere(&self, source: Source) -> u32 {
         let count = match &self.kind {
             BindingKind::InMemory => Ok(0),
@@ -298,8 +300,8 @@ impl GatewayBinding {
         })
     }
 
-    /// Counts a connection that was opened now, or that was already open and is counted here from
-    /// now on.
+    /// Counts a connection as opened. It was opened now, or it was already open and is counted in
+    /// this binding from now on.
     pub(crate) fn came(&self) {
         atomic!(AtomicU64, self.table.memory().header(), opened).fetch_add(1, Relaxed);
     }
@@ -308,9 +310,9 @@ impl GatewayBinding {
         atomic!(AtomicU64, self.table.memory().header(), closed).fetch_add(1, Relaxed);
     }
 
-    /// Copies the counts of another binding, which must not change during the call. Returns false
-    /// if that is impossible, because the old counts are not detailed enough. That is the case if
-    /// this gateway has longer source prefixes, or splits a quota group.
+    /// Copies the counts of the binding `from`, which must not change during the call. Returns
+    /// false if that is impossible, because the counts of `from` are not detailed enough. That is
+    /// the case if this gateway has longer source prefixes, or splits a quota group.
     fn carry(&mut self, from: &GatewayBinding) -> bool {
         if !self.table.keying().covers(from.table.keying()) {
             return false;

@@ -1,10 +1,10 @@
-//! Finds servers that are known to be dead (docs/policy.md s.14). The program answers packets of
-//! their clients.
+//! Finds servers that are known to be dead (docs/policy.md s.14). The XDP program answers packets
+//! of their clients with stateless resets.
 //!
 //! The process that manages the gateway watches the servers in its slots. A server that has lost
 //! its slot may still serve clients, because it was stopped for a long time or has left. It is
 //! watched until its process has ended. Until then, none of its former slots counts as dead. A
-//! process that cannot be observed counts as alive for good. Examples are processes of another pid
+//! process that cannot be observed always counts as alive. Examples are processes of another pid
 //! namespace, and processes that /proc hides.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::abi;
 use crate::sys;
 use crate::sys::region::atomic;
 
-/// Bit masks of the quota groups that dead servers served, by slot.
+/// For each slot, a bit mask of the quota groups that dead servers served.
 type DeadPlaces = [u64; PLACES];
 
 /// The servers that were seen in a slot and are not known to be dead.
@@ -24,12 +24,12 @@ type DeadPlaces = [u64; PLACES];
 pub(crate) struct Watched {
     /// The servers, by the ID of their ledger.
     servers: HashMap<u32, Server>,
-    /// Quota groups of servers that had the slot and are known to be dead. `None` before the first
-    /// look.
+    /// For each slot, the quota groups of former servers that are known to be dead. `None` before
+    /// the first check.
     dead: Option<DeadPlaces>,
-    /// The masks that were last written for the program.
+    /// The masks that were last written for the XDP program.
     published: DeadPlaces,
-    /// The ledger of the last server that took each slot.
+    /// For each slot, the ledger of the last server that took the slot.
     last: [u32; PLACES],
     /// Quota groups of servers whose state cannot be observed.
     unsure: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Watched {
 #[derive(Debug)]
 struct Server {
     member: abi::equic_member,
-    /// Bit i: the server was seen in slot i.
+    /// Bit i is set if the server was seen in slot i.
     places: u32,
 }
 
@@ -64,22 +64,22 @@ impl Watched {
         self.servers.insert(member.ledger, server);
     }
 
-    /// Checks the slots, and the processes of servers that left their slot. Tells the program which
-    /// servers are dead.
+    /// Checks the slots, and the processes of servers that left their slot. Tells the XDP program
+    /// which servers are dead.
     pub(crate) fn look(&mut self, places: &Places) -> io::Result<()> {
         let control = places.control().pointer();
         let unsure = atomic!(AtomicU64, control, unsure);
         let dead_at = |place: usize| atomic!(AtomicU64, control, dead[place]);
         let written: DeadPlaces = std::array::from_fn(|place| dead_at(place).load(SeqCst));
         let last: [u32; PLACES] = std::array::from_fn(|place| places.last_ledger(place));
-        // The previous process may have known other dead servers.
+        // The process that managed the gateway before may have known other dead servers.
         let mut dead = self.dead.unwrap_or_else(|| {
             self.unsure = unsure.load(Acquire);
             (self.published, self.last) = (written, last);
             written
         });
-        // If the program's mask has changed since the last look, a server took the slot. It may
-        // have left the slot again.
+        // If the mask in the XDP program's map has changed since the last check, a server took the
+        // slot. It may have left the slot again.
         for (dead, (written, published)) in dead.iter_mut().zip(written.iter().zip(self.published))
         {
             if *written != published {
@@ -93,7 +93,7 @@ impl Watched {
                 self.add(&member, *slot);
             }
         }
-        // A server can take a slot and leave it between two looks, so the last owner of each slot
+        // A server can take a slot and leave it between two checks, so the last owner of each slot
         // is added, too.
         for (slot, ledger) in last.into_iter().enumerate() {
             if ledger != 0
@@ -104,8 +104,8 @@ impl Watched {
             }
         }
         let (own, sees_all) = (sys::pid_namespace(), sys::sees_all_processes());
-        // The groups of live servers that left, the groups of live servers whose IDs do not name
-        // their slot, and the slots of live servers.
+        // These collect the quota groups of live servers that left, the quota groups of live
+        // servers whose IDs do not name their slot, and the slots of live servers.
         let (mut away, mut anywhere, mut lived_in) = (0, 0, mask);
         let unknown = &mut self.unsure;
         self.servers.retain(|id, Server { member, places }| {
@@ -125,8 +125,8 @@ impl Watched {
             false
         });
         self.dead = Some(dead);
-        // A process that takes this gateway over cannot know which servers left, so it is stored in
-        // the map.
+        // The map stores these groups, because a process that takes this gateway over cannot know
+        // which servers have left.
         unsure.store(away | self.unsure, Relaxed);
         let alive = anywhere | self.unsure;
         self.published = dead.map(|groups| groups & !alive);
@@ -139,15 +139,15 @@ impl Watched {
         Ok(())
     }
 
-    /// Writes the quota groups of dead servers for the program. `mask` has the slots that were
+    /// Writes the quota groups of dead servers for the XDP program. `mask` has the slots that were
     /// checked.
     fn publish(&mut self, places: &Places, mask: u32) {
         let control = places.control().pointer();
         let write = |published: &DeadPlaces| {
             for (place, groups) in published.iter().enumerate() {
-                // This is an exchange, as in `Places::take`. So the later of the two operations
-                // sees what the other one did before it. Either a server that takes the slot clears
-                // this mask, or its slot is seen below.
+                // This is an atomic exchange, as in `Places::take`. So the later of the two
+                // operations sees what the other one did before it. Either a server that takes the
+                // slot clears this mask, or its slot is seen below.
                 atomic!(AtomicU64, control, dead[place]).swap(*groups, SeqCst);
             }
             let gone = published.iter().fold(0, |all, groups| all | groups);

@@ -31,8 +31,8 @@ pub enum JoinEvent {
         unheard: Duration,
         /// Number of open connections that the next gateway counts.
         connections: u64,
-        /// True if the next gateway counts connections that were open before. False if it has
-        /// longer source prefixes, or splits a group of services.
+        /// True if the next gateway counts connections that were open before it was joined. False
+        /// if it has longer source prefixes, or splits a group of services.
         carried: bool,
         /// Services of the previous gateway that the next gateway does not have. Their connections
         /// are not counted.
@@ -73,7 +73,7 @@ impl fmt::Display for JoinEvent {
 
 type Listener = dyn Fn(&JoinEvent) + Send + Sync;
 
-/// The application's callback for events. `None` if it has not set one.
+/// The application's callback for join events. `None` if it has not set one.
 #[derive(Default)]
 pub(crate) struct Listeners {
     listener: Mutex<Option<Arc<Listener>>>,
@@ -101,7 +101,8 @@ impl Listeners {
     }
 }
 
-/// The time without a gateway. Makes sure that each event is reported once.
+/// A period without a gateway: when it began, and which events about it were reported, so that each
+/// is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
     since: Option<Instant>,
@@ -143,7 +144,7 @@ impl Absence {
         }
     }
 
-    /// Ends the absence of a gateway, and returns how long it lasted.
+    /// Records that the ledger has a gateway again. Returns how long it had none.
     pub(crate) fn ends(&mut self) -> Duration {
         std::mem::take(self).since.map_or(Duration::ZERO, |since| since.elapsed())
     }

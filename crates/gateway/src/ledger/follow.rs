@@ -1,4 +1,5 @@
-//! Joins the next gateway, for a ledger that its own process put into a gateway's map.
+//! Makes a ledger join the next gateway when its gateway ends. This module is for a ledger that its
+//! own process put into a gateway's map.
 //!
 //! The ledger watches the process that manages its gateway. When that process ends, a gateway that
 //! is not pinned is detached. The ledger then checks every gateway on this machine:
@@ -45,7 +46,8 @@ struct Follower {
     absence: Absence,
 }
 
-/// Starts a thread that watches the gateway of `control`.
+/// Starts a thread that watches the gateway of `control`, and joins the next gateway when that one
+/// ends.
 pub(crate) fn start(
     core: &Arc<LedgerState>,
     (name, keys): (&str, TokenKeys),

@@ -1,4 +1,4 @@
-//! The header of a ledger, which contains its owner and its totals.
+//! The header of a ledger, which contains the ledger's owner and its totals.
 
 use super::table::Memory;
 use crate::abi;

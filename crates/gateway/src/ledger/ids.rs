@@ -28,7 +28,7 @@ struct Inner {
     instance: u8,
     /// True if the instance number is encrypted in the IDs.
     hidden: bool,
-    /// The slot in the last ID, and the generator that made this ID.
+    /// The slot in the last ID that was made, and the generator that made it.
     made: Mutex<(u8, IdGenerator)>,
 }
 
@@ -73,8 +73,8 @@ impl Ledger {
     }
 }
 
-/// Slot number for IDs of a server without a slot. No server has this slot, because there are only
-/// 16.
+/// Slot number in the connection IDs of a server without a slot. No server has this slot, because
+/// there are only 16.
 const NO_PLACE: u8 = u8::MAX;
 
 fn generator(
@@ -141,7 +141,8 @@ impl ConnectionIds {
         let Inner { ledger, instance, hidden, made } = &*self.0;
         let mut made = lock(made);
         if let Ok(Some(ring)) = ledger.key_ring() {
-            // If the server has lost its slot to another one, its new IDs must not name that slot.
+            // If the server has lost its slot to another server, its new IDs must not name that
+            // slot.
             let place = ledger.place().unwrap_or(NO_PLACE);
             let other =
                 (place != made.0).then(|| generator([place, *instance], *hidden, ring.clone()));

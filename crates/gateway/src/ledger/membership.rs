@@ -1,4 +1,4 @@
-//! A slot among the ledgers of a running gateway.
+//! A server's membership in a running gateway: the slot of its ledger.
 //!
 //! Bit i of `control.owner_mask` belongs to the process that sets it by compare-and-swap. After
 //! that, this process puts its ledger into element i of `ledgers`. A process that finds a dead
@@ -27,10 +27,10 @@ use crate::sys::ids;
 use crate::sys::map::Map;
 use crate::sys::region::{Shared, atomic};
 
-/// Number of slots. The models have fewer.
+/// Number of slots for servers in a gateway. The loom models have fewer.
 pub(super) const PLACES: usize = if cfg!(equic_loom) { 3 } else { abi::EQUIC_MAX_OWNERS as usize };
 
-/// The array of the ledgers that the program reads.
+/// The array of the ledgers that the XDP program reads.
 pub(crate) trait LedgerArray: fmt::Debug + Send + Sync {
     /// Returns the ID of the ledger in an element.
     fn get(&self, slot: u32) -> io::Result<Option<u32>>;
@@ -92,15 +92,15 @@ impl Places {
         (member.ledger == ledger).then_some(member)
     }
 
-    /// Returns the ID of the ledger that last took a slot, even if it has left. Returns 0 if no
-    /// ledger did, or if one is being stored.
+    /// Returns the ID of the ledger that last took a slot, even if the ledger has left. Returns 0
+    /// if the slot was never taken, or if a ledger is being stored in it.
     pub(super) fn last_ledger(&self, slot: usize) -> u32 {
         atomic!(AtomicU32, self.control.pointer(), members[slot].ledger).load(Acquire)
     }
 
     fn read(&self, slot: u32) -> abi::equic_member {
         let (control, slot) = (self.control.pointer(), slot as usize);
-        // The ID is read first, because it is written after the other fields.
+        // The ledger's ID is read first, because it is written after the other fields.
         let ledger = atomic!(AtomicU32, control, members[slot].ledger).load(Acquire);
         let name = |at: usize| atomic!(AtomicU8, control, members[slot].name[at]).load(Relaxed);
         abi::equic_member {
@@ -144,7 +144,8 @@ impl Places {
         Some(free.find(|slot| !self.is_of_another(*slot, member)).unwrap_or(first))
     }
 
-    /// Returns true if the last owner of a slot may be alive and is not the member's process.
+    /// Returns true if the last owner of a slot may be alive and is a process other than that of
+    /// `member`.
     fn is_of_another(&self, slot: u32, member: &abi::equic_member) -> bool {
         let (control, slot) = (self.control.pointer(), slot as usize);
         if atomic!(AtomicU32, control, members[slot].ledger).load(Acquire) == 0 {
@@ -174,8 +175,9 @@ impl Places {
                 Err(now) => mask = now,
             }
         };
-        // The slot has a live server from now on, so the program must not send resets for it. If
-        // the server's IDs do not name its slot, this applies to all slots of the server's groups.
+        // The slot has a live server from now on, so the XDP program must not send resets for it.
+        // If the server's IDs do not name its slot, this applies to all slots of the server's
+        // groups.
         let control = self.control.pointer();
         let slot_index = slot as usize;
         atomic!(AtomicU64, control, dead[slot_index]).store(0, SeqCst);
@@ -285,7 +287,8 @@ impl Membership {
             return Ok(());
         }
         if there == Some(self.ledger_id()) {
-            // A process that removed the slot's previous ledger has cleared this ledger's bit.
+            // A process that removed the slot's previous ledger may have cleared the bit of this
+            // ledger, so it is set again.
             let before = self.places.mask().fetch_or(1 << self.slot(), AcqRel);
             if before >> self.slot() & 1 == 0 {
                 return Ok(());
@@ -303,7 +306,7 @@ impl Drop for Membership {
         if !self.leaves.load(Relaxed) {
             return;
         }
-        // If this fails, the lease expires and the gateway removes the ledger.
+        // If emptying the slot fails, the lease expires later and the gateway removes the ledger.
         if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
             tracing::debug!(%error, "leaving the gateway");
         }

@@ -50,12 +50,13 @@ use crate::sync::atomic::AtomicU64;
 use crate::sys;
 use crate::sys::region::Shared;
 
-/// The connection counts of one process. Cloning is cheap, and every clone is the same ledger.
+/// The connection counts of one process. Cloning is cheap, and all clones share the same counts.
 ///
 /// While the ledger exists, a thread writes a heartbeat for the XDP program every quarter of a
 /// lease. The counts are removed when the last clone, [`Service`] and [`Guard`] are dropped.
 ///
-/// A ledger does not survive `fork`. A child process that serves connections must join itself.
+/// A ledger does not survive `fork`. A child process that serves connections must join the gateway
+/// itself.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -271,13 +272,15 @@ impl Ledger {
         open_connections(&self.binding().header())
     }
 
-    /// Returns the number of connections that were opened since the start.
+    /// Returns the number of connections that were opened since this ledger was created. It
+    /// restarts at 0 when the next gateway cannot count the earlier connections.
     pub fn opened_total(&self) -> u64 {
         self.binding().header().opened
     }
 
-    /// Returns the number of connections since the start that are not counted because the ledger
-    /// had no room.
+    /// Returns the number of connections that were not counted because the ledger had no room,
+    /// since this ledger was created. It restarts at 0 when the next gateway cannot count the
+    /// earlier connections.
     pub fn overflow(&self) -> u64 {
         self.binding().header().overflow
     }
@@ -333,8 +336,9 @@ pub struct Service {
 #[derive(Debug)]
 struct Named {
     name: String,
-    /// Generation of a binding, and index and group of the service in that binding ([`packed`]).
-    /// The service is looked up again if the binding has changed.
+    /// The service's position in one binding to a gateway: the binding's generation, and the index
+    /// and group of the service ([`packed`]). The service is looked up again if the binding has
+    /// changed.
     at: AtomicU64,
 }
 
@@ -409,7 +413,8 @@ impl Service {
         let binding = self.inner.core.binding();
         let ip = peer.ip();
         let Some(source) = self.source(&binding, ip) else {
-            // The current gateway does not have this service.
+            // The current gateway does not have this service, so the connection is only added to
+            // the total.
             binding.came();
             let generation = binding.generation;
             let service = self.clone();
@@ -468,9 +473,9 @@ impl Service {
         self.number(binding).is_some_and(|number| binding.limit_for(number.index, ip) != 0)
     }
 
-    /// Returns true if a server should close the connection that made the count `count`. That is
-    /// the case if the count is over the limit. In a dry run it is not the case, nor with the
-    /// policy `strict`, because then the program drops the source's packets.
+    /// Returns true if a server should close the connection that raised the source's count to
+    /// `count`, because the count is over the limit. Returns false in a dry run, and with the
+    /// policy `strict`, because then the XDP program drops the source's packets.
     fn exceeds(&self, binding: &GatewayBinding, ip: IpAddr, count: u32) -> bool {
         self.number(binding).is_some_and(|number| {
             let limit = binding.limit_for(number.index, ip);
@@ -517,11 +522,11 @@ impl Guard {
     }
 
     /// Returns true if [`Guard::count`] exceeds the current limit. After a migration, the source's
-    /// connections in other processes count, too. A server should close such a connection. Either
-    /// several handshakes of the source completed at the same time, or the connection migrated to a
-    /// source that is at its limit.
+    /// connections in other processes count, too. A server should close such a connection. It
+    /// exceeds the limit because several handshakes of the source completed at the same time, or
+    /// because it migrated to a source that is at its limit.
     ///
-    /// Always false in a dry run. Also false with the policy `strict`, because then the program
+    /// Always false in a dry run. Also false with the policy `strict`, because then the XDP program
     /// drops the source's packets. The allow list is ignored.
     pub fn over_limit(&self) -> bool {
         let all = self.count.saturating_add(self.elsewhere);
@@ -540,19 +545,20 @@ impl Guard {
         &self.service
     }
 
-    /// Counts the connection at another address of its peer (RFC 9000 s.9) instead of the old one,
-    /// even if the new source is at its limit: see [`Guard::over_limit`].
+    /// Counts the connection for the source of its peer's new address (RFC 9000 s.9), and no longer
+    /// for the old source. This happens even if the new source is at its limit: see
+    /// [`Guard::over_limit`].
     ///
     /// Call it only after a PATH_RESPONSE has validated the path, and not if the path validation
-    /// fails. The source address of a packet can be forged. A connection that is counted at a
+    /// fails. The source address of a packet can be forged. A connection that is counted for a
     /// forged address uses up the quota of that host.
     pub fn moved(&mut self, peer: SocketAddr) {
         self.count_at(peer, false);
     }
 
     /// Does the same as [`Guard::moved`] if the new source is below its limit. Otherwise it returns
-    /// `false`, and the connection still counts at the old source. The server should then close the
-    /// connection, unless its peer returns to the old address.
+    /// `false`, and the connection stays counted for the old source. The server should then close
+    /// the connection, unless its peer returns to the old address.
     #[must_use = "a connection at a source without room should be closed"]
     pub fn try_moved(&mut self, peer: SocketAddr) -> bool {
         self.count_at(peer, true)
@@ -601,8 +607,8 @@ impl Guard {
             }
             return true;
         }
-        // The connection was counted in an earlier binding. It is counted here if that binding's
-        // counts were carried over.
+        // The connection was counted in an earlier binding. It is counted in this one, too, if the
+        // earlier binding's counts were carried over.
         held.is_some()
             && self.generation >= binding.carried_from
             && self

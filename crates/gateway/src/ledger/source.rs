@@ -1,4 +1,5 @@
-//! Computes the source of an address, and the position of a source in the table.
+//! Computes the source to which an address belongs, and the position of a source in a ledger's
+//! table.
 
 use std::net::IpAddr;
 
@@ -6,16 +7,16 @@ use crate::abi;
 use crate::config::address_bytes;
 use crate::prefix::{Span, ip_of};
 
-/// A source: the prefix of an address, and a quota group. The words are the address bytes in memory
-/// order.
+/// A source: an address cut to its prefix, and a quota group. The words are the address bytes in
+/// memory order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) words: [u64; 2],
     pub(crate) group: u32,
 }
 
-/// The masks that cut addresses to prefixes, and the seed that hashes them. They are the ones that
-/// the program was loaded with.
+/// The masks that cut addresses to prefixes, and the seed of the hash. The XDP program was loaded
+/// with the same values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keying {
     seed: u64,
@@ -39,7 +40,8 @@ pub(crate) struct Place {
 pub(crate) const STRIPES: u16 = if cfg!(equic_loom) { 2 } else { 256 };
 
 impl Place {
-    /// Returns the index of the cell in the first bucket that counts opened connections.
+    /// Returns the index of the counter, in the source's first bucket, that counts the connections
+    /// it opened.
     pub(crate) fn cell(&self) -> usize {
         (self.tag >> 1 & (abi::EQUIC_SLOTS - 1)) as usize
     }
@@ -83,14 +85,15 @@ impl Keying {
         Source::of_bytes(addr, group)
     }
 
-    /// Returns true if every source of `other` is inside one source of this keying.
+    /// Returns true if every source that `other` distinguishes lies inside one source that `self`
+    /// distinguishes.
     pub(crate) fn covers(&self, other: &Keying) -> bool {
         self.v4_mask & other.v4_mask == self.v4_mask
             && self.v6_mask[0] & other.v6_mask[0] == self.v6_mask[0]
             && self.v6_mask[1] & other.v6_mask[1] == self.v6_mask[1]
     }
 
-    /// Cuts a source again that another keying has already cut.
+    /// Cuts a source to the prefix length of this keying. The source was made with another keying.
     pub(crate) fn cut(&self, source: Source) -> Source {
         self.source(ip_of(source.addr()), source.group)
     }

@@ -40,7 +40,7 @@ pub(crate) struct Held {
     stripe: u16,
 }
 
-/// A used slot, as a reader sees it.
+/// Content of a used slot, as a reader without a lock sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
@@ -101,8 +101,8 @@ impl Memory {
             .map(move |slot| (slot, atomic!(AtomicU64, there, meta[slot.index as usize])))
     }
 
-    /// Returns the address of a slot as two words, which is how all code accesses it, and the quota
-    /// group.
+    /// Returns the fields of a slot: its address as two words, which is how all code accesses it,
+    /// and its quota group.
     pub(super) fn fields(&self, slot: Slot) -> ([&AtomicU64; 2], &AtomicU32) {
         let (bucket, index) = (self.bucket(slot.bucket), slot.index as usize);
         let low = atomic!(AtomicU64, bucket, slot[index].addr[0]);
@@ -173,7 +173,7 @@ impl Memory {
         slots.all(|slot| self.meta(slot).load(Acquire) == 0)
     }
 
-    /// Returns the count of one source. It reads the ledger in the same way as the program.
+    /// Returns the count of one source. It reads the ledger in the same way as the XDP program.
     pub(crate) fn count(&self, source: &Source, place: &Place) -> u32 {
         [place.first, place.second]
             .into_iter()
@@ -287,7 +287,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Takes a free slot in the emptier bucket, with a count of 1.
+    /// Takes a free slot in the emptier of the source's two buckets, and sets its count to 1.
     fn claim(&self) -> Option<Slot> {
         let memory = self.memory;
         let claimed = u64::from(self.place.tag) << 32;
@@ -304,8 +304,8 @@ impl Locked<'_> {
                 Some(free) => free,
             };
             if meta.compare_exchange(0, claimed, Acquire, Relaxed).is_ok() {
-                // If a reader sees any of the new words, its second read of the tag shows that the
-                // slot has another owner.
+                // If a reader sees any word of the new source, its second read of the tag shows
+                // that the slot has changed its owner.
                 fence(Release);
                 memory.write_source(slot, &self.source);
                 meta.store(claimed | 1, Release);

@@ -230,8 +230,8 @@ fn a_full_table_says_so() {
     assert!(service.increment(from(5000)).untracked);
     assert_eq!((ledger.connections(), service.decrement(from(5000))), (1000, None));
 
-    // A connection that moves to a source without a slot must not be counted. When it moves back,
-    // it must be counted again.
+    // A connection that moves to a source for which there is no slot must not be counted. When it
+    // moves back, it must be counted again.
     let first = guards[0].ip;
     assert!(!guards[0].untracked());
     let mut mover = guards.swap_remove(0);

@@ -1,4 +1,5 @@
-//! The server's side of the socket: joins a gateway, and joins the next one when the gateway ends.
+//! The server's side of the gateway's socket: joins a gateway, and joins the next one when the
+//! gateway ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +27,8 @@ use crate::sys::unix;
 
 /// Maximum time that a gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Maximum time that a gateway may take to answer a query about a source. A connection's task waits
-/// for this answer.
+/// Maximum time that a gateway may take to answer a query about a source. The task of the
+/// connection that migrated waits for this answer.
 const QUESTION_PATIENCE: Duration = Duration::from_millis(250);
 /// Time for which a server repeats its request to a busy gateway when it joins for the first time.
 const INSIST: Duration = Duration::from_secs(2);
@@ -38,11 +39,11 @@ const WEARY: Duration = Duration::from_secs(1);
 
 /// Answer of a gateway that admitted this server.
 enum JoinAnswer {
-    /// The gateway made a new ledger. Also has the index of the service that has the server's
-    /// address.
+    /// The gateway made a new ledger. The number is the index of the service that listens at the
+    /// server's address, if any.
     Joined(Box<GatewayBinding>, Option<u32>),
-    /// The existing ledger stays in use. Has the new connection, and access to the key ring if the
-    /// gateway sent it.
+    /// The server's existing ledger stays in use. The descriptor is that of the new connection. The
+    /// second value gives access to the key ring if the gateway sent it.
     Kept(OwnedFd, RingAccess),
 }
 
@@ -58,8 +59,8 @@ pub(crate) struct JoinTarget {
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Joins a gateway for the first time. Also returns the index of the service that has the server's
-/// address.
+/// Joins a gateway for the first time. Also returns the index of the service that listens at the
+/// server's address, if any.
 pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let path = &who.path;
     let until = Instant::now() + INSIST;
@@ -156,8 +157,8 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     }
 }
 
-/// Asks the gateway at a path how many connections a source holds with other servers. The ledger in
-/// the query is not counted.
+/// Asks the gateway whose socket is at `path` how many connections a source holds with other
+/// servers. The connections in the ledger that the query names are not counted.
 pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     let failed =
         |error| Error::system(format!("asking the gateway at `{}`", path.display()), error);
@@ -325,7 +326,8 @@ fn kept(core: &LedgerState, unheard: Duration) -> JoinEvent {
 
 impl Drop for SocketKeeper {
     fn drop(&mut self) {
-        // This wakes the thread. The gateway also sees that the connection ends, which is intended.
+        // Ending the connection wakes the thread. The gateway also sees that the connection ends,
+        // which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
     }

@@ -1,12 +1,13 @@
-//! The gateway's side of the socket.
+//! The gateway's side of the socket, through which servers without privileges join.
 //!
 //! A single thread serves the socket and never waits for a peer. It reads messages as they arrive.
 //! An answer fits into the buffer of a new socket, or is not sent. The kernel reports the identity
 //! of a peer (`SO_PEERCRED`). Descriptors that a peer sends are never opened.
 //!
-//! Each user has limits: connections without a request, requests per second, and servers. All users
-//! share the room for connections without a request. If it is full, the gateway closes a connection
-//! of the user with most of them to make room for the next one.
+//! For each user, the number of connections without a request, of requests per second, and of
+//! servers is limited. The total number of connections without a request is limited, too. When this
+//! limit is reached, the gateway closes a connection of the user with most of them to make room for
+//! the next one.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,14 +40,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// maximum of one user.
 const WAITING: usize = 64;
 const WAITING_OF_ONE: usize = 8;
-/// Number of requests that each user may send at once. One more is allowed after each interval.
+/// Number of requests that each user may send at once. After each interval, the user may send one
+/// more.
 const BURST: f64 = 16.0;
 /// Cost of a query about a source, in requests. A server sends such a query when a client migrates.
 const QUESTION: f64 = 1.0 / 32.0;
 const INTERVAL: f64 = 0.2;
-/// Maximum number of connections that are accepted in one turn.
+/// Maximum number of connections that are accepted before the thread serves other events.
 const TURN: usize = 64;
-/// Interval at which the slots are checked.
+/// Interval at which the gateway's slots for servers are checked.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A socket at which servers join a gateway of this process. Dropping it ends their membership. It
@@ -60,7 +62,7 @@ pub struct SocketHost {
     file: (u64, u64),
 }
 
-/// A bound socket whose thread is not started yet.
+/// A bound socket whose thread has not started yet.
 #[derive(Debug)]
 pub struct PreparedHost {
     state: State,
@@ -94,12 +96,12 @@ struct State {
     shared: [OwnedFd; 5],
     /// A read-only copy of the key ring, for servers that request it and may have it.
     ring: Arc<ServedRing>,
-    /// Number of the copy that the connected servers have.
+    /// Number of the copy of the key ring that the connected servers have.
     ring_generation: u64,
     waiting: Vec<PendingServer>,
     sessions: Vec<Session>,
-    /// Slots of servers that joined an earlier process of this gateway. They stay here until the
-    /// servers reconnect.
+    /// Slots of servers that joined an earlier process of this gateway. The slots stay in this list
+    /// until the servers reconnect.
     inherited: Vec<Inherited>,
     requests: HashMap<u32, Bucket>,
     renewed: Instant,
@@ -115,7 +117,7 @@ struct PendingServer {
     until: Instant,
 }
 
-/// A server with a slot.
+/// A server that has joined and has a slot.
 #[derive(Debug)]
 struct Session {
     link: OwnedFd,
@@ -141,8 +143,8 @@ struct Bucket {
 
 impl SocketHost {
     /// Listens at the path of `[gateway.socket]` for servers of the gateway of `control`. If no
-    /// process listens at an existing socket, the socket is replaced. If a process does, it is
-    /// replaced only if `replace` is set.
+    /// process listens at an existing socket, the socket is replaced. If a process listens there,
+    /// the socket is replaced only if `replace` is set.
     ///
     /// # Errors
     /// * [`Error::Config`] if the configuration is invalid;
@@ -206,8 +208,8 @@ impl SocketHost {
         Ok(PreparedHost { state, path, file })
     }
 
-    /// Stops serving, but leaves every server's ledger in its slot. For a gateway that continues
-    /// without this process.
+    /// Stops serving, but leaves every server's ledger in its slot. It is for a gateway that
+    /// continues without this process.
     pub fn leave(mut self) {
         drop(self.thread.take());
         let state = lock(&self.state);
@@ -254,7 +256,7 @@ impl State {
         };
         let (waiting, sessions) = (self.waiting.len(), self.sessions.len());
         // The reverse order keeps the remaining indices valid. A server with a slot must not send
-        // messages. So a message ends its session, as the end of the connection does.
+        // messages. So a message ends the server's session, just like the end of its connection.
         for index in (0..sessions).rev().filter(|index| ready[waiting + index]) {
             let gone = self.sessions.swap_remove(index);
             tracing::debug!(?gone.peer, "a server left");
@@ -283,8 +285,8 @@ impl State {
                 Ok(Some(link)) => link,
                 Ok(None) => return,
                 Err(error) => {
-                    // Descriptors or memory ran out. In the meantime, the servers with slots are
-                    // served.
+                    // Descriptors or memory ran out. The gateway stops accepting connections for
+                    // some time, and keeps serving the servers with slots.
                     tracing::warn!(%error, "accepting connections of servers");
                     self.closed_until = Some(Instant::now() + TICK);
                     return;
@@ -296,7 +298,7 @@ impl State {
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
-            // Most peers have already sent the request, so they need no waiting slot.
+            // Most peers have already sent the request, so their connections need not wait.
             self.hear(PendingServer { link, peer, until: Instant::now() + PATIENCE });
         }
     }
@@ -311,8 +313,8 @@ impl State {
             return turn_away(&one.link, Status::Busy, why);
         }
         if self.waiting.len() >= WAITING {
-            // Closes the oldest connection of the user that has most of them. If several users have
-            // the most, closes the oldest connection of all of these users.
+            // Closes the oldest connection of the user that has the most connections. If several
+            // users have the most, closes the oldest connection of all of these users.
             let most = users().map(of).max().unwrap_or(0);
             let gives_way = self.waiting.iter().enumerate().filter(|(_, w)| of(w.peer.uid) == most);
             let oldest = gives_way.min_by_key(|(_, waiting)| waiting.until).map(|(index, _)| index);
@@ -324,7 +326,7 @@ impl State {
         self.waiting.push(one);
     }
 
-    /// Reads a request and answers it.
+    /// Reads the request that arrived on a connection and answers it.
     fn hear(&mut self, one: PendingServer) {
         let mut buffer = [0; REQUEST + 1];
         let length = match unix::listen_to(&one.link, &mut buffer) {
@@ -359,7 +361,7 @@ impl State {
     }
 
     /// Answers a query about the number of connections that a source holds with other servers. The
-    /// user must be allowed to serve the quota group.
+    /// user of the asking server must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
             return turn_away(&one.link, Status::Busy, "too many queries of this user");
@@ -382,7 +384,7 @@ impl State {
     }
 
     /// Charges a request, or a fraction of one, to a user. Returns false if the user has sent too
-    /// many.
+    /// many requests.
     fn charge(&mut self, uid: u32, cost: f64) -> bool {
         let now = Instant::now();
         let since = |at: Instant| now.duration_since(at).as_secs_f64() / INTERVAL;
@@ -474,8 +476,8 @@ impl State {
     }
 
     /// Adopts a server that joined an earlier process, or whose key ring is outdated. The server
-    /// keeps its ledger if it is the process that the ledger was given to. `gives` says whether it
-    /// gets the key ring, and `able` is the flags that it then has.
+    /// keeps its ledger if it is the process to which the ledger was given. `gives` says whether it
+    /// gets the key ring, and `able` is the set of flags that it then has.
     fn adopt(
         &mut self,
         one: &PendingServer,

@@ -1,4 +1,4 @@
-//! The deny and allow lists of a gateway, which a server at its socket can read.
+//! The deny and allow lists of a gateway, as a server at its socket can read them.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ impl Lists {
         Ok(Lists { acl4: Map::new(acl4)?, acl6: Map::new(acl6)? })
     }
 
-    /// Returns true if an address is exempt. Like the program, it applies the next shorter entry if
-    /// an entry has expired.
+    /// Returns true if the allow list exempts an address. Like the XDP program, this applies the
+    /// next shorter entry if an entry has expired.
     pub(crate) fn exempts(&self, ip: IpAddr) -> bool {
         let now = sys::monotonic_ns();
         let (mut prefixlen, look): (u32, &dyn Fn(u32) -> io::Result<Option<_>>) =

@@ -1,5 +1,5 @@
-//! The socket in the file system. It is created under a temporary name, gets its owner and mode,
-//! and is then renamed.
+//! Creates the gateway's socket in the file system. The socket is created under a temporary name,
+//! gets its owner and mode, and is then renamed.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;

@@ -1,6 +1,6 @@
-//! Messages on the socket: one request and one answer. Each is one message of a `SOCK_SEQPACKET`
-//! socket, in the machine's byte order. The first three words are the same in every version of the
-//! protocol.
+//! Messages on the gateway's socket: one request of a server and one answer of the gateway. Each is
+//! one message of a `SOCK_SEQPACKET` socket, in the machine's byte order. The first three words are
+//! the same in every version of the protocol.
 
 use std::net::SocketAddr;
 
@@ -10,11 +10,11 @@ use crate::key_ring::TokenKeys;
 use crate::ledger::source::Source;
 use crate::prefix::ip_of;
 
-/// Version of this protocol.
+/// Version of the protocol that servers and the gateway speak on the socket.
 pub(crate) const PROTOCOL: u32 = 3;
-/// Length of a request in bytes.
+/// Length of a server's request in bytes.
 pub(crate) const REQUEST: usize = 96;
-/// Length of an answer in bytes.
+/// Length of the gateway's answer in bytes.
 pub(crate) const ANSWER: usize = 256;
 /// Number of descriptors that are sent with [`Status::Joined`]: ledger, control data, services,
 /// overrides, IPv4 list, IPv6 list. The descriptor of the key ring follows them for servers that
@@ -26,7 +26,7 @@ pub(crate) const DESCRIPTORS: usize = 6;
 pub(crate) struct Request {
     /// ID of the server's existing ledger if it lost its connection to the gateway, otherwise 0.
     pub(crate) ledger: u32,
-    /// The server's name.
+    /// Name of the server in `status`.
     pub(crate) name: String,
     /// How the server treats the gateway's tokens.
     pub(crate) keys: TokenKeys,
@@ -66,17 +66,17 @@ pub(crate) enum Status {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
-    /// Id of the ledger.
+    /// ID of the server's ledger.
     pub(crate) ledger: u32,
     /// Index of the service that has the address in the request, or `None` if no service has it.
     pub(crate) service: Option<u32>,
-    /// Values with which the program was loaded.
+    /// Values with which the XDP program was loaded.
     pub(crate) load: abi::equic_load,
     /// Reason for a refusal. Empty for other answers.
     pub(crate) message: String,
 }
 
-/// Error for a message that cannot be parsed.
+/// Reason that a message on the socket cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
     /// The bytes are not a message of this protocol.
@@ -169,7 +169,7 @@ impl CountQuery {
         bytes
     }
 
-    /// Parses a query. Returns `None` for any other message.
+    /// Parses a [`CountQuery`]. Returns `None` for any other message.
     pub(crate) fn parse(bytes: &[u8]) -> Option<CountQuery> {
         check(bytes, REQUEST).ok().filter(|()| word(bytes, 48) == COUNT_QUERY)?;
         let addr = bytes[16..32].try_into().ok()?;
@@ -190,7 +190,7 @@ impl Answer {
         head(&mut bytes);
         bytes.extend((self.status as u32).to_ne_bytes());
         bytes.extend(self.ledger.to_ne_bytes());
-        // The field has the index plus one, or 0 for no service.
+        // The service is encoded as its index plus one, or 0 for no service.
         bytes.extend(self.service.map_or(0, |index| index + 1).to_ne_bytes());
         // SAFETY: the value consists of plain integers without padding (`Pod`), and the slice has
         // its size.

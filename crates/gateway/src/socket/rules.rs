@@ -4,7 +4,7 @@ use crate::config::{Config, SocketConfig};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Rules for the peers of the socket.
+/// Rules for the servers that join at the gateway's socket.
 #[derive(Debug)]
 pub(super) struct Rules {
     /// Users that may connect. If it is empty, every user that can open the socket may connect.

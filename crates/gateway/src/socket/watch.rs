@@ -1,4 +1,5 @@
-//! Stops a thread that waits on a connection and replaces the connection when it ends.
+//! Stops a thread that waits on a connection to the gateway and replaces the connection when it
+//! ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,8 +20,8 @@ impl Watch {
 
     /// Returns the connection on which the thread must wait, or `None` when the thread must stop.
     pub(crate) fn next<L>(&self, look: impl FnOnce() -> Option<Arc<L>>) -> Option<Arc<L>> {
-        // This is checked for every new connection, because the call that ended the watch may have
-        // closed only the previous one.
+        // The flag is checked for every new connection, because the call that stopped the thread
+        // may have closed only the previous one.
         if self.is_over() { None } else { look() }
     }
 

@@ -14,7 +14,7 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 use loom::thread::ThreadId;
 pub(crate) use loom::thread::{Builder, JoinHandle};
 
-/// The atomics that replace those in mapped memory, by address and size.
+/// The loom atomics that replace the atomics in mapped memory, by address and size.
 static MAPPED: std::sync::Mutex<BTreeMap<(usize, usize), Box<dyn Any + Send>>> =
     std::sync::Mutex::new(BTreeMap::new());
 
@@ -29,12 +29,12 @@ pub(crate) fn forget(mapping: Range<usize>) {
     drop(gone);
 }
 
-/// An atomic that replaces memory at an address.
+/// A loom atomic that can replace memory at an address.
 pub(crate) trait FromPtr: Sized {
     /// Type of the atomic's value.
     type Value;
 
-    /// Returns the atomic for this address.
+    /// Returns the loom atomic that replaces the memory at this address.
     ///
     /// # Safety
     /// The address must be valid and aligned. Its mapping must outlive the reference.

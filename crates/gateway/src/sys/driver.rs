@@ -1,5 +1,5 @@
-//! Properties of the packets that a program sees on an interface: their first header, and whether
-//! the driver has removed VLAN tags.
+//! Properties of the packets that an XDP program sees on an interface: their first header, and
+//! whether the driver has removed VLAN tags.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -86,8 +86,8 @@ pub(crate) fn joins_packets(interface: &str) -> bool {
     ethtool(interface, ETHTOOL_GGRO) != 0
 }
 
-/// Returns true if the interface has VLAN interfaces and the program may see tagged packets without
-/// their tags.
+/// Returns true if the interface has VLAN interfaces and the XDP program may see tagged packets
+/// without their tags.
 pub(crate) fn hides_vlans(interface: &str) -> bool {
     // This path belongs to the network namespace of this thread.
     let config = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
@@ -100,7 +100,7 @@ fn has_vlans(config: &str, interface: &str) -> bool {
     config.lines().skip(2).any(|line| line.rsplit('|').next().map(str::trim) == Some(interface))
 }
 
-/// Returns false if kernel lockdown forbids BPF programs to read kernel memory.
+/// Returns false if kernel lockdown forbids BPF programs from reading kernel memory.
 pub(crate) fn programs_read_memory() -> bool {
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     !lockdown.contains("[confidentiality]")

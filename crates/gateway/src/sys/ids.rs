@@ -1,18 +1,18 @@
-//! Programs, links and maps of the whole system. They are opened by ID, which needs
-//! `CAP_SYS_ADMIN`, or queried through open descriptors, which needs no privilege.
+//! Information about the BPF programs, links and maps of the whole system. They are opened by ID,
+//! which needs `CAP_SYS_ADMIN`, or queried through open descriptors, which needs no privilege.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::sys::check;
 
-/// A loaded program.
+/// A BPF program that is loaded in the kernel.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// A hash of the program's instructions as loaded. It does not depend on which maps they refer
-    /// to.
+    /// A hash of the program's instructions as loaded. It does not depend on the maps to which they
+    /// refer.
     pub(crate) tag: [u8; 8],
     pub(crate) maps: Vec<u32>,
 }
@@ -30,7 +30,8 @@ pub(crate) struct XdpLink {
 type NextId = unsafe extern "C" fn(u32, *mut u32) -> i32;
 type FdById = unsafe extern "C" fn(u32) -> i32;
 
-/// Visits all objects of a kind. Objects that disappear during the call may be left out.
+/// Visits all kernel objects of a kind, such as programs. Objects that disappear during the call
+/// may be left out.
 fn each(
     next: NextId,
     open: FdById,

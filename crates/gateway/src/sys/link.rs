@@ -12,7 +12,7 @@ const HEADER: usize = 16;
 const INTERFACE: usize = 16;
 /// Maximum length of an alternative name, with its terminating NUL (ALTIFNAMSIZ).
 const LONGEST: usize = 128;
-/// Types of attributes, from linux/if_link.h.
+/// Types of attributes of an interface, from linux/if_link.h.
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 /// Mask that removes the flags from an attribute's type (NLA_TYPE_MASK).
@@ -121,7 +121,7 @@ fn netlink() -> io::Result<OwnedFd> {
     if connected < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-/// Parses the answer to a request for one interface.
+/// Parses the kernel's answer to a request for one interface.
 fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
     let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut off");
     let header = answer.first_chunk::<HEADER>().ok_or_else(cut)?;
@@ -152,7 +152,7 @@ fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
                 let index = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
                 link.lower = index.filter(|lower| *lower != 0 && *lower != link.index);
             }
-            // The index belongs to another network namespace.
+            // The index in the message belongs to an interface of another network namespace.
             libc::IFLA_LINK_NETNSID => elsewhere = true,
             libc::IFLA_LINKINFO => {
                 let named = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);

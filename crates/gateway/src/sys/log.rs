@@ -1,4 +1,4 @@
-//! Captures messages of libbpf and the verifier during a call.
+//! Captures the messages that libbpf and the verifier print during a call.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -9,7 +9,8 @@ thread_local! {
     static HEARD: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Held by the thread that captures, because libbpf has one print function for the whole process.
+/// Held by the thread that captures messages, because libbpf has one print function for the whole
+/// process.
 static LISTENING: Mutex<()> = Mutex::new(());
 
 fn hear(_: PrintLevel, text: String) {
@@ -58,7 +59,7 @@ pub(crate) fn last_useful_line(log: &str) -> &str {
         .unwrap_or("the kernel returned no log")
 }
 
-/// Returns libbpf's last line without its prefix `libbpf: `.
+/// Returns the last line of libbpf's messages, without its prefix `libbpf: `.
 pub(crate) fn last_line(heard: &str) -> &str {
     let line =
         heard.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");

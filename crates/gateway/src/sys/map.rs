@@ -95,7 +95,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     }
 
     /// Returns every entry, unordered. Entries that are added or removed during the call may be
-    /// missing.
+    /// missing from the result.
     pub(crate) fn entries(&self) -> io::Result<Vec<(K, V)>> {
         // A batch must hold the fullest hash bucket. If it does not, the kernel returns ENOSPC.
         let mut batch = 1024.min(self.max_entries.max(1)) as usize;
@@ -127,7 +127,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     fn batches(&self, batch: usize, visit: &mut dyn FnMut(K, V)) -> io::Result<()> {
         let mut keys = vec![MaybeUninit::<K>::zeroed(); batch];
         let mut values = vec![MaybeUninit::<V>::zeroed(); batch];
-        // Start of the next batch. It is the index of a bucket or, for tries, a key.
+        // Start of the next batch: the index of a bucket or, for tries, a key.
         let (mut next, mut from) = ([0u64; 8], None::<[u64; 8]>);
         assert!(size_of::<K>() <= size_of_val(&next), "a batch position holds a key");
         loop {

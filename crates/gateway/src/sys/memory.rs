@@ -1,4 +1,4 @@
-//! Memory that only this process can write. Other processes can read it through a descriptor.
+//! Memory that only this process can write, and that other processes can read through a descriptor.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) fn sealed<T: Pod>() -> io::Result<(OwnedFd, Shared<T>)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is NUL-terminated.
     let create = |flags| check(unsafe { libc::memfd_create(c"equic".as_ptr(), flags) });
-    // Kernels before 6.3 do not know this flag, but newer ones may require it.
+    // Kernels before 6.3 do not know MFD_NOEXEC_SEAL, but newer ones may require it.
     let raw =
         create(flags | libc::MFD_NOEXEC_SEAL).or_else(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => create(flags),

@@ -1,5 +1,5 @@
-//! Typed access to the system. Only this module makes raw `bpf(2)` calls, maps memory, and reads
-//! /proc.
+//! Typed access to the operating system. Only this module makes raw `bpf(2)` calls, maps memory,
+//! and reads /proc.
 //!
 //! * `map.rs`: BPF maps with Rust types for keys and values;
 //! * `region.rs`: memory shared with the kernel or other processes;
@@ -144,7 +144,7 @@ pub(crate) fn alive(pid: u32, ticks: u64) -> bool {
     start_ticks(pid).map_or_else(unread, |started| started == ticks)
 }
 
-/// Fails if this process cannot open this many more files.
+/// Fails if this process cannot open at least `count` more files.
 pub(crate) fn reserve_descriptors(count: usize) -> io::Result<()> {
     let first = match fs::File::open("/dev/null") {
         Err(error) if no_descriptor(&error) => return Err(error),
@@ -178,8 +178,8 @@ pub(crate) fn ended(pid: u32, ticks: u64) -> bool {
     matches!(*state, "Z" | "X") && threads.is_ok_and(|threads| threads <= 1)
 }
 
-/// Returns true if /proc shows the processes of all users. If it is mounted with `hidepid`, it may
-/// not.
+/// Returns true if /proc shows the processes of all users. Returns false if /proc is mounted so
+/// that it may hide some (`hidepid`).
 pub(crate) fn sees_all_processes() -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| shows_all(&mounts))
 }

@@ -32,13 +32,14 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_INFO_KIND: u16 = 1;
-/// Attribute and flag of a request for links: the answer must not contain the statistics.
+/// Attribute and flag of a request for links, which make the kernel omit statistics from the
+/// answer.
 const IFLA_EXT_MASK: u16 = 29;
 const SKIP_STATS: u32 = 8;
 const HEADER: usize = 16;
 /// Multicast groups with notifications about links, and about addresses of both families.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// Maximum number of times that a dump is read because the tables change during the dump.
+/// Maximum number of attempts to read a dump, because the tables may change during each attempt.
 const ATTEMPTS: u32 = 4;
 
 /// Kind of a local route.
@@ -93,7 +94,7 @@ fn socket() -> io::Result<OwnedFd> {
             size_of_val(&on) as u32,
         )
     };
-    // Linux has this option since 4.20. With it, the kernel filters dumps.
+    // Linux has had this option since 4.20. With it, the kernel filters dumps.
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
@@ -285,7 +286,7 @@ pub(crate) fn more_macs(ifindex: u32) -> io::Result<Vec<[u8; 6]>> {
     })
 }
 
-/// Notifications of changes of links and addresses.
+/// Notifications from the kernel about changes of links and addresses.
 #[derive(Debug)]
 pub(crate) struct Changes(OwnedFd);
 

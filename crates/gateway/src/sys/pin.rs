@@ -1,4 +1,4 @@
-//! Pins in a BPF file system.
+//! Creates and opens pins in a BPF file system.
 
 use std::ffi::CString;
 use std::io;

@@ -84,7 +84,7 @@ impl Drop for Region {
     }
 }
 
-/// One `T` at the start of a mapping, which is a global variable of the program.
+/// A mapped global variable of the XDP program: one `T` at the start of a mapping.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     region: Region,
@@ -132,7 +132,7 @@ impl<T: Pod> Shared<T> {
         unsafe { copy.assume_init() }
     }
 
-    /// Stores a whole value. Must be called before the program or other processes read it. On a
+    /// Stores a whole value. Must be called before the XDP program or other processes read it. On a
     /// read-only mapping, the store faults (SIGSEGV).
     pub(crate) fn write(&self, value: &T) {
         for index in 0..Self::WORDS {
@@ -162,14 +162,14 @@ macro_rules! atomic {
         let pointer = $pointer;
         // SAFETY: the pointer comes from `Region::at`. So it is valid and aligned as long as the
         // region exists, which the caller borrows. All other accesses to the field are atomic, too
-        // (the program uses plain aligned word accesses).
+        // (the XDP program uses plain aligned word accesses).
         unsafe { $crate::sync::atomic::$atomic::from_ptr((&raw mut (*pointer).$($field)+).cast()) }
     }};
 }
 pub(crate) use atomic;
 
-/// Stores the two words of a rate. The program reads the cost first. The order of the stores makes
-/// sure that it never combines the cost of an enabled rate with the burst of a disabled one.
+/// Stores the two words of a rate. The XDP program reads the cost first. The order of the stores
+/// makes sure that it never combines the cost of an enabled rate with the burst of a disabled one.
 macro_rules! store_rate {
     ($live:expr, $field:ident $([$at:expr])?, $rate:expr) => {{
         let rate: $crate::abi::equic_rate = $rate;

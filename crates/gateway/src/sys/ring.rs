@@ -17,8 +17,8 @@ use crate::sys::map::map_info;
 use crate::sys::region::Region;
 
 const HEADER: u64 = libbpf_sys::BPF_RINGBUF_HDR_SZ as u64;
-/// Time after which the ring is assumed to have no consumer: it is at least half full, and the
-/// consumer's position has not moved for this long.
+/// The ring is assumed to have no consumer if it is at least half full and the consumer's position
+/// has not moved for this long.
 const NOBODY_READS: Duration = Duration::from_secs(2);
 
 /// A ring buffer, and the position up to which this process has read it.
@@ -76,13 +76,14 @@ impl Ring {
         }
         while self.at < end {
             let Some((length, copy)) = self.copy::<N>() else { break };
-            // The producer may be ahead of its position and may already be writing the header.
+            // The producer may be ahead of its published position, and may already be writing this
+            // record's header.
             fence(Ordering::Acquire);
             if self.producer().wrapping_sub(self.at) > self.size - HEADER {
                 self.at = self.consumer().load(Ordering::Acquire).max(self.at);
                 if self.producer().wrapping_sub(self.at) > self.size - HEADER {
-                    // The record was overwritten, and the position of the next intact record is
-                    // unknown.
+                    // The record was overwritten while it was read, and the position of the next
+                    // intact record is unknown.
                     self.at = end;
                 }
                 continue;
@@ -121,9 +122,9 @@ impl Ring {
         Some((length, copy))
     }
 
-    /// If there is no consumer, consumes the records that were read, because a full ring accepts no
-    /// new ones. `waited` is the time for which the first record is known to have waited for a
-    /// consumer.
+    /// If there is no consumer, consumes the records that this process has read, because a full
+    /// ring accepts no new ones. `waited` is the time for which the first record is known to have
+    /// waited for a consumer.
     pub(crate) fn make_room(&mut self, waited: Duration) {
         let (consumer, now) = (self.consumer().load(Ordering::Acquire), Instant::now());
         if consumer != self.seen.0 {

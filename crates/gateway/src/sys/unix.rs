@@ -112,8 +112,8 @@ pub(crate) fn end(socket: &OwnedFd) {
     let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
-/// Waits until one of these sockets is readable or has ended, at most for `patience`. Returns for
-/// each socket whether it is.
+/// Waits until one of these sockets is readable or has ended, for at most `patience`. Returns one
+/// flag for each socket: true if it is readable or has ended.
 pub(crate) fn wait(sockets: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         sockets.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)).collect();

@@ -28,7 +28,7 @@ impl Client {
         Client::at(gateway, 0)
     }
 
-    /// Returns a client of the server that has, or had, the slot `place`.
+    /// Returns a client whose server has, or had, the slot `place`.
     fn at(gateway: &Gateway, place: u8) -> Client {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
         let ring = gateway.control().key_ring().unwrap();
@@ -63,7 +63,7 @@ fn leaver(config: &Config, control: &Control) -> Child {
     leaver
 }
 
-/// A quota of this value tells the server in the child process to leave.
+/// A quota with this value tells the server in the child process to leave its slot.
 const LEAVE: &str = "77";
 
 /// Runs a child process. Returns false if `role` is not a role of this file.

@@ -1,5 +1,5 @@
-//! The rule for skipping tests. The tests of all crates include this file. crates/capi/tests/c has
-//! the same rule in C and in sh.
+//! Decides whether a test may be skipped. The tests of all crates include this file.
+//! crates/capi/tests/c has the same rule in C and in sh.
 
 use std::ffi::OsStr;
 

@@ -1,4 +1,4 @@
-//! Namespaces, child processes and packets for the tests.
+//! Helpers of the gateway's tests: namespaces, child processes and packets.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 mod ci;
@@ -71,8 +71,7 @@ pub(crate) fn config(what: &str) -> Config {
     config
 }
 
-/// Much longer than any step of these tests takes. After this time, the condition will never become
-/// true.
+/// Maximum time to wait for a condition. It is much longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a condition is true.
@@ -205,7 +204,7 @@ impl Initial {
     }
 }
 
-/// Returns an Ethernet frame with a UDP datagram. The checksums are zero, because the program
+/// Returns an Ethernet frame with a UDP datagram. The checksums are zero, because the XDP program
 /// ignores them.
 pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() + 8) as u16;

@@ -1,4 +1,5 @@
-//! Tests of the format, and of a link with a trace, which is compared with a slow model.
+//! Tests of the trace format, and of a link whose rate follows a trace. The results are compared
+//! with a slow model.
 
 use proptest::prelude::*;
 

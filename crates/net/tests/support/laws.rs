@@ -12,8 +12,7 @@ pub(crate) fn trace(data: &[u8]) {
         lines.map(|line| std::str::from_utf8(line).unwrap().parse().unwrap()).collect();
     let period = lines.last().unwrap() * 1_000_000;
     assert!(trace.mean_rate() > 0.0 && lines.is_sorted());
-    // Uses every opportunity of a period once. Each must be at the time of its line, to the
-    // nanosecond.
+    // Checks that every opportunity of one period is at the time of its line, to the nanosecond.
     let mut cursor = TraceCursor::default();
     let mut now = 0;
     for _ in 0..2 * lines.len().min(10_000) {

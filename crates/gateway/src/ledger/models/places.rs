@@ -124,8 +124,8 @@ fn two_servers_never_have_one_place() {
     });
 }
 
-/// A server that left its slot may still serve connections whose IDs name that slot. Another server
-/// must not get the slot until the first server's process has ended.
+/// A server that left its slot may still serve connections whose IDs contain that slot. Another
+/// server must not get the slot until the first server's process has ended.
 #[test]
 fn place_is_not_given_away_while_its_process_lives() {
     // This server is the machine's first process, which never ends.

@@ -105,8 +105,8 @@ fn the_last_free_slot_goes_to_one_of_two() {
     });
 }
 
-/// When the program subtracts a connection from the attempts in progress (docs/policy.md, "Attempts
-/// under way"), it must already see it as open.
+/// When the XDP program stops counting a connection as an attempt in progress (docs/policy.md,
+/// "Attempts under way"), it must already see the connection as open.
 #[test]
 fn who_is_noted_as_opened_is_counted() {
     check(|| {
