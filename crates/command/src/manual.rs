@@ -17,7 +17,7 @@ use crate::output;
 pub struct Manual {
     /// The definitions of its command line.
     pub program: clap::Command,
-    /// Documents to refer to, as a part of a sentence.
+    /// Other documents to refer to, phrased as a part of a sentence.
     pub documents: &'static str,
 }
 
@@ -144,7 +144,7 @@ fn synopsis(command: &clap::Command) -> Roff {
     roff
 }
 
-/// Formats an option with its value, or an argument.
+/// Formats the name of an option and its value, or a positional argument.
 fn written(argument: &clap::Arg) -> Vec<Inline> {
     let mut line = Vec::new();
     if let Some(short) = argument.get_short() {

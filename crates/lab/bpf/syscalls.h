@@ -5,12 +5,13 @@
 
 #include <linux/types.h>
 
-/* System calls with this number or a larger one are counted under this number. */
+/* Size of the table of counters. Calls with this number or a larger one are counted together under
+ * this number. */
 #define SYSCALLS_MAX 511
 /* Maximum number of threads of the process that can be inside a call at a time. */
 #define SYSCALLS_THREADS 4096
 
-/* The watched process, in the numbering of its PID namespace. */
+/* Identifies the watched process by its PID in the given PID namespace. */
 struct syscalls_watched {
 	__u64 device;
 	__u64 inode;

@@ -1,4 +1,4 @@
-//! Tests of `get` and `equic-lab net load` with servers that do not answer, or that answer
+//! Tests of `equic get` and `equic-lab net load` with servers that do not answer, or that answer
 //! incorrectly.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ const REQUEST_REJECTED: u32 = 0x10b;
 enum Act {
     /// Sends these bytes and the end of the stream.
     Answer(&'static [u8]),
-    /// Resets the stream.
+    /// Resets the request's stream.
     Reset(u32),
     /// Sends a GOAWAY frame with the ID of the first request.
     GoAway,
 }
 
-/// Starts a server that runs until the runtime is dropped, and returns the URL. `script` chooses
-/// the answer by the connection's number.
+/// Starts a server that runs until the returned runtime is dropped, and returns its URL as well.
+/// `script` chooses the answer by the number of the connection.
 fn serve(script: impl Fn(usize) -> Act + Send + 'static) -> (tokio::runtime::Runtime, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

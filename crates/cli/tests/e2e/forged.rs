@@ -1,5 +1,5 @@
-//! Tests of packets with a forged source address, and of migrations. A connection only counts for
-//! an address that the client has validated, and never above the quota.
+//! Tests of packets with a forged source address, and of migrations. A connection must count only
+//! for an address that the client has validated, and never above the quota.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::common::{EQUIC, Running};
 use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 
-/// Longer than a server waits for the response to a path validation of these clients (RFC 9000
-/// s.8.2.4: three seconds).
+/// Time after which a server has given up every path validation. It waits three seconds for the
+/// response of one of these clients (RFC 9000 s.8.2.4).
 const VALIDATION: Duration = Duration::from_secs(5);
 const QUOTA: u64 = 4;
 
@@ -36,8 +36,9 @@ fn banned(stage: &TestStage, address: IpAddr) -> bool {
     entries.iter().any(|entry| entry["prefix"] == format!("{address}/32").as_str())
 }
 
-/// An attacker sends a packet of each of its connections with a victim's address, and then nothing
-/// more. It tries to open four times its quota of connections. The victim must not be affected.
+/// An attacker opens as many connections as its quota allows. From each, it sends one packet with a
+/// victim's address, and then nothing more. It repeats this until it has tried to open four times
+/// its quota. The victim must not be affected.
 #[test]
 fn forged_source_address_neither_takes_nor_frees_a_place() {
     let Some(stage) = TestStage::new("forged", 2) else { return };
@@ -110,7 +111,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     stage.await_connections(home, 0);
     assert_eq!(stage.connections(full), 2);
     residents.iter().for_each(|link| link.fetch(10_000));
-    // When the address is below its quota, a client may migrate there.
+    // A client may migrate to an address that is below its quota.
     let [first, second] = residents;
     first.close();
     stage.await_connections(full, 1);
@@ -124,7 +125,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     second.fetch(10_000);
 }
 
-/// The quota of a source covers all servers of a service together.
+/// The quota of a source must apply to all servers of a service together.
 #[test]
 fn migration_counts_the_connections_of_other_processes() {
     let Some(stage) = TestStage::new("full-two", 1) else { return };

@@ -1,4 +1,4 @@
-//! State of plugins on connections, as reported by listeners of the exchange.
+//! State of plugins on connections, as the listeners of the plugin exchange report it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether both belong to the same offer.
+    /// Returns whether both values belong to the same offer.
     fn is(&self, other: &Standing) -> bool {
         let of = |one: &Standing| (one.by, one.offer);
         self.peer == other.peer && of(self) == of(other) && self.hash == other.hash
@@ -178,11 +178,11 @@ pub struct Standings {
 
 #[derive(Default)]
 struct Kept {
-    /// In the order in which they were first reported.
+    /// States of the plugins, in the order in which they were first reported.
     all: Vec<Standing>,
-    /// Number of plugins of peers in `all` that have ended.
+    /// Number of entries in `all` that are plugins of peers and have ended.
     over: usize,
-    /// Number of plugins of peers that have ended and were not kept.
+    /// Number of plugins of peers that have ended and are not in `all`, because it was full.
     left_out: u64,
 }
 
@@ -272,7 +272,7 @@ mod tests {
         }
         let left: Vec<Option<u64>> = open.0.iter().map(|one| one.offer).collect();
         assert_eq!(left, [Some(1_000)]);
-        // A plugin that ran and was then detached still has `ran` set.
+        // The plugin was active and was then detached. `ran` must still be true.
         let reported = open.on_update("peer", &update(Origin::Peer, 1_000, over()));
         assert!(reported.ran && open.0.is_empty());
     }

@@ -5,7 +5,7 @@ use equic_sim::Ecn;
 /// Fields of an IP packet that the emulation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Port numbers of source and destination.
+    /// Source and destination port.
     pub(super) ports: (u16, u16),
     pub(super) ecn: Ecn,
 }
@@ -120,7 +120,7 @@ mod tests {
             packet[at] = value;
             read(&packet)
         };
-        // Another version, a header that is too short, a fragment, ICMP.
+        // Rejected: another IP version, a header that is too short, a fragment, and ICMP.
         assert!(
             [with(0, 0x55), with(0, 0x44), with(6, 0x20), with(9, 1)].iter().all(Option::is_none)
         );

@@ -6,7 +6,7 @@ use equic_bench::builtin;
 
 use crate::failure::{Failure, Result};
 
-/// Which implementations are known.
+/// Options that select the list of implementations and their builds.
 #[derive(clap::Args)]
 pub(super) struct Lists {
     /// File with the list of implementations. `--impl` also accepts names of the built-in list,
@@ -21,13 +21,13 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Returns the file of the list, or `None` for the built-in list.
+    /// Returns the file with the list of implementations, or `None` for the built-in list.
     pub(super) fn file(&self) -> Result<Option<PathBuf>> {
         let given = self.implementations_file.clone().or_else(builtin::list_here);
         Ok(given.map(std::path::absolute).transpose()?)
     }
 
-    /// Returns the directory with the builds.
+    /// Returns the directory with the builds of the implementations.
     pub(super) fn built(&self, equic: &Path) -> Result<PathBuf> {
         match &self.built {
             Some(built) => Ok(std::path::absolute(built)?),

@@ -12,7 +12,8 @@ use crate::failure::{Failure, Result};
 
 /// Initial size of the read buffer, in bytes.
 const BUFFER: usize = 64 * 1024;
-/// Maximum size of a block, in bytes. No network has packets that need a longer block.
+/// Maximum size of a block in a capture file, in bytes. No network has packets that need a longer
+/// block.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.
@@ -38,7 +39,7 @@ pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Result) -> Res
     read_from(file, each).map_err(|e| e.of(&name))
 }
 
-/// A problem with the file, or a failure of `each`.
+/// The reading failed: a problem with the file, or a failure of `each`.
 #[derive(Debug)]
 enum Wrong {
     File(String, &'static str),
@@ -61,8 +62,8 @@ const NOT_ETHERNET: &str =
     "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
 const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
 
-/// A reader that fills the whole buffer before it returns, because the parser needs the complete
-/// first block at once.
+/// A reader that always fills the whole buffer, because the parser needs the complete first block
+/// at once.
 struct Full<R>(R);
 
 impl<R: Read> Read for Full<R> {
@@ -132,13 +133,13 @@ fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wron
     reader.refill().map_err(|_| state.damaged("reading it failed"))
 }
 
-/// An interface of a capture.
+/// An interface that the capture file describes.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
-    /// Units of time per second.
+    /// Units of the packets' times per second.
     resolution: u64,
-    /// Offset to add to each time, in seconds.
+    /// Offset in seconds to add to the time of each packet.
     offset: i64,
 }
 

@@ -1,8 +1,9 @@
-//! Options for additional attempts, whose figures do not count.
+//! Options for additional attempts at each cell of a run. Their figures do not count, because the
+//! options slow the programs down.
 
 use equic_bench::extras::Extras;
 
-/// Options that slow programs down, so they need separate attempts.
+/// Options that slow the measured programs down, so that they need separate attempts.
 #[derive(clap::Args)]
 pub(super) struct ExtraOptions {
     /// Make an additional attempt at each cell with qlog files. Its figures do not count
@@ -41,7 +42,7 @@ impl ExtraOptions {
         let pcap = match pcap {
             None => None,
             Some(Some(bytes)) => Some(bytes),
-            // Whole packets, because decryption needs them.
+            // Capture whole packets, because decryption needs them.
             Some(None) => Some(if keylog { 262_144 } else { 128 }),
         };
         Extras { qlog, keylog, pcap, profile, flamegraph, perf_data }
