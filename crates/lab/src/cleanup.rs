@@ -233,7 +233,7 @@ fn signal_all(processes: &[(i32, OwnedFd)], signal: i32) {
     for (_, pidfd) in processes {
         // ESRCH means that the process has ended, as intended. After EPERM, the next search finds
         // the process again.
-        // SAFETY: pidfd_send_signal(2) without siginfo takes only integers; the descriptor is open.
+        // SAFETY: pidfd_send_signal(2) without siginfo reads no memory; the descriptor is open.
         unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,

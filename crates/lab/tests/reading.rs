@@ -100,7 +100,7 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
     for ((what, _), (short, long)) in READINGS.iter().zip(short.into_iter().zip(long)) {
         assert!(long <= short + 2, "{what}: {long} calls, {short} with a short list");
     }
-    // Check that the test can fail: printing a list must read it completely, in several calls.
+    // Check that the test can fail: reading a whole list takes many calls.
     let before = counter.read().unwrap()["bpf"].calls;
     assert_eq!(control.lists().unwrap().len(), LONG as usize);
     let own = {

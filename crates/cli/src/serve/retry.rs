@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Result};
 
-/// Minimum time between two readings of the key file. The gateway writes a new key to the file
-/// earlier than this before it uses the key.
+/// Minimum time between two readings of the key file. A new key is in the file for longer than this
+/// before the gateway uses it.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The keys that were last read from the key file.

@@ -248,8 +248,8 @@ fn the_product_needs_nothing_of_the_laboratory() {
 }
 
 /// Returns the lines of `cargo tree`: each crate that is compiled for this machine, with its
-/// features. Asks only for crates that a build has already downloaded. Crates for other systems may
-/// be missing.
+/// features. Asks only for crates that a build has downloaded, not for those that only other
+/// systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} [{f}]"])

@@ -200,7 +200,8 @@ fn lists_as_json(name: &str) {
     );
 }
 
-/// Runs the guide's commands for this. The only change is the name of the gateway.
+/// Runs the guide's commands that show how much memory a gateway takes. The only change is the name
+/// of the gateway.
 #[test]
 fn the_guide_says_how_much_memory_a_gateway_takes() {
     let Some(lab) = lab("cli-memory", 1) else { return };

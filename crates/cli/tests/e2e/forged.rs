@@ -37,8 +37,9 @@ fn banned(stage: &TestStage, address: IpAddr) -> bool {
 }
 
 /// An attacker opens as many connections as its quota allows. From each, it sends one packet with a
-/// victim's address, and then nothing more. It repeats this until it has tried to open four times
-/// its quota. The victim must not be affected.
+/// victim's address, and then nothing more. After that, it tries to open as many connections again.
+/// It does this four times. The victim must not be affected, and the attacker must not get more
+/// connections.
 #[test]
 fn forged_source_address_neither_takes_nor_frees_a_place() {
     let Some(stage) = TestStage::new("forged", 2) else { return };

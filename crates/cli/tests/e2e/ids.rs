@@ -78,9 +78,9 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     }
     assert_eq!(forged().packets, before, "{}", stage.status());
 
-    // The keys change during a download. Neither old nor new connections may lose packets. The key
-    // ring still contains every key in use, because the server gets time to replace its IDs between
-    // changes.
+    // The keys change during a download. Neither old nor new connections may lose packets. The keys
+    // change only as often as the key ring can remember, because the server needs time to replace
+    // its IDs.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let rotate = || {
         for _ in 0..2 {
@@ -98,8 +98,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     links.iter().for_each(|link| link.fetch(10_000));
     assert_eq!(forged().packets, before, "{}", stage.status());
     drop(download);
-    // Now all keys in the ring are replaced before the server can replace its IDs. The clients must
-    // recover: packets from the server always pass, and bring them new IDs.
+    // Now the keys change further, so that IDs in use may become invalid. The clients must recover:
+    // packets from the server always pass, and bring them new IDs.
     for _ in 0..8 {
         rotate();
         crate::common::eventually("the clients go on", || {

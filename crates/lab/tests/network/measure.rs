@@ -65,8 +65,8 @@ fn system_calls_are_those_that_strace_counts() {
         for call in calls {
             let own = ours.get(*call).copied().unwrap_or_default();
             let (count, failed) = theirs[*call];
-            // The shell was waiting in read when the counter started. This call may also be
-            // counted, so there may be one more.
+            // The shell's own reads of its input may be counted, too, so there may be a few more
+            // calls of read(2).
             let surplus = own.calls - count;
             assert!(surplus <= u64::from(*call == "read") * 8, "{call}: {own:?}, strace {count}");
             assert_eq!(own.errors, failed, "{call}: {own:?}");

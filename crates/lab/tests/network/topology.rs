@@ -56,7 +56,8 @@ fn a_client_is_many_sources() {
     for source in ["[fd65:7175:6963:2::dead]:0", "[2001:db8:7::1]:0", "[2001:db8:7:ffff::9]:0"] {
         ping(&bound(lab.client(1), source), &server6);
     }
-    // These addresses belong to another client, so this client must not be able to use them.
+    // The first address belongs to this client. The second one belongs to another client, so it
+    // must be refused.
     ping(&bound(lab.client(0), "10.77.1.7:0"), &server4);
     let foreign: SocketAddr = "10.77.2.7:0".parse().unwrap();
     assert!(matches!(lab.client(0).udp_socket(foreign), Err(LabError::System { .. })));

@@ -6,7 +6,7 @@ use equic_bench::builtin;
 
 use crate::failure::{Failure, Result};
 
-/// Options that select the list of implementations and their builds.
+/// Which implementations are known.
 #[derive(clap::Args)]
 pub(super) struct Lists {
     /// File with the list of implementations. `--impl` also accepts names of the built-in list,

@@ -133,8 +133,8 @@ fn ctrl_c_ends_everything() {
         return;
     }
     let _alone = crate::alone();
-    // Interrupt the first demo early, and the second one during the flood with forged sources,
-    // which comes after the normal load.
+    // Interrupt the first demo in its first part. Interrupt the second one during the flood with
+    // forged sources, after it has passed through the parts before.
     let first = [" net load well "];
     let between = [" net load parallel ", " --user-quota ", " --max-connections ", " --count "];
     let late = [&first[..], &between, &[" --spoof "]].concat();

@@ -28,8 +28,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::signals::runtime;
 
-/// Command-line arguments as docs/bench-contract.md defines them. They are the same for every
-/// implementation.
+/// Arguments in the words of the contract, which are the same for every implementation.
 #[derive(clap::Args)]
 pub(crate) struct Command {
     /// `server` or `client` and its options (docs/bench-contract.md). `tcp` before them selects TLS

@@ -3,7 +3,7 @@
 
 use equic_bench::extras::Extras;
 
-/// Options that slow the measured programs down, so that they need separate attempts.
+/// Options that slow programs down, so they need separate attempts.
 #[derive(clap::Args)]
 pub(super) struct ExtraOptions {
     /// Make an additional attempt at each cell with qlog files. Its figures do not count
