@@ -44,7 +44,7 @@ const MAX_SLOTS: usize = 1 << 20;
 /// Maximum time to wait at the end of a load until all CONNECTION_CLOSE frames are sent.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What a client does with a connection after its last request.
+/// How a client treats a connection after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Closed at once.
@@ -83,7 +83,7 @@ pub struct Load {
     pub connections: usize,
     /// Requests on each connection, one after the other.
     pub requests: u32,
-    /// What a client does with a connection after its last request.
+    /// How a client treats a connection after its last request.
     pub hold: Hold,
     /// Pause of a connection slot after a connection whose requests all succeeded.
     pub think: Duration,

@@ -90,7 +90,7 @@ fn an_offender_is_banned_for_longer_each_time() {
     eventually("it is let in again", || link.answers().then_some(()));
 }
 
-/// Sends so many Initial packets with another host's address that they would cause a ban. Nothing
+/// Sends enough Initial packets with another host's address to cause a ban. Nothing
 /// may be banned, because forged packets do not validate an address.
 #[test]
 fn nobody_is_banned_for_what_others_forge() {

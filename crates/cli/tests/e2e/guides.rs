@@ -466,7 +466,7 @@ fn guide_to_comparisons_of_builds() {
     guide.types("equic-lab bench run");
     let compare = guide.take("equic-lab bench compare");
     let verdict = finish(guide.shell(&compare, ""));
-    // The two builds are equal, but by chance one may be reported as worse.
+    // The two builds are equal, but random noise may make one look worse.
     assert!(matches!(verdict.code, Some(0 | 1)), "{verdict:?}");
     assert!(verdict.stdout.contains("download"), "{verdict:?}");
     guide.end();

@@ -152,7 +152,7 @@ fn cases(first: &Side) -> Vec<Case> {
         // The shortest packet that a gateway answers. The answer is the shortest one, too.
         case(reset(22), "reset_sent", Some("forged_id")),
         case(reset(21), "established", None),
-        // Packets that claim to be answers, but nothing was asked.
+        // Packets that claim to be answers, although no request was sent.
         case(long_header(0xf3, 1), "retry", None),
         case(long_header(0xc3, 0), "version_negotiation", None),
     ]

@@ -185,7 +185,7 @@ fn tokens_are_of_who_was_given_them() {
 }
 
 /// Adaptive Retry, before, during and after a flood. Only clients that connect during the flood
-/// must be asked to validate their addresses.
+/// must have to validate their addresses.
 #[test]
 fn proof_is_asked_for_while_many_come() {
     let Some(stage) = TestStage::new("adaptive", 2) else { return };

@@ -76,8 +76,8 @@ impl DatagramPool {
     /// Creates a pool of the caller's datagrams.
     ///
     /// # Errors
-    /// Fails with [`FloodError::Invalid`] if there are none or more than a million, or if one is
-    /// empty or too large.
+    /// Fails with [`FloodError::Invalid`] if `datagrams` is empty or has more than a million, or if
+    /// one datagram is empty or too large.
     pub fn new(datagrams: Vec<Vec<u8>>) -> Result<Self, FloodError> {
         check_count(datagrams.len())?;
         datagrams.iter().try_for_each(|datagram| check_size(datagram.len()))?;

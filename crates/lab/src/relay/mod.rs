@@ -184,7 +184,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The value was dropped without `stop`, so nobody needs the report.
+            // The value was dropped without `stop`, so the report is not needed.
             let _ = thread.join();
         }
     }

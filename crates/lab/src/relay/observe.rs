@@ -1,4 +1,4 @@
-//! What can be observed in datagrams without keys: packet types, versions, ECN marks, and the
+//! Observations of datagrams that need no keys: packet types, versions, ECN marks, and the
 //! amplification factor, that is, how much a server sent to an address before it validated that
 //! address.
 
@@ -15,7 +15,7 @@ use super::Way;
 /// both freely, so this limits the memory.
 const MAX_KINDS: usize = 4096;
 
-/// Type of a packet, as far as it is visible without keys.
+/// Type of a packet, determined without keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observed {
