@@ -245,7 +245,7 @@ struct FetchContext {
     bars: MultiProgress,
 }
 
-/// Returns the paths of the response's connection.
+/// Returns the open paths of the connection on which the response arrived.
 fn open_paths(response: &Response) -> Vec<OpenPath> {
     let paths = response.connection().paths().into_iter().filter(|path| path.validated);
     let of = |path: PathInfo| OpenPath {

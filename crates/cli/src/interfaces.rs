@@ -92,7 +92,7 @@ fn is_of_use(address: IpAddr) -> bool {
 pub(crate) struct Follower {
     paths: Vec<PathFrom>,
     listener: Listener,
-    /// All addresses that were usable at some time.
+    /// All addresses that have been usable for paths at some time.
     seen: BTreeSet<IpAddr>,
 }
 

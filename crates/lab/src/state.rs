@@ -22,7 +22,7 @@ pub(crate) const PREFIX: &str = "eqlab-";
 /// The record of a lab on disk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabRecord {
-    /// Unique name: the builder's name, and a random part.
+    /// Unique name of the lab: the name given to the builder, and a random part.
     pub id: String,
     /// PID of the process that owns the lab.
     pub pid: u32,

@@ -27,7 +27,7 @@ pub struct Summary {
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer before the timeout.
+    /// Number of requests that were not answered before the timeout.
     pub timeouts: u64,
     /// Requests that failed for another reason.
     pub errors: u64,
@@ -67,7 +67,7 @@ pub struct Second {
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer before the timeout.
+    /// Number of requests that were not answered before the timeout.
     pub timeouts: u64,
     /// Requests that failed for another reason.
     pub errors: u64,

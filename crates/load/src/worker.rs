@@ -95,7 +95,7 @@ impl Slot {
     async fn turn(&self, stop: &mut watch::Receiver<bool>) -> Result<(), Over> {
         let Some(rate) = self.shared.load.rate else { return Ok(()) };
         let number = self.shared.begun.fetch_add(1, Ordering::Relaxed);
-        // A rate that is practically 0 waits practically forever.
+        // If the rate is so low that the time is not representable, wait practically forever.
         let due = Duration::try_from_secs_f64(number as f64 / rate).unwrap_or(Duration::MAX);
         let wait = due.saturating_sub(self.shared.clock.elapsed());
         if wait.is_zero() { Ok(()) } else { until_stop(stop, sleep(wait)).await }

@@ -85,7 +85,8 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     let (done, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
         if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            // The child was not waited for yet, so its process ID cannot belong to another process.
+            // This process has not waited for the child yet, so the child's process ID cannot
+            // belong to another process.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
     });

@@ -74,8 +74,8 @@ impl Attachment {
         }
     }
 
-    /// Makes the set of attached interfaces match the configuration. With `wait`, it attaches
-    /// nothing: the loop of `gateway run` attaches to the missing interfaces later.
+    /// Makes the set of attached interfaces match the configuration. With `wait`, attaches to none:
+    /// the loop of `gateway run` attaches to the missing interfaces later.
     fn attach_all(&self, gateway: &Gateway, config: &Config) -> Result<Vec<Attached>> {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();

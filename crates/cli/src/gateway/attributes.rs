@@ -82,7 +82,8 @@ pub(super) mod tests {
     /// Returns an access control list that lets user 4242 and the file's group read.
     pub(in crate::gateway) fn acl() -> Vec<u8> {
         const NOBODY: u32 = u32::MAX;
-        // Tag, permissions and ID of the owner, a user, the group, the mask, and others.
+        // Each entry has a tag, the permissions and an ID. The entries are for the owner, a user,
+        // the group, the mask, and others.
         let entries: [(u16, u16, u32); 5] =
             [(1, 6, NOBODY), (2, 4, 4242), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
         let mut value = 2u32.to_le_bytes().to_vec();

@@ -81,8 +81,8 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
 }
 
 impl Need {
-    /// Describes the servers of a service that have not declared their support. Returns `None` if
-    /// all have.
+    /// Describes the servers of a service that have not declared their support for this setting.
+    /// Returns `None` if all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
         let named = |server: &JoinedServer| format!("{} (process {})", server.name, server.pid);

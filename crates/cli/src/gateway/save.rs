@@ -265,7 +265,8 @@ fn table_of<'a>(
     }
 }
 
-/// Changes a value in place and keeps the comment after it, or adds the key.
+/// Changes a value in place, keeping the comment after the value. If the key does not exist, adds
+/// it.
 fn put(table: &mut dyn TableLike, change: &Change) {
     let mut new = match &change.new_value {
         SettingValue::Flag(on) => Value::from(*on),

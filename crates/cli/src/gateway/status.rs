@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result {
     tallies(&status)
 }
 
-/// Lists the gateways of this network namespace, or of all.
+/// Lists the gateways of this network namespace, or of all namespaces if `all` is true.
 fn list(all: bool, json: bool) -> Result {
     let mut survey = Control::survey()?;
     let found = survey.gateways.len() + survey.others.len();

@@ -43,8 +43,8 @@ impl GatewayAdmission {
         let _ = self.bound.set(Arc::new(Bound { service, exempt }));
     }
 
-    /// Returns the number of connections that were refused after their handshake. When it started,
-    /// there was room in the quota, but other connections have filled it since.
+    /// Returns the number of connections that were refused after their handshake. When the
+    /// handshake started, there was room in the quota, but other connections have filled it since.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -274,7 +274,7 @@ fn empty_offer(plugin: u64) -> Frame<'static> {
 
 #[test]
 fn offers_without_end_are_refused_and_print_little() {
-    // The maximum number of offers on a connection.
+    // Send the maximum number of offers on one connection.
     let server = rude((0..MAX_OFFERS).map(empty_offer).collect());
     let got = server.get(&[]);
     assert_succeeds("offers without end", &got);

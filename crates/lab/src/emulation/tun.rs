@@ -22,7 +22,7 @@ const DEVICE: &str = "/dev/net/tun";
 /// count packets that are lost in this queue.
 const QUEUE: u32 = 20_000;
 
-/// Identifies an interface of a host, and has its addresses.
+/// Index, address and prefixes of an interface of a host.
 pub(super) struct Place {
     /// Index of the interface, from 0.
     pub(super) interface: u16,

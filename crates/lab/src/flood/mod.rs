@@ -76,7 +76,7 @@ impl Origin {
         }
     }
 
-    /// Returns `count` sockets on `address`, each with its own port.
+    /// Returns an origin of `count` sockets on `address`, each with its own port.
     pub fn ports_of(address: IpAddr, count: usize) -> Self {
         Self::Sockets(vec![SocketAddr::new(address, 0); count])
     }

@@ -80,7 +80,8 @@ pub struct UdpCounters {
     pub in_datagrams: u64,
     /// Datagrams to ports without a listener.
     pub no_ports: u64,
-    /// Datagrams that could not be delivered. The next two counters are included.
+    /// Number of datagrams that could not be delivered. Includes those in `rcvbuf_errors` and
+    /// `csum_errors`.
     pub in_errors: u64,
     /// Datagrams dropped because the socket's receive buffer was full.
     pub rcvbuf_errors: u64,

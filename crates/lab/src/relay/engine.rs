@@ -287,7 +287,7 @@ impl Engine {
         }
     }
 
-    /// Returns the local address to bind the next socket towards the server to.
+    /// Returns the local address for the next socket towards the server.
     fn next_source(&self, moved: bool) -> SocketAddr {
         let server = self.config.server.ip();
         let address = match (self.config.rebind.map(|rebind| rebind.to), server) {

@@ -63,7 +63,7 @@ pub struct Rebind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RebindTo {
-    /// Another port of the same address.
+    /// Another port. The address stays the same.
     Port,
     /// Another address of 127.0.0.0/8 and another port. Only for IPv4 on the loopback interface.
     Address,

@@ -127,7 +127,7 @@ fn pulled(image: &str) -> Result<(), String> {
     }
 }
 
-/// Describes in a few words what is missing.
+/// Describes in a few words what an implementation lacks to be run.
 fn short(error: &BenchError) -> String {
     match error {
         BenchError::NotBuilt { path, help, .. } => {

@@ -26,7 +26,7 @@ const CONNECTIONS: u64 = 8;
 struct Extent {
     /// Virtual time during which connections are idle.
     idle: Duration,
-    /// Bytes of the transfer that measures the cost of a packet.
+    /// Number of bytes in the transfer that measures the cost of a packet.
     bytes: u64,
     /// Number of repetitions of a measurement. The minimum of the results counts.
     times: u32,

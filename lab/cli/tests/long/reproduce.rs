@@ -146,7 +146,8 @@ fn check_files(out: &Path, readme: &Path, attack: usize) {
         text.contains(&format!("The attack is {attack} times as strong as the paper's")),
         "{text}"
     );
-    // In each run, four clients make 40 requests each, and four others make `attack` times as many.
+    // One file for each run. In each run, four clients make 40 requests each, and four others make
+    // `attack` times as many.
     let files: Vec<_> = std::fs::read_dir(out.join("raw")).unwrap().collect();
     assert_eq!(files.len(), ARMS.len());
     for file in files {

@@ -120,8 +120,8 @@ struct Session<'a> {
     epoch: Duration,
     packets: u64,
     by_reason: BTreeMap<Reason, u64>,
-    /// Number of packets that this session lost while it captured from earlier gateways, before the
-    /// current one took over.
+    /// Number of packets that this session lost while it captured from earlier gateways, before
+    /// another gateway took over.
     lost: u64,
     /// Number of packets with the selected reasons that the gateway had counted when the capture
     /// started.

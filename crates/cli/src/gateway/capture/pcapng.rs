@@ -34,7 +34,7 @@ pub(super) struct Packet<'a> {
     pub interface: u32,
     /// Length of the whole frame, in bytes.
     pub frame_len: u32,
-    /// Captured part of the frame.
+    /// Captured part of the frame, starting with its first byte.
     pub frame: &'a [u8],
     /// Whether the packet was dropped. In a dry run, it was passed.
     pub dropped: bool,

@@ -20,9 +20,10 @@ const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 pub(super) struct Captured<'a> {
     /// Number of the packet, counted from 1 as packet analysers do.
     pub number: u64,
-    /// Time of the capture as Unix time, or `None` if the file does not contain it.
+    /// Time at which the packet was captured, as Unix time, or `None` if the file does not contain
+    /// it.
     pub time: Option<Duration>,
-    /// Captured part of the frame.
+    /// Captured part of the frame, starting with its first byte.
     pub data: &'a [u8],
     /// Length of the whole frame, in bytes.
     pub length: usize,
@@ -137,7 +138,7 @@ fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wron
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
-    /// Units of the packets' times per second.
+    /// Resolution of the packets' times, in units per second.
     resolution: u64,
     /// Offset in seconds to add to the time of each packet.
     offset: i64,

@@ -142,7 +142,7 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Result {
 /// Converts times of a capture to times of the XDP program's clock.
 struct Clock {
     now: Duration,
-    /// Capture time of the first packet, and the program's time at that moment.
+    /// Capture time of the first packet, and the program's time when that packet was judged.
     first: Option<(Duration, Duration)>,
 }
 

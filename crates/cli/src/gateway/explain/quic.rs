@@ -25,7 +25,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(pub u32);
 
-/// RFC 9369 s.3.1
+/// The version number on the wire (RFC 9369 s.3.1).
 const VERSION_2: u32 = 0x6b33_43cf;
 
 impl FromStr for Version {
@@ -130,7 +130,7 @@ impl Packet {
             }
             Kind::Retry => {
                 bytes.extend(token);
-                // Retry Integrity Tag
+                // The Retry Integrity Tag, which is only zeros here.
                 bytes.extend([0; 16]);
             }
             Kind::VersionNegotiation => bytes.extend(1u32.to_be_bytes()),
@@ -147,7 +147,7 @@ impl Packet {
             Kind::Retry => 3,
             Kind::VersionNegotiation | Kind::Short => return 0,
         };
-        // RFC 9369 s.3.2
+        // In version 2, the packet types have other numbers (RFC 9369 s.3.2).
         if self.version.0 == VERSION_2 { (number + 1) % 4 } else { number }
     }
 }

@@ -263,7 +263,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
         for (ledger, name) in ledgers.iter().zip(&names) {
-            // Servers may share a name, but each has its own slot.
+            // Use the slot as a label, because servers may share a name, but each has its own slot.
             let slot = ledger.slot.to_string();
             family.add(&[("server", name), ("slot", &slot)], value(ledger));
         }

@@ -36,7 +36,7 @@ impl Health {
         self.conditions.insert(about.to_owned(), condition);
     }
 
-    /// Records that a subject is in order. Reports this if it was not before.
+    /// Records that a subject is in order. Reports this if the subject needed attention before.
     pub(super) fn clear(&mut self, journal: &Journal, about: &str) {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;

@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// State of a configured interface.
 #[derive(Clone, PartialEq, Eq)]
 enum State {
-    /// The program is attached to the interface with this index.
+    /// The program is attached to the interface, which has this index.
     Attached { ifindex: u32, native: bool },
     /// No interface has this name. If `moved` is true, the interface is now in another network
     /// namespace.
@@ -95,7 +95,7 @@ impl Interfaces {
         Interfaces { wanted: wanted.collect(), mode }
     }
 
-    /// Protects the interfaces with these names from now on, and no others.
+    /// Replaces the set of protected interfaces by those with these names.
     pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
         // If the first name of an interface is removed, the interface must be managed under its
         // second name. So evaluate second names again.

@@ -28,8 +28,8 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Result {
         .chain(look.then_some(Capability::CAP_SYS_ADMIN))
         .filter(|one| caps::has_cap(None, CapSet::Permitted, *one).unwrap_or(false))
         .collect();
-    // Without CAP_SETPCAP, the bounding set cannot be reduced. That is harmless, because with
-    // no_new_privs the process can never gain capabilities through it.
+    // Without CAP_SETPCAP, the bounding set of capabilities cannot be reduced. That is harmless,
+    // because with no_new_privs the process can never gain capabilities through this set.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
         let bounding = caps::read(None, CapSet::Bounding).map_err(|e| failed(&e))?;
         for one in bounding.difference(&kept) {

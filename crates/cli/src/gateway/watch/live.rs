@@ -178,7 +178,7 @@ impl Live {
             };
             match first {
                 Ok(input) => {
-                    // Handle all pending inputs before the next picture.
+                    // Handle all pending inputs before drawing the next picture.
                     for input in std::iter::once(input).chain(inputs.try_iter()) {
                         if self.take(input)? {
                             return Ok(());

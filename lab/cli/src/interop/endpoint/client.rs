@@ -118,8 +118,8 @@ impl Client<'_> {
         Ok(self.endpoint.connect_with(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
-    /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends them again after the
-    /// handshake.
+    /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends the requests again
+    /// after the handshake.
     async fn early(&self, requests: &[Request]) -> Result {
         let (address, host) = (self.first.address, &self.first.host);
         let connecting = self.endpoint.connect_with(&self.config, address, host)?;

@@ -168,7 +168,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Line::from(right_line), right);
 }
 
-/// Draws the protected services, and the servers that feed the gateway.
+/// Draws the protected services, and the servers that report their connections to the gateway.
 fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let (picture, theme) = (scene.picture, scene.theme);
     let room = usize::from(area.height.saturating_sub(1));
@@ -294,7 +294,8 @@ fn footer(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         ("?", "help"),
         ("q", "quit"),
     ];
-    // If there is not enough room for all keys, show those for help and for quitting.
+    // If there is not enough room for the help on all keys, show only the keys for help and for
+    // quitting.
     let width = |(key, word): &(&str, &str)| key.chars().count() + word.len() + 3;
     let mut left = usize::from(area.width).saturating_sub(keys[7..].iter().map(width).sum());
     let mut shown: Vec<&(&str, &str)> = Vec::new();
