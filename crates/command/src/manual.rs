@@ -13,7 +13,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A program whose manual is printed.
+/// A program whose man pages and completions are printed.
 pub struct Manual {
     /// The definitions of its command line.
     pub program: clap::Command,
@@ -73,7 +73,7 @@ pub fn pages(manual: Manual, args: &Pages) -> Result {
     }
 }
 
-/// Finds the command with these words, and its parent command.
+/// Finds the command with these words, such as `gateway run`. Also returns its parent command.
 fn find<'a>(
     program: &'a clap::Command,
     path: &[String],

@@ -17,7 +17,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Entries of each table: the gateway's default number of sources. */
+/* Number of entries in each table. It is the gateway's default number of sources. */
 #define SOURCES 65536
 /* Number of additional calls in `more_calls`. benches/gateway/reference.rs divides by this number.
  */

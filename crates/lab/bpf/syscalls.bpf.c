@@ -19,7 +19,7 @@ struct task_struct {
 /* A system call in progress. */
 struct call {
 	__u64 entered_ns;
-	/* Time at which the thread left the CPU, or 0 while it is on one. */
+	/* Time at which the thread left the CPU, or 0 if it is on a CPU. */
 	__u64 left_ns;
 	__u64 off_ns;
 	__u64 number;

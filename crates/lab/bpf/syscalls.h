@@ -19,13 +19,13 @@ struct syscalls_watched {
 	__u32 padding;
 };
 
-/* Counters of one system call, by number. */
+/* Counters of the calls with one system call number. */
 struct syscalls_count {
 	__u64 calls;
 	__u64 errors;
-	/* Time between entry and return on a CPU. */
+	/* Nanoseconds on a CPU, between entry into the calls and return. */
 	__u64 cpu_ns;
-	/* Time between entry and return off the CPU. */
+	/* Nanoseconds off the CPU, between entry into the calls and return. */
 	__u64 off_ns;
 };
 

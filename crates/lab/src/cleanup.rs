@@ -131,7 +131,7 @@ pub(crate) fn register(record: LabRecord) {
     live().push(record);
 }
 
-/// Removes a lab of this process.
+/// Removes a lab that this process has created.
 pub(crate) fn retire(record: &LabRecord) -> Result<(), LabError> {
     let result = remove(record);
     live().retain(|other| other.id != record.id);
@@ -202,8 +202,8 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     Err(LabError::Unkillable { pids: left.into_iter().map(|(pid, _)| pid).collect() })
 }
 
-/// Returns the processes whose main thread is in one of the namespaces. They are referred to by
-/// pidfds, so that a reused PID is harmless.
+/// Returns the processes whose main thread is in one of the namespaces, each with a pidfd. A pidfd
+/// always refers to the same process, so a reused PID does no harm.
 fn processes_in(namespaces: &[Identity]) -> Vec<(i32, OwnedFd)> {
     let own = std::process::id().cast_signed();
     let Ok(proc) = fs::read_dir("/proc") else { return Vec::new() };

@@ -77,8 +77,8 @@ const HOST_SYSCTLS: &[Sysctl] = &[
     ("net/ipv6/conf/default/accept_dad", "0", false),
     ("net/ipv6/conf/default/accept_ra", "0", false),
     ("net/ipv6/conf/default/addr_gen_mode", "1", false),
-    // A local route makes an IPv6 prefix local, but bind(2) still demands an address on an
-    // interface.
+    // A local route makes all addresses of an IPv6 prefix local. Without this parameter, bind(2)
+    // still accepts only addresses that an interface has.
     ("net/ipv6/ip_nonlocal_bind", "1", false),
 ];
 

@@ -19,7 +19,7 @@ pub(crate) const BRIDGE: &str = "br0";
 
 const IPV4_BASE: [u8; 2] = [10, 77];
 const IPV6_BASE: [u16; 3] = [0xfd65, 0x7175, 0x6963];
-/// Host number of the bridge in [`mac`]. No client has it.
+/// Host number of the bridge, for [`mac`]. No client has this number.
 const SWITCH_HOST: u16 = 0xffff;
 
 /// The lab's IPv4 range, 10.77.0.0/16. It is on-link for all hosts of a lab.

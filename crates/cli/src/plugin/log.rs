@@ -138,7 +138,7 @@ fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> R
     ))
 }
 
-/// A new entry, for JSON.
+/// A new entry of a transparency log, for JSON.
 #[derive(Serialize)]
 struct New {
     entry: u64,

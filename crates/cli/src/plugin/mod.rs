@@ -85,7 +85,7 @@ fn load_checked(path: &Path, bytes: &[u8]) -> Result<Plugin> {
     Ok(plugin)
 }
 
-/// Fails if a plugin uses something that it does not declare, or can never be attached.
+/// Fails if a plugin uses something that its manifest does not declare, or can never be attached.
 fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Result {
     let faults = lint(bundle);
     if !faults.is_empty() {

@@ -25,7 +25,7 @@ const MAX_ANSWER: u64 = 1 << 20;
 pub(super) enum ProofResult {
     /// A proof was found.
     Proved,
-    /// No proof was found.
+    /// No proof was found for the function.
     Finding {
         /// Source file and line of the instruction, or `None` if the object has no line numbers.
         line: Option<String>,

@@ -21,7 +21,7 @@ pub(super) struct GatewayIds {
     /// Encrypts the number of the socket that is in each ID, for IDs that the gateway cannot
     /// verify. With `None`, the number is not encrypted.
     hidden: Option<HiddenNumber>,
-    /// Reads the number of the socket from IDs that were made with the gateway's keys.
+    /// Reads the number of the server's socket from IDs that were made with the gateway's keys.
     reader: Arc<OnceLock<ConnectionIds>>,
 }
 

@@ -268,7 +268,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
             let _ = signals.next().await;
         })
         .await;
-    // Close the ledger first, then the gateway, and only then print the summary.
+    // The order matters: close the ledger first, then the gateway, and only then print the summary.
     let over_limit = bound.refused();
     drop((bound, keys, ids, feeding));
     drop((plugins, reset_key));

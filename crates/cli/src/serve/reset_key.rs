@@ -113,7 +113,7 @@ fn create(path: &Path) -> std::io::Result<()> {
         .mode(0o600)
         .open(&temporary)
         .and_then(|mut file| file.write_all(&*key).and_then(|()| file.sync_all()));
-    // Unlike rename(2), link(2) never replaces a file.
+    // Use link(2), which never replaces a file, unlike rename(2).
     let linked = written.and_then(|()| std::fs::hard_link(&temporary, path));
     let _ = std::fs::remove_file(&temporary);
     match linked {

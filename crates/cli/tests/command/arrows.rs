@@ -137,7 +137,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Features of the builds for packages and benchmarks.
+/// Features that are enabled in builds for packages and benchmarks.
 const SHIPPED: &str = "boringssl,png";
 
 /// Returns the packages of the workspace with their manifests. They are read from the source tree
@@ -276,7 +276,7 @@ fn nothing_that_is_shipped_can_do_without_protection() {
             assert!(!has_it(&tree), "{package}: {tree:#?}");
         }
     }
-    // Check that the test can fail: the feature is visible where it is enabled.
+    // Check that the test can fail: where the feature is enabled, it must be visible.
     let tree = shipped(&["--package", "equic-transport", "--features", "null-crypto"]);
     let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
     assert!(tree.iter().any(wire), "{tree:#?}");

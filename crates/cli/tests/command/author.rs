@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// Runs the command in a folder.
+/// Runs `equic` in a folder.
 fn within(folder: &Path, args: &[&str]) -> Out {
     let mut command = Command::new(EQUIC);
     command.current_dir(folder).args(args);
@@ -211,8 +211,8 @@ fn operations_lists_the_transports_tables() {
     assert!(unknown.code == Some(1) && unknown.stderr.contains("AckPolicy"), "{unknown:?}");
 }
 
-/// Tests the SDK's memory functions for both instruction sets, compiled as by `plugin build` and as
-/// the header says.
+/// Tests the SDK's memory functions for both instruction sets. They are compiled in two ways: by
+/// `plugin build`, and with the command in the SDK's header.
 #[test]
 fn sdk_has_functions_of_memory() {
     let folder = tempfile::tempdir().unwrap();

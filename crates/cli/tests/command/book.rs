@@ -57,7 +57,7 @@ pub(crate) fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Returns the TOML blocks of a page, each with the number of its first line. Blocks in lists lose
+/// Returns the TOML blocks of a page, each with its first line number. Blocks inside lists lose
 /// their indentation.
 fn blocks(page: &Path) -> Vec<(usize, String)> {
     let text = std::fs::read_to_string(page).unwrap();

@@ -150,7 +150,7 @@ fn list_files_by_command() {
             listed("192.0.2.7/32", "allow", "command"),
         ]
     );
-    // Loading the allow list does not change the deny list.
+    // Loading the allow list must not change the deny list.
     daemon.write("allow", "192.0.2.9\n");
     daemon.equic(&["allow", "--file", text_of(&daemon.path("allow"))]).ok();
     assert_eq!(daemon.entries().len(), 4);
@@ -165,7 +165,8 @@ fn a_reload_is_everything_or_nothing() {
     let top = "deny = [\"192.0.2.1\"]\ndeny_files = [\"deny\"]";
     daemon.write("deny", "198.51.100.1\n198.51.100.2\n");
     daemon.configure(top, "interfaces = [\"eth0\"]", "max_connections = 5");
-    // nohup(1) ignores SIGHUP. A gateway with a configuration file must handle it nevertheless.
+    // nohup(1) makes programs ignore SIGHUP. A gateway with a configuration file must handle the
+    // signal nevertheless.
     let mut nohup = server.command("nohup");
     nohup.arg(EQUIC).stderr(Stdio::null());
     let gateway = daemon.run_with(nohup, &[]);
@@ -313,7 +314,8 @@ fn limits_by_prefix_are_reloaded() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    // Tests may run under nohup(1), which makes gateways ignore SIGHUP.
+    // Reset SIGHUP to its default, because tests may run under nohup(1), which makes programs
+    // ignore it.
     let run = ["--default-signal=HUP", EQUIC.path(), "gateway", "run", "-i", "eth0", "-p", "443"];
     let gateway = Running::start(
         lab.server().command("env"),
@@ -329,8 +331,8 @@ fn without_a_file_there_is_nothing_to_reload() {
     assert_eq!(gateway.event("left")["why"], "SIGHUP");
 }
 
-/// Tests warnings about settings that forged packets can evade, or can use up at the expense of
-/// others.
+/// Tests warnings about limits that an attacker can evade with forged packets, or can use up at the
+/// expense of other clients.
 #[test]
 fn check_warns_about_settings_that_forged_packets_evade() {
     let folder = tempfile::tempdir().unwrap();

@@ -62,7 +62,7 @@ fn flags_describe_packets() {
         return;
     }
     let config = config();
-    // Flags, expected verdict, expected reason.
+    // Each case has flags, the expected verdict and the expected reason.
     let cases = [
         ("--src 192.0.2.9", "pass", "new"),
         ("--src 192.0.2.9 --initial --quic-version 2 --token 40", "pass", "new"),

@@ -32,7 +32,7 @@ struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
     server: Option<Running>,
-    /// Fingerprint of the certificate that a server printed.
+    /// Fingerprint of the certificate that a server of the guide has printed.
     fingerprint: String,
 }
 

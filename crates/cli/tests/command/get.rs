@@ -109,11 +109,11 @@ fn get_says_plainly_that_no_server_processed_the_request() {
 /// An incomplete body must be reported as an error, wherever it is written to.
 #[test]
 fn get_reports_no_part_of_a_body_as_success() {
-    // Status 200, content-length 9, but only five bytes.
+    // A response with status 200 and content-length 9, but only five bytes of content.
     const SHORT: &[u8] = b"\x01\x06\0\0\xd9\x54\x019\0\x05short";
-    // Five bytes, and trailers with a field that only HTTP/1 permits.
+    // A response with five bytes of content, and trailers with a field that only HTTP/1 permits.
     const TRAILERS: &[u8] = b"\x01\x03\0\0\xd9\0\x05short\x01\x0d\0\0\x27\0upgrade\x01x";
-    // A frame of nine bytes that is truncated.
+    // A response whose DATA frame of nine bytes is truncated.
     const CUT: &[u8] = b"\x01\x03\0\0\xd9\0\x09short";
     for (answer, reason) in [(SHORT, "announced"), (TRAILERS, "H3_MESSAGE_ERROR"), (CUT, "frame")] {
         let (_runtime, url) = serve(move |_| Act::Answer(answer));

@@ -184,7 +184,8 @@ impl Rude {
     fn queue(&self, host: &mut HookContext<'_>) {
         if let Some(frame) = self.0.front() {
             let kind = Kind::ALL[usize::from(frame[3])];
-            // If the queue is full, a frame that is already queued will call this hook again.
+            // If the queue is full, ignore the error: a frame that is already queued will call this
+            // hook again.
             let _ = host.queue_frame(kind.frame_type(), 0);
         }
     }

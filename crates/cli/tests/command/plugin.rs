@@ -397,8 +397,8 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
     refused(equic(&["serve", "--listen", "127.0.0.1:0", "--plugin", text(&file)]));
 }
 
-/// A local plugin declares a transport parameter in the handshake. It must receive this parameter
-/// of the peer.
+/// A local plugin declares a transport parameter in the handshake. The plugin at the other end must
+/// receive it.
 #[test]
 fn a_plugin_declares_a_transport_parameter() {
     let folder = tempfile::tempdir().unwrap();

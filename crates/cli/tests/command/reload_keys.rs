@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::common::{EQUIC, Out, Running, equic, eventually, finish, lab, unique};
 
-/// Expected result of a change.
+/// Expected result of a changed key.
 #[derive(Debug, Clone)]
 enum Then {
     /// The change is in force: this part of [`Scene::seen`] has this value. Nothing else may have

@@ -97,7 +97,7 @@ fn a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // In a new PID namespace, the test can reuse a process ID.
+    // Run in a new PID namespace, where the test can make a process ID occur again.
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
     command.arg(format!("{ROOT}/scripts/suites.sh"));

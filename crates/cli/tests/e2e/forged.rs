@@ -14,7 +14,8 @@ use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 const VALIDATION: Duration = Duration::from_secs(5);
 const QUOTA: u64 = 4;
 
-/// Lets a host send with the address of another host, without answering ARP requests for it.
+/// Lets a host send with the address of another host. The host does not answer ARP requests for
+/// this address.
 fn claim(stage: &TestStage, host: &Host, address: IpAddr) {
     let quiet = || std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1");
     host.namespace.run(quiet).expect("inside").expect("the setting is there");
@@ -84,7 +85,7 @@ fn forged_source_address_neither_takes_nor_frees_a_place() {
         peers.push(another);
     }
 
-    // The victim can still use its whole quota.
+    // The victim must still be able to use its whole quota.
     let others: Vec<Link<'_>> = (1..QUOTA).map(|_| victim.peer(there).connect()).collect();
     stage.await_connections(there, QUOTA);
     assert!(!banned(&stage, there));

@@ -69,7 +69,7 @@ struct Guide {
 impl Guide {
     /// Opens a page. Returns `None` if the test does not run as root.
     fn open(page: &str, instead: &[(&str, &str)]) -> Option<Guide> {
-        // A lab's name has at most 24 characters.
+        // Shorten the name, because a lab's name may have at most 24 characters.
         let short: String = page.rsplit('/').next().unwrap().chars().take(12).collect();
         let lab = lab(&unique(&short), 1)?;
         let instead = instead.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));

@@ -79,7 +79,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
     let (mut gateway, _) = stage.gateway_with(&args);
     let _server = stage.serve(&with_certificate(folder.path()));
     let (host, other) = (stage.host(0), stage.host(1));
-    // This connection must survive all changes.
+    // This connection must survive all changes of the gateway.
     let link = host.peer(host.v4()).connect();
     let clients = [
         Clients::new(|| by_ours(host, host.v4())),

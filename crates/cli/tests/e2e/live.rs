@@ -39,7 +39,7 @@ fn limits_change_in_both_directions_at_once() {
     links.extend((0..5).map(|_| peer.connect()));
     stage.await_connections(host.v4(), 6);
 
-    // Add a rate that was not configured before.
+    // Add a rate limit that was not configured before.
     stage.set("new_per_source=1/h burst 1");
     let within_the_burst = peer.connect();
     stage.assert_refused(&peer, "rate_new_source");

@@ -102,7 +102,7 @@ async def obey(line: str) -> None:
         result = await done(*line.split())
     except TimeoutError:
         result = "silence"
-        # Nothing waits for this connection any longer.
+        # Nothing waits for this connection any longer, so remove the waiter.
         clients[name]._connected_waiter = None
         clients[name].close()
     except ConnectionError:

@@ -17,7 +17,7 @@ const IDS_LIMIT: usize = 20;
 /// The marked lines of an example.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lines<'a> {
-    /// Lines about the quota.
+    /// Lines that deal with the quota.
     about: Vec<&'a str>,
     /// Lines about the tokens of Retry packets.
     retry: Vec<&'a str>,

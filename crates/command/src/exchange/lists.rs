@@ -30,7 +30,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// Addresses and prefixes, such as `192.0.2.0/24`.
+    /// Addresses and prefixes of the peers that the rule matches, such as `192.0.2.0/24`.
     peers: Vec<String>,
     /// Paths of the bundles, relative to the file of rules. If the list is empty, nothing is
     /// offered.

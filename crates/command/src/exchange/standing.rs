@@ -20,11 +20,11 @@ pub struct Standing {
     pub by: &'static str,
     /// Number of the offer, or `None` if the plugin was not offered.
     pub offer: Option<u64>,
-    /// SHA-256 of the bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: String,
-    /// Name in the manifest, or `None` if the manifest was not read.
+    /// Name of the plugin in its manifest, or `None` if the manifest was not read.
     pub name: Option<String>,
-    /// Version in the manifest, or `None` if the manifest was not read.
+    /// Version of the plugin in its manifest, or `None` if the manifest was not read.
     pub version: Option<String>,
     /// `offered`, `not offered`, `fetched`, `active`, or the name of the final status.
     pub state: String,
@@ -32,7 +32,7 @@ pub struct Standing {
     pub cached: bool,
     /// Whether the plugin was active on this connection at any time, even if it no longer is.
     pub ran: bool,
-    /// Why the plugin does not run, in words.
+    /// Why the plugin does not run, in words, or `None` if it runs.
     pub reason: Option<String>,
     /// Number of connections on which the plugin failed, or to which it could not be attached. Only
     /// for a `local` plugin.
@@ -77,7 +77,7 @@ impl Standing {
         !matches!(&*self.state, "offered" | "fetched")
     }
 
-    /// Returns whether the plugin does not run, or no longer runs.
+    /// Returns whether the plugin has ended, or will never run.
     fn is_over(&self) -> bool {
         self.is_settled() && self.state != "active"
     }
@@ -133,7 +133,8 @@ impl Standing {
     }
 }
 
-/// Callback for every change of a plugin's state. It is called while the connection is locked.
+/// Callback for every change of a plugin's state. It is called while the connection is locked, so
+/// it must not block.
 pub(super) type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
 /// Offers of one connection that have not ended.
@@ -165,8 +166,8 @@ pub(super) fn listener(peer: String, tell: Teller) -> Listener {
     })
 }
 
-/// Maximum number of ended plugins of peers that [`Standings`] keeps. Further ones are only
-/// counted.
+/// Maximum number of ended plugins of peers that [`Standings`] keeps. If there are more, they are
+/// only counted.
 const MAX_OVER: usize = 64;
 
 /// State of the plugins on all connections, for a command that has few connections.

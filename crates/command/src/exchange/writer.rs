@@ -34,7 +34,8 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next report. Returns `None` at the end.
+    /// Waits for the next report. Returns `None` when the writer was dropped and all reports are
+    /// written.
     fn next(&self) -> Option<Report<T>> {
         let mut state = self.state();
         loop {

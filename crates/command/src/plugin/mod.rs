@@ -38,7 +38,7 @@ pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Result<Bundle<'b>> {
     Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
 }
 
-/// Loads a local plugin of the user, and grants all that it declares.
+/// Loads a local plugin of the user, and grants it every capability that it declares.
 pub fn load(path: &Path) -> Result<Plugin> {
     let bytes = read(path)?;
     load_bytes(path, &bytes)

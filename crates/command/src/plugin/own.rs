@@ -38,7 +38,7 @@ pub struct Counts {
     pub calls: u64,
     /// Number of calls in which the plugin replaced an operation's default behaviour.
     pub answers: u64,
-    /// Number of frames of the plugin's own types that it wrote.
+    /// Number of frames that the plugin wrote, of frame types that it defines itself.
     pub frames: u64,
 }
 

@@ -14,7 +14,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// Number of additional calls in [`Program::MoreCalls`], compared with [`Program::Reference`]. The
 /// C file has the same constant.
 pub(crate) const CALLS: u32 = 16;
-/// Verdicts of an XDP program.
+/// Verdict of an XDP program that drops the packet.
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;
 

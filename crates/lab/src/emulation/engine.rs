@@ -16,11 +16,11 @@ use super::tap::{Outbox, Tap};
 use super::{Ends, FIRST_PORT, Lateness, Losses, Report, packet};
 use crate::LabError;
 
-/// Maximum time until the thread notices that it must end.
+/// Maximum time until the thread checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Number of packets read from one host before the next host's turn.
 const TURN: usize = 64;
-/// Larger than any packet.
+/// Size of the buffer in bytes. It is larger than any packet.
 const BUFFER: usize = 1 << 16;
 
 /// The two ends of a connection in the simulated network.
@@ -38,7 +38,7 @@ pub(super) struct Engine {
     interfaces: u16,
     losses: Losses,
     pub(super) run: Simulation,
-    /// Connections, in the order of their ports.
+    /// The connections of the emulation, in the order of their ports.
     connections: Vec<Taps>,
     outbox: Outbox,
     lateness: Lateness,

@@ -54,7 +54,7 @@ pub(super) fn mark(packet: &mut [u8]) {
             let before = u16::from_be_bytes([packet[0], packet[1]]);
             packet[1] |= 3;
             let after = u16::from_be_bytes([packet[0], packet[1]]);
-            // RFC 1624 s.3: HC' = ~(~HC + ~m + m').
+            // Update the checksum as RFC 1624 s.3 says: HC' = ~(~HC + ~m + m').
             let checksum = u16::from_be_bytes([packet[10], packet[11]]);
             let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
             let sum = (sum & 0xffff) + (sum >> 16);

@@ -9,7 +9,7 @@ use super::packet;
 
 /// A packet that has crossed the network.
 pub(super) struct Delivered {
-    /// Time of its arrival.
+    /// Time at which the packet arrived at the end of the network.
     pub(super) at: Time,
     /// Index of the destination host.
     pub(super) host: usize,

@@ -27,7 +27,7 @@ pub(super) struct Place {
     /// Index of the interface, from 0.
     pub(super) interface: u16,
     pub(super) address: IpAddr,
-    /// The prefixes of all interfaces, by index.
+    /// The prefixes of all interfaces of the host, by the interface's index.
     pub(super) prefixes: Vec<String>,
 }
 

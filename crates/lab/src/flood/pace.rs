@@ -1,4 +1,4 @@
-//! Pace and progress of a flood.
+//! Controls the rate of a flood, and reports its progress.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};

@@ -66,7 +66,7 @@ impl DatagramPool {
         let datagram = |_| {
             let mut datagram = vec![0; size];
             rng.fill_bytes(&mut datagram);
-            // Header Form 0, Fixed Bit 1.
+            // Set Header Form to 0 and Fixed Bit to 1, as in a short header.
             datagram[0] = datagram[0] & 0x3f | 0x40;
             datagram
         };

@@ -32,7 +32,7 @@ fn descriptor(returned: i32, what: &str) -> Result<OwnedFd, LabError> {
 }
 
 impl BpfStatistics {
-    /// Enables the statistics.
+    /// Enables the kernel's statistics of BPF programs.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] without CAP_SYS_ADMIN, or before Linux 5.8.

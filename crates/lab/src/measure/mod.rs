@@ -53,12 +53,12 @@ pub struct ProcessCpu {
 /// Time of one CPU in seconds, by use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Time that is neither idle nor waiting for I/O.
+    /// Time that is neither idle nor waiting for I/O, in seconds.
     pub busy_seconds: f64,
-    /// Time in soft interrupts, mainly for receiving packets.
+    /// Time in soft interrupts, mainly for receiving packets, in seconds.
     pub softirq_seconds: f64,
-    /// Total time, including idle time. The kernel corrects idle time afterwards, so over a
-    /// fraction of a second the total can grow less than `busy_seconds`.
+    /// Total time in seconds, including idle time. The kernel corrects idle time afterwards, so
+    /// over a fraction of a second the total can grow less than `busy_seconds`.
     pub total_seconds: f64,
 }
 
@@ -83,7 +83,7 @@ pub struct UdpCounters {
     /// Number of datagrams that could not be delivered. Includes those in `rcvbuf_errors` and
     /// `csum_errors`.
     pub in_errors: u64,
-    /// Datagrams dropped because the socket's receive buffer was full.
+    /// Number of datagrams dropped because the socket's receive buffer was full.
     pub rcvbuf_errors: u64,
     /// Datagrams dropped because of a wrong checksum.
     pub csum_errors: u64,
@@ -98,7 +98,7 @@ pub struct InterfaceCounters {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Received packets dropped before the network stack.
+    /// Number of received packets that were dropped before the network stack.
     pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
@@ -124,14 +124,15 @@ impl NetCounters {
     /// Reads the counters of `namespace`.
     ///
     /// # Errors
-    /// Fails with [`LabError::System`] if it cannot be entered, or if the counters cannot be read.
+    /// Fails with [`LabError::System`] if the namespace cannot be entered, or if its counters
+    /// cannot be read.
     pub fn of(namespace: &Namespace) -> Result<Self, LabError> {
         namespace.run(proc::net_counters)?
     }
 }
 
 impl Sample {
-    /// Takes a sample now, with `seconds` 0.
+    /// Takes a single sample now. Its `seconds` is 0.
     pub fn take(processes: &[(String, u32)], namespaces: &[Namespace]) -> Self {
         let processes =
             processes.iter().filter_map(|(name, pid)| Some((name.clone(), ProcessCpu::of(*pid)?)));
@@ -242,7 +243,7 @@ impl Series {
     }
 }
 
-/// Takes samples in its own thread until it is stopped or dropped.
+/// Takes samples in a separate thread until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,

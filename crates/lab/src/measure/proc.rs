@@ -28,7 +28,7 @@ pub(super) fn net_counters() -> Result<NetCounters, LabError> {
     };
     Ok(NetCounters {
         udp4: parse_snmp(&read("snmp")?),
-        // The file is missing if IPv6 is disabled.
+        // The file snmp6 is missing if IPv6 is disabled.
         udp6: read("snmp6").map(|text| parse_snmp6(&text)).unwrap_or_default(),
         interfaces: parse_dev(&read("dev")?),
     })

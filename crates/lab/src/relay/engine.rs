@@ -20,7 +20,7 @@ use super::{Config, RebindTo, Record, RelayError, Report, Way};
 
 /// Length of the IPv4 and UDP headers in bytes. They count towards the rate of a link.
 const HEADERS: usize = 28;
-/// Maximum time until the thread notices that it must end.
+/// Maximum time until the thread checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Maximum number of sockets towards the server, because file descriptors are limited. A client
 /// that moves to another address needs a further socket.
