@@ -19,8 +19,7 @@
 
 /* Number of entries in each table. It is the gateway's default number of sources. */
 #define SOURCES 65536
-/* Number of additional calls in `more_calls`. benches/gateway/reference.rs divides by this number.
- */
+/* Number of additional calls in `more_calls`; benches/gateway/reference.rs divides by it. */
 #define CALLS 16
 
 /* A source address: IPv6, or IPv4 in the last word. Network byte order. */

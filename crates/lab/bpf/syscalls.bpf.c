@@ -10,8 +10,7 @@
 
 #define MAX_ERRNO 4095
 
-/* The fields of the kernel's task_struct that this program reads. libbpf relocates their offsets.
- */
+/* Fields of the kernel's task_struct that this program reads. libbpf relocates their offsets. */
 struct task_struct {
 	int pid;
 } __attribute__((preserve_access_index));

@@ -5,8 +5,7 @@
 
 #include <linux/types.h>
 
-/* Size of the table of counters. Calls with this number or a larger one are counted together under
- * this number. */
+/* System calls with this number or a larger one are counted together under this number. */
 #define SYSCALLS_MAX 511
 /* Maximum number of threads of the process that can be inside a call at a time. */
 #define SYSCALLS_THREADS 4096

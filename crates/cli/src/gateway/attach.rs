@@ -74,8 +74,9 @@ impl Attachment {
         }
     }
 
-    /// Makes the set of attached interfaces match the configuration. With `wait`, attaches to none:
-    /// the loop of `gateway run` attaches to the missing interfaces later.
+    /// Makes the attached interfaces match the configuration: detaches the program from all others,
+    /// and attaches it to the missing ones. With `wait`, the loop of `gateway run` attaches to the
+    /// missing ones later. Returns the attached interfaces.
     fn attach_all(&self, gateway: &Gateway, config: &Config) -> Result<Vec<Attached>> {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();

@@ -16,12 +16,12 @@ pub(super) struct Need {
     is_of: fn(&ServiceConfig) -> bool,
     /// Returns the servers of a service that have not declared their support for this setting.
     missing: fn(&Control, &str) -> Result<Vec<JoinedServer>, Error>,
-    /// What the servers must do, as a verb phrase for one server and for several.
+    /// Duty of the servers, as a verb phrase for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
     /// The question that the operator must answer before enabling the setting.
     question: &'static str,
-    /// What happens to the clients of a server that does not support this setting.
+    /// Effect on the clients of a server that does not support this setting.
     lost: &'static str,
     /// Returns a sentence about the risk for clients of the service with this name.
     may_be_lost: fn(&str) -> String,
@@ -154,8 +154,8 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     ledgers.iter().any(|ledger| ledger.counts && counts_for(ledger))
 }
 
-/// Fails if a change would limit packets of sources without a connection, for a service whose
-/// servers do not report connections. To the gateway, all sources of such a service would be
+/// Fails if a change would limit packets of sources without a connection, although the servers of
+/// the service do not report connections. To the gateway, all sources of such a service would be
 /// without a connection.
 pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
     for setting in settings.iter().filter(|setting| setting.limits_unproven()) {

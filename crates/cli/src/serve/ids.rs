@@ -76,7 +76,8 @@ struct OfSocket {
 impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
-            // If the gateway does not provide its keys, its successor may. So try again each time.
+            // The gateway may refuse to provide its keys, but its successor may provide them. Ask
+            // for the keys each time.
             let (ledger, _) = self.joined.get()?;
             let ids = match self.hidden {
                 Some(_) => ledger.connection_ids_hiding_instance(self.number),

@@ -86,7 +86,7 @@ fn every_command_of_the_documentation_is_accepted() {
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for page in pages() {
         for (line, command) in commands(&page) {
-            // This is a synopsis, with options in brackets. Nobody types it like this.
+            // This is a synopsis with options in brackets, which a reader does not type.
             if command.contains(" [--") {
                 continue;
             }

@@ -170,7 +170,7 @@ pub(super) fn listener(peer: String, tell: Teller) -> Listener {
 /// only counted.
 const MAX_OVER: usize = 64;
 
-/// State of the plugins on all connections, for a command that has few connections.
+/// State of the plugins on all connections of a command. The command must have few connections.
 #[derive(Clone, Default)]
 pub struct Standings {
     kept: Arc<Mutex<Kept>>,

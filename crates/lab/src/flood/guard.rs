@@ -19,7 +19,7 @@ const FIRST: &str = "/proc/1/ns/net";
 const INIT_ONLY: &str = "/proc/sys/net/core/dev_weight";
 const EVERYWHERE: &str = "/proc/sys/net/core/somaxconn";
 
-/// What the calling thread can find out about its namespace.
+/// Facts that the calling thread can find out about its namespace.
 #[derive(Debug, Clone, Copy)]
 struct Ground {
     here: Option<Identity>,

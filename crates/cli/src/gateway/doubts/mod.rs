@@ -97,7 +97,7 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
 }
 
 fn missing_interfaces(config: &Config) -> Vec<String> {
-    // If the kernel cannot be asked whether the interface exists, do not report it as missing.
+    // If the kernel does not answer whether the interface exists, do not report it as missing.
     let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
     let missing = config.gateway.interfaces.iter().filter(missing);
     let then = match config.gateway.wait {

@@ -186,7 +186,7 @@ impl Interfaces {
     }
 
     /// Returns another configured name under which the same interface is already managed, or `None`
-    /// if there is none.
+    /// if no name qualifies.
     fn same_as(&self, place: usize) -> Option<String> {
         let one = self.wanted.get(place)?;
         if matches!(one.state, State::Attached { .. } | State::Detached) {

@@ -1,4 +1,4 @@
-//! What each key of the dashboard does: a state machine on the current picture that needs no
+//! Effects of the keys of the dashboard: a state machine on the current picture that needs no
 //! terminal.
 
 use std::time::Duration;
