@@ -1,5 +1,5 @@
-//! Compiles the programs in `bpf/` like the gateway's, and generates the Rust definitions of
-//! `bpf/syscalls.h`.
+//! The programs to compile: the counter of system calls, and the reference programs for
+//! `benches/gateway`.
 
 use std::path::{Path, PathBuf};
 

@@ -95,12 +95,12 @@ struct Fetched<'a> {
     handshake_ms: f64,
     first_byte_ms: f64,
     total_ms: Option<f64>,
-    /// Whether the server accepted the request in 0-RTT packets.
+    /// Whether the request was sent in 0-RTT packets that the server accepted.
     early: bool,
-    /// Number of lost packets whose payload a plugin recovered from other packets, on this
-    /// connection so far.
+    /// Number of lost packets on this connection so far whose payload a plugin has recovered from
+    /// other packets.
     packets_recovered: u64,
-    /// Paths that were open at the end of the body. Only with `--path`.
+    /// Paths that were open when the body ended. Only with `--path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<OpenPath>,
 }
@@ -122,17 +122,17 @@ struct OpenPath {
     to: SocketAddr,
     rtt_ms: f64,
     min_rtt_ms: f64,
-    /// UDP payload bytes.
+    /// Bytes of UDP payload that were sent on the path.
     bytes_sent: u64,
     bytes_received: u64,
     congestion_window: u64,
     mtu: u16,
 }
 
-/// Maximum time to wait after the last body for the final state of plugins.
+/// Maximum time to wait for the final state of plugins after the last body has arrived.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Number of URLs that are fetched in parallel.
+/// Maximum number of URLs that are fetched in parallel.
 const AT_ONCE: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -172,14 +172,16 @@ pub(crate) fn run(args: &Args) -> Result {
         };
         let context = Arc::new(FetchContext {
             client: Client::new(config)?,
-            // Bodies on standard output must have the order of their URLs.
+            // On standard output, the bodies must be in the order of their URLs, so fetch one at a
+            // time.
             at_once: if matches!(place, Place::Stdout) { 1 } else { AT_ONCE },
             place,
             json: args.json,
             discard: args.discard,
             early: args.early,
             several: !args.path.is_empty(),
-            // No progress bars with a trace, because its lines would overwrite them.
+            // With `--trace`, show no progress bars, because the lines of the trace would overwrite
+            // them.
             bars: MultiProgress::with_draw_target(if args.trace {
                 ProgressDrawTarget::hidden()
             } else {
@@ -193,8 +195,9 @@ pub(crate) fn run(args: &Args) -> Result {
                 never = follower.follow(&context.client) => match never {},
             },
         };
-        // Read the states before the connections end, because that detaches the plugins. Wait for
-        // them, because a small body may arrive before a plugin.
+        // Read the plugins' states before the connections end, because the end detaches the
+        // plugins. Wait until the states are final, because a small body may arrive before a plugin
+        // does.
         told.settled(SETTLE).await;
         let mut plugins = told.all();
         plugins.extend(own.standings());
@@ -203,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result {
             standing.counters = tally.of(&standing.hash);
         }
         report_plugins(&plugins, told.left_out(), args.json)?;
-        // The caller prints the last failure.
+        // Leave the last failure to the caller, which prints it.
         let last = failed.pop_last();
         failed.values().for_each(output::notice);
         match (last, own.check()) {
@@ -242,7 +245,7 @@ struct FetchContext {
     bars: MultiProgress,
 }
 
-/// Returns the paths of the response's connection.
+/// Returns the open paths of the connection on which the response arrived.
 fn open_paths(response: &Response) -> Vec<OpenPath> {
     let paths = response.connection().paths().into_iter().filter(|path| path.validated);
     let of = |path: PathInfo| OpenPath {
@@ -259,7 +262,7 @@ fn open_paths(response: &Response) -> Vec<OpenPath> {
     paths.map(of).collect()
 }
 
-/// Fetches all URLs. Returns the failures by the position of their URL.
+/// Fetches all URLs. Returns the failures, each by the position of its URL.
 async fn fetch_all(
     context: &Arc<FetchContext>,
     urls: &[String],
@@ -322,8 +325,8 @@ impl FetchContext {
         }
     }
 
-    /// Fetches a body and writes all of it. `bytes` counts the bytes that have arrived, even if the
-    /// call fails.
+    /// Fetches a body completely and writes it. `bytes` counts the bytes that have arrived, even if
+    /// the call fails.
     async fn whole(&self, url: &str, bytes: &mut u64) -> Result<Response> {
         let mut response = self.client.get(url).await?;
         let mut sink = self.place.open(url)?;
@@ -418,13 +421,13 @@ impl Place {
     }
 }
 
-/// Returns the host and port of a URL, or `None` if the URL is not valid.
+/// Returns the host and port of a URL, or `None` if the URL is invalid.
 fn server(url: &str) -> Option<(String, u16)> {
     let (target, _) = Target::parse(url).ok()?;
     Some((target.host().to_owned(), target.port()))
 }
 
-/// Returns the host and port that all URLs share, or `None` if they have different ones.
+/// Returns the host and port if all URLs have the same, otherwise `None`.
 fn only_server(urls: &[String]) -> Option<String> {
     let servers: BTreeSet<_> = urls.iter().map(|url| server(url)).collect();
     match servers.into_iter().collect::<Option<Vec<_>>>()?.as_slice() {
@@ -433,7 +436,7 @@ fn only_server(urls: &[String]) -> Option<String> {
     }
 }
 
-/// Returns the server whose plugins may be cached, or the reason why none may be.
+/// Returns the server whose plugins may be cached, or the reason why no cache may be used.
 fn cache_of(args: &Args) -> CacheOf {
     let Some(server) = only_server(&args.urls) else {
         return CacheOf::Nobody("give URLs of one server");
@@ -444,8 +447,8 @@ fn cache_of(args: &Args) -> CacheOf {
     }
 }
 
-/// Prints the final state of each plugin. `left_out` is the number of further plugins of servers
-/// that are not listed.
+/// Prints the final state of each plugin. `left_out` is the number of servers' plugins that are not
+/// in `plugins`.
 fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Result {
     for standing in plugins {
         if json {
@@ -467,7 +470,7 @@ fn name(url: &str) -> Result<String> {
     let (_, path) = Target::parse(url)?;
     let name = path.path().rsplit('/').next().unwrap_or_default();
     match name {
-        // Servers use this name for the index of a directory.
+        // The path ends with `/`. Servers usually call the file for it `index.html`.
         "" => Ok("index.html".to_owned()),
         "." | ".." => Err(Failure::usage(format!(
             "the last part of {url} is not a file name: give the name of a file with --output"
@@ -485,7 +488,7 @@ async fn copy(response: &mut Response, sink: &mut Sink, bar: &ProgressBar) -> Re
 }
 
 fn progress(response: &Response, sink: &Sink) -> ProgressBar {
-    // A progress bar must not appear in the middle of the body.
+    // If the body goes to the terminal, a progress bar must not appear in the middle of it.
     if sink.is_terminal() || !io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     }
@@ -501,11 +504,12 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
     }
 }
 
-/// Where to write one body.
+/// Destination of one body.
 enum Sink {
     Nowhere,
     Stdout,
-    /// Written to a temporary file in the same directory, and renamed when it is complete.
+    /// A file. The body is written to a temporary file in the same directory, which is renamed when
+    /// it is complete.
     File {
         file: File,
         part: PathBuf,
@@ -515,7 +519,7 @@ enum Sink {
 
 impl Sink {
     fn file(path: &Path) -> Result<Sink> {
-        // A device or a FIFO must not be replaced.
+        // Write directly to a device or a FIFO, because the renamed file must not replace it.
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
             return Ok(Sink::File { file, part: path.to_owned(), path: path.to_owned() });

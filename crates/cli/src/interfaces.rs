@@ -1,5 +1,5 @@
-//! The system's interfaces as sources of paths: which addresses can be used to send, and when that
-//! changes.
+//! Finds the addresses of this machine from which a client can open paths, and notices when they
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,8 +16,8 @@ use nix::net::if_::InterfaceFlags;
 use crate::failure::{Failure, Result};
 use crate::netlink::Listener;
 
-/// Multicast groups whose messages trigger a look at the addresses. A new route can make an address
-/// usable.
+/// Multicast groups of rtnetlink(7) after whose messages the addresses are read again. Routes are
+/// included, because a new route can make an address usable.
 const GROUPS: i32 =
     RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
 
@@ -29,7 +29,7 @@ const MOST: usize = 8;
 pub(crate) enum PathFrom {
     /// Every interface.
     All,
-    /// An address, and the cost of its path.
+    /// A local address, and the cost of the path from it.
     Address(IpAddr, u32),
 }
 
@@ -52,7 +52,8 @@ impl FromStr for PathFrom {
     }
 }
 
-/// Returns the maximum number of paths of a connection: those of these values and the first path.
+/// Returns the maximum number of paths of a connection: the first path, and those that `paths`
+/// permits.
 pub(crate) fn most(paths: &[PathFrom]) -> usize {
     if paths.contains(&PathFrom::All) { MOST } else { (paths.len() + 1).min(MOST) }
 }
@@ -62,7 +63,7 @@ pub(crate) fn most(paths: &[PathFrom]) -> usize {
 struct Address {
     interface: String,
     address: IpAddr,
-    /// Whether the interface is up and has a carrier.
+    /// Whether the interface is up and has a carrier, so that it can send.
     works: bool,
 }
 
@@ -77,7 +78,8 @@ fn addresses(all: impl Iterator<Item = InterfaceAddress>) -> Vec<Address> {
     all.filter_map(of).collect()
 }
 
-/// Returns whether hosts beyond the local link can reach the address.
+/// Returns whether an address is usable for paths, that is, whether hosts beyond the local link can
+/// reach it.
 fn is_of_use(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !(v4.is_loopback() || v4.is_link_local() || v4.is_unspecified()),
@@ -85,16 +87,17 @@ fn is_of_use(address: IpAddr) -> bool {
     }
 }
 
-/// Keeps the set of addresses for paths up to date while the system's addresses change.
+/// Follows changes of the system's addresses, and tells a client from which addresses to open
+/// paths.
 pub(crate) struct Follower {
     paths: Vec<PathFrom>,
     listener: Listener,
-    /// All addresses that were usable at some time.
+    /// All addresses that have been usable for paths at some time.
     seen: BTreeSet<IpAddr>,
 }
 
 impl Follower {
-    /// Starts to follow the values of `--path`. Must be called inside a runtime.
+    /// Creates a follower for these values of `--path`. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// No interface of this machine has one of the addresses.
@@ -112,7 +115,7 @@ impl Follower {
         Ok(Follower { paths, listener, seen: BTreeSet::new() })
     }
 
-    /// Updates the paths of a client's connections. Never returns.
+    /// Updates the paths of all of a client's connections whenever addresses change. Never returns.
     pub(crate) async fn follow(&mut self, client: &Client) -> Infallible {
         loop {
             match getifaddrs() {
@@ -120,7 +123,7 @@ impl Follower {
                 Err(error) => tracing::warn!(%error, "interfaces cannot be listed"),
             }
             self.listener.ready().await;
-            // The messages are discarded, because addresses and routes are read again.
+            // Discard the messages. They only mean that addresses and routes must be read again.
             self.listener.hear(|_| {});
         }
     }
@@ -140,8 +143,8 @@ impl Follower {
         for path in &self.paths {
             match path {
                 PathFrom::Address(address, _) => want(*address),
-                // Use one address of each family, because all addresses of an interface lead over
-                // the same path.
+                // On each interface, use one address of each family. Further addresses would lead
+                // over the same path.
                 PathFrom::All => {
                     let mut had = BTreeSet::new();
                     for one in addresses.iter().filter(|one| one.works && is_of_use(one.address)) {
@@ -155,7 +158,7 @@ impl Follower {
         PathAddresses { wanted, gone, costs: self.costs() }
     }
 
-    /// Returns the costs of paths, for the addresses that have one.
+    /// Returns the cost of the path from each address that was given with a cost.
     fn costs(&self) -> BTreeMap<IpAddr, u32> {
         let of = |path: &PathFrom| match path {
             PathFrom::Address(address, cost) if *cost > 0 => Some((*address, *cost)),
@@ -200,8 +203,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_is_wanted_unless_its_interface_is_down() {
         let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap(), 5)]);
-        // No interface lists this address, but it can be used because Linux accepts all of
-        // 127.0.0.0/8 as local.
+        // No interface lists 127.0.0.2, but it is usable, because Linux accepts all of 127.0.0.0/8
+        // as local.
         let chosen = follower.choose(&[on("lo", "127.0.0.1", true)]);
         assert_eq!((texts(&chosen.wanted), chosen.gone), (vec!["127.0.0.2".to_owned()], vec![]));
         assert_eq!(chosen.costs.into_values().collect::<Vec<u32>>(), [5]);
@@ -209,7 +212,7 @@ mod tests {
         let chosen =
             follower.choose(&[on("lo", "127.0.0.2", false), on("eth0", "192.0.2.1", false)]);
         assert!(chosen.wanted.is_empty());
-        // 127.0.0.1 was usable before, and no interface has it now.
+        // 127.0.0.1 was usable before, but now no interface has it.
         assert_eq!(texts(&chosen.gone), ["127.0.0.1", "127.0.0.2", "192.0.2.1"]);
         let chosen = follower.choose(&[on("lo", "127.0.0.2", true)]);
         assert_eq!(texts(&chosen.wanted), ["127.0.0.2"]);

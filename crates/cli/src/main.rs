@@ -1,11 +1,12 @@
-//! `equic`: the command. Start reading at [`Command`], then at the module of each subcommand:
+//! The command `equic`. Start reading at [`Command`], then at the module of each subcommand:
 //!
 //! * [`gateway`]: runs a gateway, inspects one, changes it, and explains its verdicts;
-//! * [`serve`], [`get`]: an HTTP/3 server that feeds a gateway, and a client;
+//! * [`serve`], [`get`]: an HTTP/3 server that reports its connections to a gateway, and an HTTP/3
+//!   client;
 //! * [`plugin`]: writes, builds, checks and signs plugins;
 //! * [`moved`]: names of commands that now belong to `equic-lab`;
-//! * [`equic_command`], a separate crate: the parts that `equic-lab` shares, such as man pages and
-//!   QUIC options;
+//! * [`equic_command`], a separate crate: code that `equic` shares with `equic-lab`, such as man
+//!   pages and QUIC options;
 //! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
 //! * [`equic_console`], a separate crate: the only code that prints; the exit codes (0 done, 1
 //!   failed, 2 wrong usage); and the fields that all results share.
@@ -62,16 +63,16 @@ enum Command {
 }
 
 impl Command {
-    /// Returns whether the command is a service, which handles signals itself. Other commands are
-    /// terminated by them.
+    /// Returns whether the command is a service, which handles signals itself. A signal simply ends
+    /// any other command.
     fn hears_signals(&self) -> bool {
         matches!(self, Command::Gateway(gateway::Command::Run(_)) | Command::Serve(_))
     }
 }
 
 fn main() -> ExitCode {
-    // Do this before a file is opened or a thread is started, because a service manager may send a
-    // signal at once.
+    // Block signals before any file is opened or thread is started, because a service manager may
+    // send a signal at once.
     signals::hold();
     let equic = match Equic::try_parse() {
         Ok(equic) => equic,

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The program that has these commands now, and also the name of its Debian package.
 const PROGRAM: &str = "equic-lab";
 
-/// Words of each old command, and words of the new one.
+/// The words of each old command, and the words of the command that replaces it.
 const MOVED: &[(&[&str], &str)] = &[
     (&["demo"], "demo"),
     (&["bench"], "bench"),

@@ -13,11 +13,11 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A program whose manual is printed.
+/// A program whose man pages and completions are printed.
 pub struct Manual {
     /// The definitions of its command line.
     pub program: clap::Command,
-    /// Documents to refer to, as a part of a sentence.
+    /// Other documents to refer to, phrased as a part of a sentence.
     pub documents: &'static str,
 }
 
@@ -73,7 +73,7 @@ pub fn pages(manual: Manual, args: &Pages) -> Result {
     }
 }
 
-/// Finds the command with these words, and its parent command.
+/// Finds the command with these words, such as `gateway run`. Also returns its parent command.
 fn find<'a>(
     program: &'a clap::Command,
     path: &[String],
@@ -144,7 +144,7 @@ fn synopsis(command: &clap::Command) -> Roff {
     roff
 }
 
-/// Formats an option with its value, or an argument.
+/// Formats the name of an option and its value, or a positional argument.
 fn written(argument: &clap::Arg) -> Vec<Inline> {
     let mut line = Vec::new();
     if let Some(short) = argument.get_short() {

@@ -82,12 +82,12 @@ impl QuicArgs {
         }
     }
 
-    /// Checks options that only make sense with several paths. `more` names the option that permits
-    /// several paths.
+    /// Rejects or reports options that have an effect only with several paths. `more` names the
+    /// option that permits several paths.
     ///
     /// # Errors
-    /// A scheduler other than the default was chosen. For a coupled congestion control, only prints
-    /// a notice that it behaves like NewReno.
+    /// A scheduler other than the default was chosen. A coupled congestion control is not an error:
+    /// the function prints a notice that it behaves like NewReno.
     pub fn check_one_path(&self, more: &str) -> Result {
         if !matches!(self.scheduler, SchedulerName::LowestRtt) {
             let message =
@@ -102,7 +102,7 @@ impl QuicArgs {
         Ok(())
     }
 
-    /// Returns the chosen congestion control.
+    /// Returns the chosen congestion control algorithm.
     pub fn congestion(&self) -> Congestion {
         match self.congestion {
             Algorithm::Newreno => Congestion::NewReno,
@@ -113,7 +113,7 @@ impl QuicArgs {
         }
     }
 
-    /// Loads the local plugins. `tally` counts their calls, and `tell` is called for failures.
+    /// Loads the local plugins. `tally` counts their calls, and `tell` is called when one fails.
     pub fn plugins(&self, tally: Option<Tally>, tell: Option<OnFailure>) -> Result<OwnPlugins> {
         plugin::own(&self.plugin, tally, tell)
     }

@@ -1,4 +1,4 @@
-//! Start of a command: usage errors and the log.
+//! Start of a command: reports wrong usage, and sets up the log.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::output;
 #[must_use]
 pub fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // If the pipe is closed, the reader has read enough.
+        // Printing fails if the reader has closed the pipe. That is not an error.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -17,7 +17,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Writes log lines to standard error, with the levels that `EQUIC_LOG` selects.
+/// Sends log messages to standard error, at the levels that `EQUIC_LOG` selects.
 pub fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("EQUIC_LOG").unwrap_or_else(|_| EnvFilter::new("off"));

@@ -22,7 +22,7 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// Returns the servers that the client trusts according to the options.
+    /// Returns the certificates that the client trusts according to the options.
     pub fn trust(&self) -> Trust {
         equic_http3::client::trust(self.insecure, self.ca.clone(), self.pin)
     }

@@ -1,8 +1,9 @@
-//! Cost of reading a gateway with full tables: `make bench-reading`.
+//! Measures the cost of reading a gateway whose tables are full: `make bench-reading`.
 //!
 //! Measures milliseconds per reading. `equic gateway watch` reads once per second, and the metrics
 //! once per scrape. Readings of all kinds are interleaved. BPF_PROG_TEST_RUN fills the tables, and
-//! nothing is attached. Everything is measured twice: with empty lists, and with a million entries.
+//! nothing is attached. Everything is measured twice: with empty deny and allow lists, and with a
+//! million entries.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -21,12 +22,12 @@ use equic_report::table::{Column, Style, Table};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const ROUNDS: usize = 40;
-/// The default size of both tables.
+/// Number of sources: the default size of both tables.
 const SOURCES: u32 = 65_536;
 const CONNECTIONS: u32 = 10_000;
 /// Number of entries of the deny list in the second measurement.
 const LISTED: u32 = 1_000_000;
-/// Number of rows of a table with the owners of prefixes.
+/// Number of rows in a test table that maps prefixes to their owners.
 const ROWS: u32 = 500_000;
 
 type Reading = (&'static str, fn(&Control) -> equic_gateway::Result<()>);
@@ -51,12 +52,12 @@ const READINGS: [Reading; 7] = [
 ];
 
 fn address(number: u32) -> IpAddr {
-    // 198.18.0.0/15, for benchmarks (RFC 2544).
+    // An address of 198.18.0.0/15, which is reserved for benchmarks (RFC 2544).
     Ipv4Addr::from_bits(0xc612_0000 + number).into()
 }
 
-/// Returns a long header of a reserved version (RFC 9000 s.15). It opens an attempt, so it fills
-/// both tables.
+/// Returns a packet with a long header of a reserved version (RFC 9000 s.15). It opens a connection
+/// attempt, so the program adds an entry to both tables.
 fn opening(number: u32) -> Vec<u8> {
     let mut payload = vec![0; 1200];
     payload[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
@@ -108,7 +109,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures every kind of reading this many times, in turn.
+/// Measures every kind of reading several times, in turn. Returns the results as text.
 fn measured(control: &Control, title: &str) -> Result<String> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
     for _ in 0..ROUNDS {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/*
- * The minimal cost of a filter by source: parse to UDP, look up the source, drop. The gateway's
- * costs are measured as multiples of `reference`.
+/* Measures the minimum cost of an XDP filter by source address: parse the packet up to UDP, look up
+ * the source, drop. The gateway's costs are given as multiples of the program `reference`.
  *
  * On kernels with mitigations against return predictor attacks, calls that return are expensive.
- * The variants measure this cost. `no_calls` finds the source in an array, whose look-up the kernel
+ * Two variants measure this cost. `no_calls` finds the source in an array, whose look-up the kernel
  * inlines. `more_calls` is `reference` with CALLS additional calls of a function that does nothing.
  */
 #include <stdbool.h>
@@ -18,12 +17,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Entries of each table: the gateway's default number of sources. */
+/* Number of entries in each table. It is the gateway's default number of sources. */
 #define SOURCES 65536
-/* Additional calls in `more_calls`. benches/gateway/reference.rs divides by this number. */
+/* Number of additional calls in `more_calls`; benches/gateway/reference.rs divides by it. */
 #define CALLS 16
 
-/* An IPv6 address, or an IPv4 address in the last word. Network byte order. */
+/* A source address: IPv6, or IPv4 in the last word. Network byte order. */
 struct source {
 	__u32 word[4];
 };
@@ -35,8 +34,8 @@ struct {
 	__type(value, __u64);
 } sources SEC(".maps");
 
-/* Sources, at indices derived from their addresses: see place() here and in
- * benches/gateway/reference.rs. */
+/* Sources, at indices that are computed from their addresses. The function place() here and the one
+ * in benches/gateway/reference.rs must agree. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SOURCES);
@@ -51,7 +50,7 @@ static __always_inline __u32 place(const struct source *source)
 	return mixed >> 16;
 }
 
-/* Reads the source of a UDP datagram. Returns false for any other packet. */
+/* Reads the source address of a UDP datagram. Returns false if the packet is not UDP. */
 static __always_inline bool parse(struct xdp_md *ctx, struct source *source)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -104,7 +103,8 @@ int no_calls(struct xdp_md *ctx)
 	return differs ? XDP_PASS : XDP_DROP;
 }
 
-/* The empty asm statement prevents the compiler from computing the result in advance. */
+/* A function that does nothing. The empty asm statement keeps the compiler from optimising the call
+ * away. */
 static __noinline int nothing(int value)
 {
 	asm volatile("" : "+r"(value));

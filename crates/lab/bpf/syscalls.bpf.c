@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/*
- * Counts the system calls of one process: their number, the failed ones, and their time on a CPU.
- * In contrast to ptrace(2), it does not stop the process or copy data: it costs three tracepoints
- * and a few stores per call.
- */
+/* Counts the system calls of one process, by number: all calls, failed calls, and time on and off a
+ * CPU. In contrast to ptrace(2), this neither stops the process nor copies data. It costs three
+ * tracepoints and a few stores per call. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -12,15 +10,15 @@
 
 #define MAX_ERRNO 4095
 
-/* The fields of the kernel's structure that are read here. libbpf relocates their offsets. */
+/* Fields of the kernel's task_struct that this program reads. libbpf relocates their offsets. */
 struct task_struct {
 	int pid;
 } __attribute__((preserve_access_index));
 
-/* A call in progress. */
+/* A system call in progress. */
 struct call {
 	__u64 entered_ns;
-	/* Time at which the thread left the CPU, or 0 while it is on one. */
+	/* Time at which the thread left the CPU, or 0 if it is on a CPU. */
 	__u64 left_ns;
 	__u64 off_ns;
 	__u64 number;
@@ -40,7 +38,7 @@ struct {
 	__type(value, struct syscalls_count);
 } counts SEC(".maps");
 
-/* Calls in progress, by the kernel's thread ID. */
+/* System calls in progress, by the kernel's thread ID. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SYSCALLS_THREADS);
@@ -89,7 +87,8 @@ int returned(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tracepoint/sched_switch")
 int switched(struct bpf_raw_tracepoint_args *ctx)
 {
-	/* The arguments: whether it was preempted, the previous task, the next task. */
+	/* The arguments of the tracepoint sched_switch: whether the previous task was preempted, the
+	 * previous task, the next task. */
 	struct task_struct *next = (struct task_struct *)ctx->args[2];
 	__u32 leaves = (__u32)bpf_get_current_pid_tgid(), comes = BPF_CORE_READ(next, pid);
 	struct call *call = bpf_map_lookup_elem(&calls, &leaves);

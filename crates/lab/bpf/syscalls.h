@@ -5,12 +5,12 @@
 
 #include <linux/types.h>
 
-/* System calls with this number or a larger one are counted under this number. */
+/* System calls with this number or a larger one are counted together under this number. */
 #define SYSCALLS_MAX 511
 /* Maximum number of threads of the process that can be inside a call at a time. */
 #define SYSCALLS_THREADS 4096
 
-/* The watched process, in the numbering of its PID namespace. */
+/* Identifies the watched process by its PID in the given PID namespace. */
 struct syscalls_watched {
 	__u64 device;
 	__u64 inode;
@@ -18,13 +18,13 @@ struct syscalls_watched {
 	__u32 padding;
 };
 
-/* Counters of one system call, by number. */
+/* Counters of the calls with one system call number. */
 struct syscalls_count {
 	__u64 calls;
 	__u64 errors;
-	/* Time between entry and return on a CPU. */
+	/* Nanoseconds on a CPU, between entry into the calls and return. */
 	__u64 cpu_ns;
-	/* Time between entry and return off the CPU. */
+	/* Nanoseconds off the CPU, between entry into the calls and return. */
 	__u64 off_ns;
 };
 

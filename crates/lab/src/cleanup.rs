@@ -1,5 +1,5 @@
-//! Removal of labs: when they are dropped, when a signal ends the process, and by [`Lab::sweep`] if
-//! their owner was killed. Only namespaces in a record are removed.
+//! Removal of labs. A lab is removed when it is dropped, when a signal ends the process, or by
+//! [`Lab::sweep`] if its owner was killed. Only namespaces that a lab's record names are removed.
 
 use std::fs;
 use std::io;
@@ -18,13 +18,14 @@ use crate::{Lab, LabError};
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long to wait for the kernel to carry out SIGKILL.
+/// Maximum time to wait for the kernel to carry out SIGKILL.
 const KILL_WAIT: Duration = Duration::from_secs(2);
-/// An unreadable record may still be in the process of being written, but not after this time.
+/// Age from which an unreadable record is treated as abandoned. A younger one may not be completely
+/// written yet.
 const UNREADABLE_FOR: Duration = Duration::from_secs(60);
 
-/// Builders hold it shared, and the signal thread exclusively, so that no lab is created while it
-/// removes labs.
+/// Lock that keeps a lab from being created while the signal thread removes labs. Builders hold it
+/// shared, the signal thread exclusively.
 pub(crate) static BUILDING: RwLock<()> = RwLock::new(());
 /// Labs of this process that still exist.
 static LIVE: Mutex<Vec<LabRecord>> = Mutex::new(Vec::new());
@@ -32,7 +33,7 @@ static LIVE: Mutex<Vec<LabRecord>> = Mutex::new(Vec::new());
 /// Result of [`Lab::sweep`].
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Ids of the labs that were removed.
+    /// IDs of the labs that were removed.
     pub removed: Vec<String>,
     /// IDs of the labs that were kept because their owners are running.
     pub alive: Vec<String>,
@@ -58,8 +59,8 @@ impl Lab {
                     Err(error) => sweep.failed.push(error),
                 },
                 Err(LabError::Record { .. }) if is_empty_and_old(&path) => {
-                    // The owner was killed before it wrote the record, so it has not created
-                    // namespaces.
+                    // The file is empty: its owner was killed before it wrote the record, and
+                    // namespaces are created only after that.
                     if let Err(e) = unlink(&path) {
                         sweep.failed.push(e);
                     }
@@ -88,8 +89,8 @@ fn is_empty_and_old(path: &Path) -> bool {
     })
 }
 
-/// Installs handlers: SIGINT, SIGTERM and SIGHUP remove the labs of this process, and then end it
-/// as by default. For commands. A second call does nothing.
+/// Installs signal handlers for a command: SIGINT, SIGTERM and SIGHUP remove the labs of this
+/// process, and then end the process as they do by default. A second call does nothing.
 ///
 /// # Errors
 /// Fails with [`LabError::System`] if the handlers cannot be installed.
@@ -106,7 +107,7 @@ pub fn cleanup_on_signals() -> Result<(), LabError> {
         .name("lab-signals".into())
         .spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                // Never released, because the process ends here.
+                // The lock is never released, because the process ends here.
                 let _alone = BUILDING.write();
                 for record in live().clone() {
                     // The process ends, so the error cannot be reported. A later sweep removes what
@@ -130,16 +131,16 @@ pub(crate) fn register(record: LabRecord) {
     live().push(record);
 }
 
-/// Removes a lab of this process.
+/// Removes a lab that this process has created.
 pub(crate) fn retire(record: &LabRecord) -> Result<(), LabError> {
     let result = remove(record);
     live().retain(|other| other.id != record.id);
     result
 }
 
-/// Ends the processes inside, then deletes the namespaces, then the record. After an error it
-/// continues, keeps the record, and returns the first error. Namespaces that do not exist are not
-/// an error.
+/// Ends the processes in a lab, then deletes its namespaces, then its record. If a step fails,
+/// continues with the next one, but keeps the record, and returns the first error. A namespace that
+/// does not exist is not an error.
 fn remove(record: &LabRecord) -> Result<(), LabError> {
     let keep = ["/proc/self/ns/net", "/proc/1/ns/net"].map(|path| identity(Path::new(path)));
     let inside: Vec<Identity> = record
@@ -151,7 +152,7 @@ fn remove(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         result = result.and(delete_namespace(name));
     }
-    // Without its record, no sweep would remove the rest.
+    // Keep the record after an error. Without it, no sweep would find the remaining namespaces.
     result.and_then(|()| unlink(&record.path()))
 }
 
@@ -159,7 +160,7 @@ fn delete_namespace(name: &str) -> Result<(), LabError> {
     debug_assert!(name.starts_with(PREFIX));
     let path = Path::new(NETNS_DIR).join(name);
     match umount2(&path, MntFlags::MNT_DETACH) {
-        // EINVAL: a file on which no namespace was mounted yet.
+        // EINVAL means that the file exists, but that no namespace is mounted on it.
         Ok(()) | Err(nix::Error::ENOENT | nix::Error::EINVAL) => unlink(&path),
         Err(e) => Err(LabError::file("unmount", &path, e.into())),
     }
@@ -201,8 +202,8 @@ fn stop_processes(namespaces: &[Identity]) -> Result<(), LabError> {
     Err(LabError::Unkillable { pids: left.into_iter().map(|(pid, _)| pid).collect() })
 }
 
-/// Returns the processes whose main thread is in one of the namespaces. They are referred to by
-/// pidfds, so that a reused PID is harmless.
+/// Returns the processes whose main thread is in one of the namespaces, each with a pidfd. A pidfd
+/// always refers to the same process, so a reused PID does no harm.
 fn processes_in(namespaces: &[Identity]) -> Vec<(i32, OwnedFd)> {
     let own = std::process::id().cast_signed();
     let Ok(proc) = fs::read_dir("/proc") else { return Vec::new() };
@@ -230,8 +231,9 @@ fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
 
 fn signal_all(processes: &[(i32, OwnedFd)], signal: i32) {
     for (_, pidfd) in processes {
-        // ESRCH means that it has ended, as intended. EPERM shows up in the next search.
-        // SAFETY: pidfd_send_signal(2) without siginfo; the descriptor is open.
+        // ESRCH means that the process has ended, as intended. After EPERM, the next search finds
+        // the process again.
+        // SAFETY: pidfd_send_signal(2) without siginfo reads no memory; the descriptor is open.
         unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -244,13 +246,13 @@ fn signal_all(processes: &[(i32, OwnedFd)], signal: i32) {
     }
 }
 
-/// Waits until all have ended (zombies count as ended), or for `limit`.
+/// Waits until all these processes have ended, but no longer than `limit`. Zombies count as ended.
 fn wait_all(processes: &[(i32, OwnedFd)], limit: Duration) {
     let deadline = Instant::now() + limit;
     for (_, pidfd) in processes {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, which lives during the call.
+        // SAFETY: the pointer is to one pollfd, which lives during the call.
         unsafe { libc::poll(&raw mut poll, 1, i32::try_from(left).unwrap_or(i32::MAX)) };
     }
 }

@@ -1,5 +1,5 @@
-//! Creates the namespaces of a plan: links and addresses with `ip -batch`, kernel parameters, and a
-//! connectivity test.
+//! Creates the namespaces of a lab: sets up links and addresses with `ip -batch`, writes kernel
+//! parameters, and tests the connectivity.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,12 +12,12 @@ use crate::plan::LabPlan;
 use crate::state::{LabRecord, NETNS_DIR, NamespaceRecord};
 use crate::{LabError, Namespace};
 
-/// Maximum time for the first datagrams to arrive.
+/// Maximum time until a datagram from the server to each client, and back, must have arrived.
 const READY_LIMIT: Duration = Duration::from_secs(5);
-/// Number of parallel `ip` processes.
+/// Maximum number of `ip` processes that run at a time.
 const PARALLEL: usize = 8;
 
-/// Creates everything in `record`. Returns the server and the clients.
+/// Creates all namespaces that `record` names. Returns those of the server and of the clients.
 pub(crate) fn construct(
     plan: &LabPlan,
     record: &LabRecord,
@@ -50,7 +50,8 @@ pub(crate) fn construct(
     Ok((server, clients))
 }
 
-/// Checks that the namespaces are really new, before anything is set up in them.
+/// Checks that each namespace is new and not the one that the lab is built from. Otherwise, the
+/// setup would change the machine's own network.
 fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         let path = Path::new(NETNS_DIR).join(name);
@@ -62,11 +63,12 @@ fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Path, value, and whether the kernel may lack the parameter.
+/// A kernel parameter: path, value, and whether the kernel may lack it.
 type Sysctl = (&'static str, &'static str, bool);
 
-/// Interfaces created later inherit the defaults. There are no link-local addresses, because their
-/// duplicate address detection and router solicitations would disturb the counters.
+/// Kernel parameters of the hosts. Interfaces that are created later inherit the defaults.
+/// Link-local addresses are disabled, because duplicate address detection and router solicitations
+/// would disturb the packet counters.
 const HOST_SYSCTLS: &[Sysctl] = &[
     ("net/ipv4/conf/all/rp_filter", "0", false),
     ("net/ipv4/conf/default/rp_filter", "0", false),
@@ -75,8 +77,8 @@ const HOST_SYSCTLS: &[Sysctl] = &[
     ("net/ipv6/conf/default/accept_dad", "0", false),
     ("net/ipv6/conf/default/accept_ra", "0", false),
     ("net/ipv6/conf/default/addr_gen_mode", "1", false),
-    // A local route makes an IPv6 prefix local, but bind(2) still demands an address on an
-    // interface.
+    // A local route makes all addresses of an IPv6 prefix local. Without this parameter, bind(2)
+    // still accepts only addresses that an interface has.
     ("net/ipv6/ip_nonlocal_bind", "1", false),
 ];
 
@@ -91,7 +93,8 @@ const SWITCH_SYSCTLS: &[Sysctl] = &[
     ("net/bridge/bridge-nf-call-arptables", "0", true),
 ];
 
-/// Runs in a thread inside the namespace, because `/proc/sys/net` shows the reader's namespace.
+/// Writes kernel parameters. Must run in a thread inside the namespace, because `/proc/sys/net`
+/// shows the reader's namespace.
 fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
     for &(name, value, optional) in parameters {
         let path = Path::new("/proc/sys").join(name);
@@ -103,7 +106,7 @@ fn write_sysctls(parameters: &[Sysctl]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A running `ip -batch`.
+/// A running `ip -batch` process.
 pub(crate) struct Ip {
     child: Child,
     namespace: String,
@@ -134,7 +137,7 @@ impl Ip {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        // "Command failed -:3"
+        // `ip` prints the number of the line that failed, as in "Command failed -:3".
         let line = said
             .rsplit("-:")
             .next()
@@ -166,7 +169,7 @@ fn await_ready(server: &Namespace, clients: &[Namespace]) -> Result<(), LabError
     Ok(())
 }
 
-/// The error is `None` after a timeout.
+/// Sends a datagram from one socket to the other and back. The error is `None` after a timeout.
 fn echo(here: &UdpSocket, there: &UdpSocket) -> Result<(), Option<io::Error>> {
     let wait = Some(Duration::from_millis(5));
     here.set_read_timeout(wait)?;

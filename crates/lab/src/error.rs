@@ -29,15 +29,15 @@ pub enum LabError {
     Ip {
         /// The namespace being set up, or `/run/netns` while namespaces were being created.
         namespace: String,
-        /// Message of `ip`, with the line it was given.
+        /// Error message of the `ip` command, with the rejected line.
         message: String,
     },
     /// A file or system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// The operation, with its object.
+        /// The operation that failed, and what it was applied to.
         what: String,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         #[source]
         source: io::Error,
     },
@@ -46,7 +46,7 @@ pub enum LabError {
     NotReady {
         /// Sending namespace.
         from: String,
-        /// Address that did not answer.
+        /// Address that the datagram did not reach, or that did not answer.
         to: String,
         /// How long the answer was awaited, in seconds.
         seconds: u64,
@@ -56,7 +56,7 @@ pub enum LabError {
     Record {
         /// File under `/run/equic-lab`.
         path: PathBuf,
-        /// Message of the parser.
+        /// Error message of the parser.
         message: String,
     },
     /// Some processes inside the lab did not end.

@@ -1,4 +1,4 @@
-//! Building and owning a lab.
+//! Builds a lab and owns it: the namespaces exist until the [`Lab`] is dropped or closed.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::plan::{IFNAME, LabPlan};
 use crate::state::{LabRecord, NamespaceRecord, PREFIX, pid_namespace, start_ticks};
 use crate::{LabError, Namespace};
 
-/// Options of a lab. Created by [`Lab::builder`].
+/// Options of a lab. [`Lab::builder`] creates them.
 #[derive(Debug, Clone)]
 pub struct LabBuilder {
     name: String,
@@ -30,8 +30,8 @@ impl LabBuilder {
         self
     }
 
-    /// Lets `client` (counted from 0) use any address of `prefix`, in addition to its own /24 and
-    /// /64. The server gets a route to it.
+    /// Lets `client` (counted from 0) use any address of `prefix` as its source, in addition to its
+    /// own /24 and /64. The server gets a route to this prefix.
     #[must_use]
     pub fn client_prefix(mut self, client: usize, prefix: impl Into<IpNet>) -> Self {
         self.prefixes.push((client, prefix.into()));
@@ -52,12 +52,12 @@ impl LabBuilder {
         self
     }
 
-    /// Creates the lab. Returns when datagrams of both families get through.
+    /// Creates the lab. Returns once datagrams reach every client over IPv4 and IPv6.
     ///
     /// # Errors
     /// Fails with [`LabError::Privilege`] if capabilities are missing, with [`LabError::Plan`] if
-    /// the lab is impossible, or with another error of the system. After a failure, everything is
-    /// removed.
+    /// the options describe an impossible lab, or with another error of the system. After a
+    /// failure, everything is removed.
     pub fn build(self) -> Result<Lab, LabError> {
         check_name(&self.name)?;
         let plan = LabPlan::new(self.clients, &self.prefixes, self.mtu, self.txqueuelen)?;
@@ -71,7 +71,8 @@ impl LabBuilder {
     }
 }
 
-/// A server and clients in network namespaces. They are removed when the value is dropped.
+/// A server and clients in network namespaces. The namespaces are removed when the value is
+/// dropped.
 #[derive(Debug)]
 pub struct Lab {
     server: Namespace,
@@ -80,8 +81,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts the description of a lab. `name` is part of the namespaces' names: 1 to 24 characters
-    /// of `a-z`, `0-9`, `-`.
+    /// Starts the description of a lab. `name` becomes part of the namespaces' names. It must have
+    /// 1 to 24 characters of `a-z`, `0-9`, `-`.
     pub fn builder(name: impl Into<String>) -> LabBuilder {
         LabBuilder {
             name: name.into(),
@@ -92,17 +93,18 @@ impl Lab {
         }
     }
 
-    /// The ID. Namespaces are called `eqlab-<id>-server`, `-sw`, `-c0` and so on.
+    /// Returns the ID of the lab. Its namespaces are called `eqlab-<id>-server`, `-sw`, `-c0` and
+    /// so on.
     pub fn id(&self) -> &str {
         &self.cleanup.record.id
     }
 
-    /// The server's namespace.
+    /// Returns the server's namespace.
     pub fn server(&self) -> &Namespace {
         &self.server
     }
 
-    /// The namespace of client `index`, counted from 0.
+    /// Returns the namespace of client `index`, counted from 0.
     ///
     /// # Panics
     /// Panics if there is no such client. [`Lab::clients`] has their number.
@@ -110,21 +112,21 @@ impl Lab {
         &self.clients[index]
     }
 
-    /// The clients' namespaces.
+    /// Returns the clients' namespaces.
     pub fn clients(&self) -> &[Namespace] {
         &self.clients
     }
 
-    /// The record on disk.
+    /// Returns the lab's record, which is also on disk.
     pub fn record(&self) -> &LabRecord {
         &self.cleanup.record
     }
 
-    /// Removes the lab like dropping it, but returns errors.
+    /// Removes the lab as dropping it does, but returns errors.
     ///
     /// # Errors
-    /// Returns the first error of ending a process or deleting a namespace. A later [`Lab::sweep`]
-    /// tries again after this process has ended.
+    /// Returns the first error of ending a process or deleting a namespace. After this process has
+    /// ended, a [`Lab::sweep`] tries again.
     pub fn close(self) -> Result<(), LabError> {
         let Self { server, clients, cleanup } = self;
         drop((server, clients));
@@ -132,7 +134,7 @@ impl Lab {
     }
 }
 
-/// Removes the lab when dropped.
+/// Guard that removes the lab when it is dropped.
 #[derive(Debug)]
 struct Cleanup {
     record: LabRecord,
@@ -146,7 +148,7 @@ impl Cleanup {
     }
 
     fn remove(&self) -> Result<(), LabError> {
-        // A forked child has a copy of the value, but the lab belongs to its parent.
+        // A forked child has a copy of this value, but the lab belongs to the parent.
         if std::process::id() != self.record.pid {
             return Ok(());
         }
@@ -156,7 +158,7 @@ impl Cleanup {
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        // `Lab::close` reports errors, dropping does not.
+        // Ignore errors when the value is dropped. `Lab::close` returns them.
         let _ = self.remove();
     }
 }
@@ -199,7 +201,7 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Writes the lab's record under an unused ID.
+/// Chooses an unused ID for the lab and writes the lab's record under it.
 fn claim_id(name: &str, plan: &LabPlan) -> Result<LabRecord, LabError> {
     let pid = std::process::id();
     let start_ticks = start_ticks(pid)

@@ -1,15 +1,16 @@
 //! Network namespaces, traffic and attacks for experiments on one machine.
 //!
-//! A [`Lab`] is a server and some clients. Each is in its own network namespace, connected by a
-//! bridge in another one. The machine's own network is not affected. Start at [`Lab::builder`],
-//! then [`Namespace`] for running programs and code inside.
+//! A [`Lab`] is a server and some clients. Each has its own network namespace. A bridge in another
+//! namespace connects them. The machine's own network is not affected. Start at [`Lab::builder`],
+//! then use [`Namespace`] to run programs and code inside.
 //!
 //! * `lab`: the builder and the owner of a lab. `plan`: addresses; `construct`: creation.
 //! * `namespace`, `process`: programs, closures and sockets inside a namespace; CPU pinning.
 //! * `offload`: offloads of an interface.
 //! * `state`, `cleanup`: the record of a lab on disk; removal on drop, on signals, and after a
 //!   crash.
-//! * [`flood`]: attack traffic, which cannot leave a lab. [`measure`]: its cost.
+//! * [`flood`]: attack traffic, which cannot leave a lab. [`measure`]: the cost of an experiment in
+//!   CPU time and packets.
 //! * [`nftables`]: a packet filter for comparison with the gateway.
 //! * [`emulation`]: a simulated network in real time, between programs on a lab's hosts. `tcp`: the
 //!   kernel's TCP.

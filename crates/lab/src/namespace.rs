@@ -1,4 +1,5 @@
-//! A host of a lab: how to run programs, closures and sockets in its network namespace.
+//! A host of a lab: runs programs and closures, and creates sockets, in the host's network
+//! namespace.
 
 use std::fs::File;
 use std::io;
@@ -15,9 +16,10 @@ use nix::sched::{CloneFlags, setns};
 use crate::state::NETNS_DIR;
 use crate::{LabError, NamespaceRecord};
 
-/// A network namespace of a lab. Derefs to its [`NamespaceRecord`]: name, interface, addresses.
+/// A network namespace of a lab. Dereferences to its [`NamespaceRecord`]: name, interface,
+/// addresses.
 ///
-/// Clones share one file descriptor. While one exists, the kernel keeps the namespace. After the
+/// Clones share one file descriptor. The kernel keeps the namespace while a clone exists. After the
 /// lab was removed, the namespace has no name, and the [`flood`](crate::flood) module refuses to
 /// run in it.
 #[derive(Debug, Clone)]
@@ -49,22 +51,22 @@ impl Namespace {
         Ok(Self { record: Arc::new(record), file: Arc::new(file) })
     }
 
-    /// Returns the first address of the same family as `like`, with `port`.
+    /// Returns the host's first address of the same family as `like`, with `port`.
     pub fn socket_address(&self, like: IpAddr, port: u16) -> SocketAddr {
         SocketAddr::new(self.address_like(like), port)
     }
 
     /// Returns a command whose child runs in this namespace. The kernel kills the child when the
-    /// thread that starts it ends. To tie it to this process instead, start it with
-    /// [`spawn`](crate::spawn). It sees the mounts of this process, including `/sys/fs/bpf`, which
-    /// `ip netns exec` would hide.
+    /// thread that starts it ends. To let the child live as long as this process instead, start it
+    /// with [`spawn`](crate::spawn). The child sees the mounts of this process, including
+    /// `/sys/fs/bpf`, which `ip netns exec` would hide.
     ///
-    /// Removing the lab also kills its remaining processes.
+    /// Removing the lab also kills processes that are still in it.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         let (file, parent) = (Arc::clone(&self.file), std::process::id());
-        // SAFETY: the closure runs between fork and exec. It makes three system calls on values it
-        // owns, without allocating or locking.
+        // SAFETY: the closure runs between fork and exec. It makes three system calls on values
+        // that it owns, and neither allocates nor locks.
         unsafe {
             command.pre_exec(move || {
                 setns(&*file, CloneFlags::CLONE_NEWNET)?;
@@ -74,9 +76,9 @@ impl Namespace {
         command
     }
 
-    /// Moves the calling thread into the namespace. Threads that it starts later begin there, too.
-    /// Use it for threads that do nothing else, such as those of a runtime (`on_thread_start`).
-    /// Otherwise, [`Namespace::run`] is safer.
+    /// Moves the calling thread into the namespace. Threads that it starts later begin in the
+    /// namespace, too. Use this for threads that do nothing else, such as those of a runtime
+    /// (`on_thread_start`). Otherwise, use [`Namespace::run`], which is safer.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] without CAP_SYS_ADMIN.
@@ -85,8 +87,8 @@ impl Namespace {
             .map_err(|e| LabError::system(format!("enter namespace {}", self.name), e))
     }
 
-    /// Runs `work` in a new thread inside the namespace, and waits for it. Sockets that it creates
-    /// stay in the namespace, and can be used anywhere.
+    /// Runs `work` in a new thread inside the namespace, and waits for its result. Sockets that
+    /// `work` creates stay in the namespace, and can be used in any thread.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if the thread cannot be started or cannot enter the
@@ -104,8 +106,8 @@ impl Namespace {
         })
     }
 
-    /// Creates a blocking UDP socket in this namespace, bound to `address`. The address can be any
-    /// of the host's prefixes. Port 0 is any port.
+    /// Creates a blocking UDP socket in this namespace, bound to `address`, which can be any
+    /// address of the host's prefixes. Port 0 stands for any port.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if the address is in use or does not belong to the host.
@@ -130,20 +132,21 @@ impl Namespace {
     /// Sets a kernel parameter of the namespace, such as `net/ipv4/tcp_ecn`.
     ///
     /// # Errors
-    /// Fails with [`LabError::System`] if there is no such parameter, or if it rejects the value.
+    /// Fails with [`LabError::System`] if there is no such parameter, or if the kernel rejects the
+    /// value.
     pub fn set_sysctl(&self, parameter: &str, value: &str) -> Result<(), LabError> {
         let path = Path::new("/proc/sys").join(parameter);
         self.run(|| std::fs::write(&path, value))?.map_err(|e| LabError::file("set", &path, e))
     }
 
-    /// The raw descriptor of the namespace, for setns(2). Valid while `self` exists.
+    /// Returns the raw descriptor of the namespace, for setns(2). It is valid while `self` exists.
     pub fn raw_fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
     }
 }
 
-/// Called in the child: lets the kernel kill it when the forking thread ends. Fails if `parent` has
-/// already ended.
+/// Makes the kernel kill the calling process when the thread that forked it ends. Called in the
+/// child after fork. Fails if `parent` has already ended.
 fn die_with_parent(parent: u32) -> io::Result<()> {
     // SAFETY: prctl(2) with this option takes an integer, and getppid(2) takes nothing.
     let (set, ppid) =

@@ -1,10 +1,10 @@
-//! The closest equivalent of the gateway with nftables: the "packet filter" baseline of
-//! experiments.
+//! A packet filter with nftables that is the closest equivalent of the gateway. Experiments use it
+//! as the baseline "packet filter".
 //!
-//! There is no connection tracking. The rules have a deny set, and a dynamic set with a rate of
-//! version 1 Initial packets per source address. Initial packets are recognised by their first byte
-//! (RFC 9000 s.17.2). The rules are at the interface's `ingress` hook, the earliest hook: before
-//! the IP layer, but after the kernel has allocated a socket buffer.
+//! The rules do not track connections. They have a set of denied prefixes, and a dynamic set that
+//! limits the rate of version 1 Initial packets per source address. Initial packets are recognised
+//! by their first byte (RFC 9000 s.17.2). The rules are at the interface's `ingress` hook, the
+//! earliest one. It is before the IP layer, but after the kernel has allocated a socket buffer.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ use crate::{LabError, Namespace};
 
 /// Name of the table. No other program uses it in a namespace of a lab.
 const TABLE: &str = "netdev equic_lab";
-/// The default number of sources of the gateway's table.
+/// Maximum number of source addresses in the dynamic set. The gateway's table has the same default.
 const SOURCES: u32 = 65_536;
 
 /// Rules that decide which packets reach the server.
@@ -25,18 +25,19 @@ const SOURCES: u32 = 65_536;
 pub struct Rules {
     /// UDP port of the server.
     pub port: u16,
-    /// Initial packets per second from one address.
+    /// Rate limit for Initial packets from one address, per second.
     pub initials_per_second: u32,
     /// Burst of Initial packets from one address. A connection needs two or three, because the
     /// client's answer to the server's first flight begins with one.
     pub burst: u32,
-    /// Initial packets per second from all addresses, and their burst. `None`: no such rule.
+    /// Rate limit for Initial packets from all addresses together: packets per second, and burst.
+    /// `None` for no such limit.
     pub in_all: Option<(u32, u32)>,
     /// Prefixes whose packets are all dropped.
     pub deny: Vec<Ipv4Net>,
 }
 
-/// Active rules in a namespace. Dropping it removes them.
+/// Rules that are active in a namespace. Dropping the value removes them.
 #[derive(Debug)]
 pub struct Filter {
     namespace: Namespace,
@@ -60,7 +61,8 @@ impl Rules {
                  limit rate over {rate}/second burst {burst} packets counter drop"
             )
         });
-        // @th,64,8 is the first byte after the UDP header. 1100.... is a version 1 Initial.
+        // @th,64,8 is the first byte after the UDP header. The bits 1100.... mark a version 1
+        // Initial.
         format!(
             "table {TABLE} {{
                 set denied {{ type ipv4_addr; flags interval; {elements} }}
@@ -88,7 +90,7 @@ impl Rules {
 }
 
 impl Filter {
-    /// Number of packets that the rules have dropped.
+    /// Returns the number of packets that the rules have dropped.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if `nft` fails.
@@ -97,8 +99,8 @@ impl Filter {
         let mut words = listed.split_whitespace();
         let mut sum = 0;
         while let Some(word) = words.next() {
-            // Sets with a rate print no counters of their own, so `packets` after `counter` belongs
-            // to a rule.
+            // The sets with a rate limit print no counters, so `packets` after `counter` always
+            // belongs to a rule.
             if word == "counter" && words.next() == Some("packets") {
                 sum += words.next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
             }
@@ -109,12 +111,12 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // If the namespace no longer exists, neither do the rules.
+        // If this fails because the namespace no longer exists, the rules are gone, too.
         let _ = nft(&self.namespace, &format!("delete table {TABLE}\n"));
     }
 }
 
-/// Runs an `nft` script. Returns its output.
+/// Runs an `nft` script in a namespace. Returns its output.
 fn nft(namespace: &Namespace, script: &str) -> Result<String, LabError> {
     let failed = |error: io::Error| {
         let what = match error.kind() {

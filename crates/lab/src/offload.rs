@@ -1,4 +1,4 @@
-//! Offloads of an interface: work that it does instead of software.
+//! Offloads of an interface: work that the interface does in place of the kernel.
 
 use std::io;
 use std::net::UdpSocket;
@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd as _;
 
 use crate::{LabError, Namespace};
 
-/// Commands of linux/ethtool.h that read and set a flag, and the name of the flag.
+/// For each flag: the commands of linux/ethtool.h that read and set it, and its name.
 const FLAGS: [(u32, u32, &str); 5] = [
-    // In this order, because the later ones need the earlier.
+    // The order matters, because the later flags require the earlier ones.
     (0x14, 0x15, "receive checksums"),
     (0x16, 0x17, "transmit checksums"),
     (0x18, 0x19, "scatter-gather"),
@@ -39,7 +39,7 @@ impl Namespace {
         for &(_, set, what) in flags.clone() {
             flag(&socket, &self.ifname, set, u32::from(on)).map_err(|e| failed(what, e))?;
         }
-        // An interface may accept a command without following it.
+        // Read the flags back, because an interface may accept a command without changing the flag.
         for &(get, _, what) in flags {
             let now = flag(&socket, &self.ifname, get, 0).map_err(|e| failed(what, e))?;
             if (now != 0) != on {
@@ -50,12 +50,12 @@ impl Namespace {
     }
 }
 
-/// Executes an ethtool command on the interface of this name, and returns its result.
+/// Executes an ethtool command on the interface with this name, and returns the command's result.
 fn flag(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = Value { command, data };
-    // SAFETY: zeros are a valid ifreq.
+    // SAFETY: an ifreq of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero.
+    // The last byte stays zero, so the name is terminated.
     let last = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name.iter_mut().take(last).zip(interface.bytes()) {
         *to = from.cast_signed();

@@ -1,7 +1,7 @@
-//! Addresses of all nodes of a lab, and the `ip` commands that set them up.
+//! Addresses of all hosts of a lab, and the `ip` commands that set them up.
 //!
-//! Everything is derived from the client's index, so that floods can find a link-layer address
-//! without the neighbour table. The address ranges exist only inside the lab's namespaces.
+//! All addresses are computed from the client's index. A flood can therefore compute a link-layer
+//! address without the neighbour table. The address ranges exist only inside the lab's namespaces.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ pub(crate) const BRIDGE: &str = "br0";
 
 const IPV4_BASE: [u8; 2] = [10, 77];
 const IPV6_BASE: [u16; 3] = [0xfd65, 0x7175, 0x6963];
-/// Host number of the bridge in [`mac`]. No client has it.
+/// Host number of the bridge, for [`mac`]. No client has this number.
 const SWITCH_HOST: u16 = 0xffff;
 
 /// The lab's IPv4 range, 10.77.0.0/16. It is on-link for all hosts of a lab.
@@ -27,13 +27,13 @@ pub fn ipv4_range() -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(IPV4_BASE[0], IPV4_BASE[1], 0, 0), 16)
 }
 
-/// The lab's IPv6 range, fd65:7175:6963::/48 (a unique local prefix, RFC 4193).
+/// Host number of the bridge, for [`mac`]. No client has this number.
 pub fn ipv6_range() -> Ipv6Net {
     let [a, b, c] = IPV6_BASE;
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), 48)
 }
 
-/// True if `address` is in the lab's IPv4 or IPv6 range.
+/// Returns the lab's IPv4 range, 10.77.0.0/16. It is on-link for all hosts of a lab.
 pub fn in_range(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => ipv4_range().contains(&v4),
@@ -41,8 +41,7 @@ pub fn in_range(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the link-layer address of the host that owns `address`: one of the server's addresses,
-/// or any address of a client's /24 or /64. Returns `None` for all others.
+/// Returns the lab's IPv6 range, fd65:7175:6963::/48 (a unique local prefix, RFC 4193).
 pub fn mac_of(address: IpAddr) -> Option<[u8; 6]> {
     if !in_range(address) {
         return None;
@@ -58,12 +57,13 @@ pub fn mac_of(address: IpAddr) -> Option<[u8; 6]> {
     }
 }
 
-/// Formats a link-layer address for `ip`.
+/// Formats a link-layer address for the `ip` command.
 pub(crate) fn format_mac(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Returns a locally administered address. `host` 0 is the server, `i + 1` is client `i`.
+/// Returns a locally administered link-layer address. `host` is 0 for the server and `i + 1` for
+/// client `i`.
 fn mac(host: u16) -> [u8; 6] {
     let [high, low] = host.to_be_bytes();
     [0x02, b'e', b'q', 0, high, low]
@@ -78,8 +78,9 @@ fn ipv6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, host, 0, 0, 0, 1)
 }
 
-/// Next-hop addresses for answers to spoofed addresses. No host has them. Their link-layer address
-/// is the bridge's own, and the switch does not forward.
+/// Returns the next hops for answers to spoofed addresses. No host has these two addresses. Their
+/// link-layer address is the bridge's own, and the switch does not forward, so the answers go
+/// nowhere.
 fn nowhere() -> (Ipv4Addr, Ipv6Addr) {
     let [a, b, c] = IPV6_BASE;
     (
@@ -88,7 +89,7 @@ fn nowhere() -> (Ipv4Addr, Ipv6Addr) {
     )
 }
 
-/// The addresses of one host of the plan.
+/// The addresses of one host.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     pub mac: [u8; 6],
@@ -98,7 +99,7 @@ pub(crate) struct Host {
     pub prefixes: Vec<IpNet>,
 }
 
-/// Description of a lab to be created.
+/// Addresses of all hosts of a lab that is about to be created.
 #[derive(Debug, Clone)]
 pub(crate) struct LabPlan {
     pub server: Host,
@@ -159,7 +160,8 @@ impl LabPlan {
         Ok(())
     }
 
-    /// Returns the lines for `ip -n SWITCH`: the bridge, and a veth pair to every other namespace.
+    /// Returns the `ip` commands for the switch's namespace: they create the bridge, and a veth
+    /// pair to every other namespace.
     pub(crate) fn switch_lines(&self, server_ns: &str, client_ns: &[String]) -> String {
         let mut lines = format!(
             "link add {BRIDGE} address {} mtu {} type bridge stp_state 0 forward_delay 0 \
@@ -188,7 +190,7 @@ impl LabPlan {
         lines + "link set lo up\nlink set br0 up\n"
     }
 
-    /// Returns the lines for `ip -n SERVER`.
+    /// Returns the `ip` commands for the server's namespace.
     pub(crate) fn server_lines(&self) -> String {
         let mut lines = host_lines(&self.server);
         let (nowhere4, nowhere6) = nowhere();
@@ -207,7 +209,7 @@ impl LabPlan {
         lines
     }
 
-    /// Returns the lines for `ip -n CLIENT`.
+    /// Returns the `ip` commands for a client's namespace.
     pub(crate) fn client_lines(&self, host: &Host) -> String {
         let mut lines = host_lines(host);
         lines += &neighbour_line(self.server.ipv4.into(), self.server.mac);
@@ -220,7 +222,8 @@ impl LabPlan {
 }
 
 fn client(index: usize) -> Host {
-    // At most MAX_CLIENTS (250), as checked by the caller.
+    // The cast is lossless, because the caller has checked that the index is below MAX_CLIENTS
+    // (250).
     let host = index as u8 + 1;
     let (v4, v6) = (ipv4(host), ipv6(host.into()));
     let prefixes = vec![
@@ -265,7 +268,7 @@ fn neighbour_line(address: IpAddr, mac: [u8; 6]) -> String {
 
 fn route_line(prefix: IpNet, via4: IpAddr, via6: IpAddr) -> String {
     let via = if matches!(prefix, IpNet::V4(_)) { via4 } else { via6 };
-    // Without `onlink`, the kernel rejects an IPv6 gateway in a prefix that itself has a gateway.
+    // Without `onlink`, the kernel rejects an IPv6 next hop in a prefix that itself has a next hop.
     format!("route add {prefix} via {via} dev {IFNAME} onlink\n")
 }
 

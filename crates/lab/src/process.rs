@@ -1,4 +1,4 @@
-//! Starts children that end with this process, and pins work to CPUs.
+//! Starts children that end with this process, and pins threads and children to CPUs.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -14,9 +14,9 @@ type Order = (Command, Sender<io::Result<Child>>);
 /// Starts `command` from a thread that lives as long as this process.
 ///
 /// The child of a command from [`Namespace::command`](crate::Namespace::command) asks the kernel to
-/// be killed when its parent ends. For the kernel, the parent is the *thread* that started it. A
-/// child started with [`Command::spawn`] dies with the calling thread, one started here dies with
-/// the process.
+/// kill it when its parent ends. For the kernel, the parent is the *thread* that started the child.
+/// A child started with [`Command::spawn`] therefore dies with the calling thread. A child started
+/// with this function dies with the process.
 ///
 /// # Errors
 /// Fails as [`Command::spawn`] does.
@@ -25,7 +25,7 @@ pub fn spawn(command: Command) -> io::Result<Child> {
     let gone = || io::Error::other("the thread that starts programs has ended");
     let spawner = SPAWNER.get_or_init(|| {
         let (orders, inbox) = channel::<Order>();
-        // If the thread cannot be started, `inbox` is dropped and every send below fails.
+        // If the thread cannot be started, `inbox` is dropped, and every `send` below fails.
         let _ = std::thread::Builder::new().name("lab-spawner".into()).spawn(move || {
             for (mut command, reply) in inbox {
                 let _ = reply.send(command.spawn());
@@ -46,7 +46,7 @@ pub fn spawn(command: Command) -> io::Result<Child> {
 pub fn pin_command(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
     let set = cpu_set(cpus)?;
     // SAFETY: the closure runs between fork and exec. sched_setaffinity(2) is one system call on
-    // memory the closure owns, without allocating or locking.
+    // memory that the closure owns, and it neither allocates nor locks.
     unsafe {
         command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?));
     }
@@ -56,7 +56,8 @@ pub fn pin_command(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
 /// Pins the calling thread, and threads that it starts later, to `cpus`.
 ///
 /// # Errors
-/// Fails as [`pin_command`] does. A CPU that the machine does not have fails at once with `EINVAL`.
+/// Fails as [`pin_command`] does. If the machine does not have one of the CPUs, fails at once with
+/// `EINVAL`.
 pub fn pin_thread(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &cpu_set(cpus)?)?)
 }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LabError, Namespace};
 
-/// Directory of the records.
+/// Directory in which the records are stored.
 pub(crate) const STATE_DIR: &str = "/run/equic-lab";
-/// Directory of named namespaces (ip-netns(8)).
+/// Directory of named network namespaces (ip-netns(8)).
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Prefix of the names of all namespaces of labs.
 pub(crate) const PREFIX: &str = "eqlab-";
@@ -22,18 +22,18 @@ pub(crate) const PREFIX: &str = "eqlab-";
 /// The record of a lab on disk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabRecord {
-    /// Unique name: the builder's name, and a random part.
+    /// Unique name of the lab: the name given to the builder, and a random part.
     pub id: String,
-    /// PID of the owner.
+    /// PID of the process that owns the lab.
     pub pid: u32,
-    /// Start time of the owner, in clock ticks since boot (proc_pid_stat(5), field 22).
+    /// Start time of the owning process, in clock ticks since boot (proc_pid_stat(5), field 22).
     pub start_ticks: u64,
-    /// Inode of the owner's PID namespace. `pid` is only valid in it.
+    /// Inode of the owner's PID namespace. `pid` is valid only in this namespace.
     pub pid_namespace: u64,
     /// Device and inode of the network namespace that the lab was built from. It is never part of
     /// the lab.
     pub home: (u64, u64),
-    /// Namespace of the switch.
+    /// Name of the namespace that contains the bridge.
     pub switch: String,
     /// The server, then the clients.
     pub hosts: Vec<NamespaceRecord>,
@@ -42,27 +42,27 @@ pub struct LabRecord {
 /// The record of one host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceRecord {
-    /// Name under `/run/netns`.
+    /// Name of the namespace under `/run/netns`.
     pub name: String,
-    /// Interface that leads to the bridge.
+    /// Name of the interface that leads to the bridge.
     pub ifname: String,
     /// Link-layer address of that interface.
     pub mac: [u8; 6],
-    /// First IPv4 address.
+    /// First IPv4 address of the host.
     pub ipv4: Ipv4Addr,
-    /// First IPv6 address.
+    /// First IPv6 address of the host.
     pub ipv6: Ipv6Addr,
     /// Prefixes of which the host can use any address.
     pub prefixes: Vec<IpNet>,
 }
 
 impl NamespaceRecord {
-    /// Returns the first address of the same family as `like`.
+    /// Returns the host's first address of the same family as `like`.
     pub fn address_like(&self, like: IpAddr) -> IpAddr {
         if like.is_ipv4() { self.ipv4.into() } else { self.ipv6.into() }
     }
 
-    /// Opens the namespace, of a lab of this process or of another one.
+    /// Opens the namespace. The lab may belong to this process or to another one.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if the lab no longer exists.
@@ -72,8 +72,8 @@ impl NamespaceRecord {
 }
 
 impl LabRecord {
-    /// True if the process that created the lab is running. Owners in another PID namespace are not
-    /// visible from here, and count as alive.
+    /// Returns whether the process that created the lab is running. Owners in another PID namespace
+    /// are not visible from here, and count as running.
     pub fn owner_alive(&self) -> bool {
         match pid_namespace() {
             Ok(here) if here == self.pid_namespace => {
@@ -83,7 +83,7 @@ impl LabRecord {
         }
     }
 
-    /// Names of all the lab's namespaces.
+    /// Returns the names of all namespaces of the lab.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.hosts.iter().map(|host| host.name.as_str()).chain([self.switch.as_str()])
     }
@@ -104,8 +104,8 @@ impl LabRecord {
         file.write_all(&json).map_err(|e| LabError::file("write", &path, e))
     }
 
-    /// Reads a record. Rejects it if its names do not match its ID, because a sweep deletes the
-    /// namespaces in a record.
+    /// Reads a record. Rejects the record if the names of its namespaces do not match its ID,
+    /// because a sweep deletes these namespaces.
     pub(crate) fn read(path: &Path) -> Result<Self, LabError> {
         let invalid = |message: String| LabError::Record { path: path.to_owned(), message };
         let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
@@ -126,7 +126,7 @@ impl LabRecord {
     }
 }
 
-/// Paths of all records, whether readable or not.
+/// Returns the paths of all records, including unreadable ones.
 pub(crate) fn record_paths() -> Result<Vec<PathBuf>, LabError> {
     let entries = match fs::read_dir(STATE_DIR) {
         Ok(entries) => entries,
@@ -141,24 +141,24 @@ pub(crate) fn record_paths() -> Result<Vec<PathBuf>, LabError> {
     Ok(paths)
 }
 
-/// Start time of a process in clock ticks since boot. `None` if there is no such process, or only a
-/// zombie.
+/// Returns the start time of a process in clock ticks since boot, or `None` if there is no such
+/// process or it is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_ticks(&stat)
 }
 
 fn parse_start_ticks(stat: &str) -> Option<u64> {
-    // The command name is in parentheses and may contain anything, parentheses included.
+    // The command name is in parentheses and may itself contain parentheses.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
         return None;
     }
-    // State is field 3, start time field 22.
+    // The process state is field 3, the start time field 22.
     fields.nth(18)?.parse().ok()
 }
 
-/// Inode of this process' PID namespace.
+/// Returns the inode of this process's PID namespace.
 pub(crate) fn pid_namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }

@@ -12,20 +12,22 @@ use nix::sys::socket::{
 
 use crate::{LabError, Namespace};
 
-/// Settings of a socket.
+/// Settings of a TCP socket.
 #[derive(Clone, Debug, Default)]
 pub struct TcpSettings {
-    /// Congestion control by the kernel's name, such as `cubic`. `None`: the kernel's default.
+    /// Name of the congestion control in the kernel, such as `cubic`, or `None` for the kernel's
+    /// default.
     pub congestion: Option<String>,
-    /// Maximum segment size in bytes, including options. `None`: from the interface's MTU.
+    /// Maximum segment size in bytes, including options, or `None` to derive it from the
+    /// interface's MTU.
     pub mss: Option<u16>,
-    /// Whether to pace segments with every congestion control.
+    /// Whether to pace segments, whatever the congestion control is.
     pub pacing: bool,
 }
 
 impl Namespace {
-    /// Creates a TCP socket that is bound, not connected, and non-blocking, for
-    /// `tokio::net::TcpSocket::from_std_stream`.
+    /// Creates a TCP socket for `tokio::net::TcpSocket::from_std_stream`. It is bound and
+    /// non-blocking, but not yet connected.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if the address does not belong to the host, or if the kernel
@@ -60,7 +62,7 @@ impl Namespace {
     }
 }
 
-/// True if the kernel has this congestion control. It may load a module for it.
+/// Returns whether the kernel has this congestion control. The kernel may load a module for it.
 ///
 /// # Errors
 /// Fails with [`LabError::System`] if no socket can be created.
@@ -100,7 +102,7 @@ fn open(address: SocketAddr, settings: &TcpSettings) -> Result<OwnedFd, (String,
 /// reached (socket(7), SO_MAX_PACING_RATE).
 fn pace(socket: &OwnedFd) -> io::Result<()> {
     let most: u64 = u64::MAX - 1;
-    // SAFETY: the value lives during the call, and its size is correct.
+    // SAFETY: the option's value lives during the call, and its size is correct.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -116,17 +118,17 @@ fn pace(socket: &OwnedFd) -> io::Result<()> {
 /// The kernel's statistics of a connection (tcp(7), TCP_INFO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Segments sent, including retransmissions and acknowledgements.
+    /// Number of segments sent, including retransmissions and acknowledgements.
     pub segments_sent: u64,
     /// Segments retransmitted.
     pub retransmitted: u64,
     /// Duplicates reported by the receiver (DSACK, RFC 2883), that is, unnecessary retransmissions.
     /// `None` if the kernel does not report them.
     pub spurious: Option<u64>,
-    /// Expiries of the retransmission timer. `None` if the kernel does not report them (before
-    /// 6.7).
+    /// Number of times that the retransmission timer expired. `None` if the kernel does not report
+    /// it (before Linux 6.7).
     pub timeouts: Option<u64>,
-    /// Minimum round-trip time, or `None` if there was no sample yet.
+    /// Minimum round-trip time, or `None` if none has been measured yet.
     pub min_rtt: Option<Duration>,
 }
 
@@ -138,7 +140,8 @@ impl TcpInfo {
     pub fn of(socket: impl AsFd) -> io::Result<TcpInfo> {
         let mut bytes = [0; 512];
         let mut length = bytes.len() as libc::socklen_t;
-        // SAFETY: the buffer lives during the call, which gets its size and writes the used length.
+        // SAFETY: the buffer lives during the call, which receives its size and stores the length
+        // used.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),

@@ -1,6 +1,7 @@
-//! Tests that reading a gateway takes as many system calls with long lists as with short ones, and
-//! that asking a copy of it about a packet takes as many with full tables as with empty ones. It is
-//! the only test of its program, because it counts the calls of the whole process. Needs root.
+//! Tests that the number of system calls stays the same: for reading a gateway, whether its lists
+//! are long or short; and for asking a copy of the gateway about a packet, whether its tables are
+//! full or empty. This is the only test of its program, because it counts the calls of the whole
+//! process. Needs root.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -17,13 +18,13 @@ use nix::unistd::Uid;
 const LONG: u32 = 40_000;
 /// Number of sources that send packets.
 const SENDERS: u32 = 20_000;
-/// Offset of the flags in an Ethernet frame with an IPv4 header.
+/// Offset of the flags field in an Ethernet frame with an IPv4 header.
 const IPV4_FLAGS: usize = 20;
 const MORE_FRAGMENTS: u8 = 0x20;
 
 type Reading = (&'static str, fn(&Control));
 
-/// The readings of `status`, a scrape, `watch`, `sources` and `explain`.
+/// What `status`, a scrape of the metrics, `watch`, `sources` and `explain` read.
 const READINGS: [Reading; 6] = [
     ("status", |control| drop(control.status().unwrap())),
     ("numbers of the lists", |control| assert!(control.list_counts().is_ok())),
@@ -39,22 +40,22 @@ fn address(number: u32) -> IpNet {
     IpNet::from(std::net::IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + number)))
 }
 
-/// Counts the calls of bpf(2) by a function.
+/// Counts the calls of bpf(2) that a function makes.
 fn calls_of(counter: &SyscallCounter, read: impl FnOnce()) -> u64 {
     let count = || counter.read().unwrap().get("bpf").map_or(0, |calls| calls.calls);
-    // Reading the counter calls bpf, too, equally often before and after.
+    // Reading the counter makes calls of bpf(2), too, but the same number each time.
     let (first, second) = (count(), count());
     read();
     count() - second - (second - first)
 }
 
-/// Counts the calls of bpf(2) by each reading.
+/// Counts the calls of bpf(2) that each kind of reading makes.
 fn calls(control: &Control, counter: &SyscallCounter) -> Vec<u64> {
     READINGS.iter().map(|(_, read)| calls_of(counter, || read(control))).collect()
 }
 
-/// Returns an Initial packet (RFC 9000 s.17.2.2) from a sender with this number. The gateway adds
-/// an entry for it to each table.
+/// Returns an Initial packet (RFC 9000 s.17.2.2) from the sender with this number. The gateway adds
+/// an entry for it to each of its tables.
 fn opening(number: u32) -> Vec<u8> {
     const HEADER: [u8; 26] = [
         0xc0, 0, 0, 0, 1, // Initial, version 1
@@ -90,7 +91,8 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
         assert_eq!(control.list_counts().unwrap().deny_v4, u64::from(length));
     };
     list(10);
-    // Cache what is looked up only once, such as the features of the kernel.
+    // Read once before counting, because some things are looked up only once, such as the features
+    // of the kernel.
     calls(control, &counter);
     let short = calls(control, &counter);
     list(LONG);
@@ -98,8 +100,7 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
     for ((what, _), (short, long)) in READINGS.iter().zip(short.into_iter().zip(long)) {
         assert!(long <= short + 2, "{what}: {long} calls, {short} with a short list");
     }
-    // Check that the test can fail: a requested list is read completely, with a number of entries
-    // per call.
+    // Check that the test can fail: reading a whole list takes many calls.
     let before = counter.read().unwrap()["bpf"].calls;
     assert_eq!(control.lists().unwrap().len(), LONG as usize);
     let own = {
@@ -121,12 +122,12 @@ fn a_copy_asks_for_what_a_packet_is_about(gateway: &Gateway, counter: &SyscallCo
     for number in 0..SENDERS {
         gateway.test_run(&opening(number), None).unwrap();
     }
-    // For a known sender, its entries are stored in the copy: its source, its attempt, and at most
-    // two prefixes.
+    // For a known sender, only its own entries are stored in the copy: its source, its attempt, and
+    // at most two prefixes.
     let full = ask(&opening(0));
     assert!(full <= empty + 4, "{full} calls with full tables, {empty} with empty ones");
-    // Check that the test can fail: for an incomplete packet, the tables are copied, with at most
-    // 4096 entries per call.
+    // Check that the test can fail: for an incomplete packet, the whole tables are copied, with at
+    // most 4096 entries per call.
     let mut fragment = opening(0);
     fragment[IPV4_FLAGS] |= MORE_FRAGMENTS;
     let copied = ask(&fragment);

@@ -1,13 +1,14 @@
-//! Load generators: many clients, one sample per request.
+//! Load generators: many clients, and one sample per request.
 //!
-//! A client is a source address with a number of simultaneous connections. The paper has two kinds.
-//! [`Load::sequential`] are the well-behaved clients: one connection, one request, close, repeat.
-//! [`Load::parallel`] are the greedy ones: many connections from one source, held open and replaced
-//! as soon as they end or are refused. [`run`] runs one load and returns its [`Summary`]. Every
-//! request also becomes a [`Sample`] for a [`Sink`], for example [`JsonLines`].
+//! A client is a source address with a number of simultaneous connections. The eQUIC paper has two
+//! kinds. [`Load::sequential`] creates well-behaved clients: one connection, one request, close,
+//! repeat. [`Load::parallel`] creates greedy clients: many connections from one source, which are
+//! held open and replaced as soon as they end or are refused. [`run`] runs one load and returns its
+//! [`Summary`]. Every request also becomes a [`Sample`] for a [`Sink`], for example [`JsonLines`].
 //!
 //! `worker` runs one connection slot; `sample` and `summary` have the measurements. The
-//! configuration bounds tasks, sockets and memory, however many handshakes fail.
+//! configuration bounds the number of tasks and sockets, and the memory, even if many handshakes
+//! fail.
 
 #![forbid(unsafe_code)]
 
@@ -34,16 +35,16 @@ pub use summary::{Second, Summary};
 use sample::Clock;
 use summary::Collector;
 
-/// Samples that wait for the sink. If the sink is slower, the load waits.
+/// Maximum number of samples that wait for the sink. If the sink is slower, the load waits.
 const BACKLOG: usize = 16 * 1024;
 
-/// Most simultaneous connections, over all clients.
+/// Maximum number of simultaneous connections, over all clients.
 const MAX_SLOTS: usize = 1 << 20;
 
-/// Longest time to wait at the end of a load until its CONNECTION_CLOSE frames are sent.
+/// Maximum time to wait at the end of a load until all CONNECTION_CLOSE frames are sent.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// Treatment of a connection after its last request.
+/// How a client treats a connection after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Closed at once.
@@ -55,10 +56,10 @@ pub enum Hold {
     UntilClosed,
 }
 
-/// Sharing of UDP sockets among connections.
+/// How the connections of a client share UDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
-    /// One socket, and so one source port, for each connection a client has at once.
+    /// One socket for each simultaneous connection of a client. Each has its own source port.
     PerConnection,
     /// One socket for all connections of a client.
     PerClient,
@@ -67,49 +68,53 @@ pub enum Sockets {
 /// Settings of a load: its URL, clients, connections and requests, and their pace.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Requested URL, `https://host:port/path`.
+    /// URL to request: `https://host:port/path`.
     pub url: String,
     /// The certificates that the clients trust.
     pub trust: Trust,
-    /// Address that packets are sent to. `None`: the URL's host is resolved.
+    /// Address to which packets are sent, or `None` to resolve the host of the URL.
     pub connect_to: Option<SocketAddr>,
     /// Number of clients.
     pub clients: usize,
-    /// Source addresses. Client i uses index i modulo their number. Empty: any address.
+    /// Source addresses. Client i uses index i modulo their number. If empty, the system chooses an
+    /// address.
     pub sources: Vec<IpAddr>,
     /// Simultaneous connections of each client.
     pub connections: usize,
     /// Requests on each connection, one after the other.
     pub requests: u32,
-    /// Treatment of a connection after its requests.
+    /// How a client treats a connection after its last request.
     pub hold: Hold,
-    /// Pause after a successful connection.
+    /// Pause of a connection slot after a connection whose requests all succeeded.
     pub think: Duration,
-    /// Pause after a failed connection.
+    /// Pause of a connection slot after a failed connection.
     pub retry_pause: Duration,
-    /// Timeout of a request. For the first one on a connection it includes the handshake.
+    /// Timeout of a request. For the first request on a connection, it includes the handshake.
     pub timeout: Duration,
-    /// Duration of the load. Requests in progress then are finished and counted. `None`: no limit.
+    /// Duration of the load, or `None` for no limit. Requests in progress at the end are finished
+    /// and counted.
     pub duration: Option<Duration>,
-    /// Connections to open per second, over all slots, whatever the results of earlier ones (an
-    /// open loop). A request waits for its turn and for a free slot. `None`: each slot opens its
-    /// next one as soon as it can.
+    /// Connections to open per second, over all clients, regardless of the results of earlier ones
+    /// (an open loop). A connection waits until it is due and a connection slot is free. With
+    /// `None`, each slot opens its next connection as soon as it can.
     pub rate: Option<f64>,
-    /// Total number of requests. `None`: no limit. With [`Hold::UntilClosed`], all slots may be
-    /// held before that many are made: set a duration, too.
+    /// Total number of requests, or `None` for no limit. With [`Hold::UntilClosed`], all connection
+    /// slots may be in use before that many requests are made, so set a duration, too.
     pub count: Option<u64>,
-    /// Sharing of UDP sockets among connections.
+    /// How the connections of a client share UDP sockets.
     pub sockets: Sockets,
-    /// UDP generic receive offload: faster downloads, but 3 MB of memory per socket.
+    /// Whether to use UDP generic receive offload. It makes downloads faster, but needs 3 MB of
+    /// memory per socket.
     pub receive_offload: bool,
-    /// Most closed connections, in total, that linger (for three probe timeouts, RFC 9000 s.10.2; 3
-    /// s if there was no answer) before new ones wait for them. Each uses about 20 KiB.
+    /// Maximum number of closed connections, over all clients, that may linger in the closing
+    /// state. New connections wait until there are fewer. A connection lingers for three probe
+    /// timeouts (RFC 9000 s.10.2), or for 3 s if the server never answered, and uses about 20 KiB.
     pub max_closing: usize,
 }
 
 impl Load {
-    /// Returns the paper's well-behaved clients: each opens a connection, makes one request, closes
-    /// it, and repeats that.
+    /// Returns the load of the eQUIC paper's well-behaved clients: each opens a connection, makes
+    /// one request, closes the connection, and repeats that.
     pub fn sequential(url: impl Into<String>, clients: usize) -> Self {
         Self {
             url: url.into(),
@@ -132,21 +137,22 @@ impl Load {
         }
     }
 
-    /// Returns the paper's parallel clients: each has `connections` at once from one source, makes
-    /// one request on each and holds it open. A connection that ends or is refused is replaced.
+    /// Returns the load of the eQUIC paper's parallel clients: each has `connections` at a time
+    /// from one source, makes one request on each, and holds it open. A connection that ends or is
+    /// refused is replaced.
     pub fn parallel(url: impl Into<String>, clients: usize, connections: usize) -> Self {
         let hold = Hold::UntilClosed;
         Self { connections, hold, receive_offload: false, ..Self::sequential(url, clients) }
     }
 }
 
-/// Reason that a load could not be started or recorded.
+/// Reason why a load could not be started or recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A number is 0 that must not be 0.
+    /// A setting is 0, but must be at least 1.
     #[error("a load needs at least one of: {0}")]
     Nothing(&'static str),
-    /// More simultaneous connections than a machine has ports for.
+    /// The load has more simultaneous connections than a machine has ports.
     #[error(
         "{clients} clients with {connections} connections each are too many: the maximum is {MAX_SLOTS} in total"
     )]
@@ -263,9 +269,9 @@ pub async fn run(
     }
     let elapsed = shared.clock.elapsed();
     drop(shared);
-    // The last sender is dropped, so the collector ends.
+    // All senders of samples are dropped, so the collector ends.
     let collected = collector.await.map_err(std::io::Error::other)?;
-    // The servers should learn about the end even if the process exits immediately after.
+    // Tell the servers that the connections are closed, even if the process exits right after this.
     let closing = async {
         for client in &clients {
             client.close().await;
@@ -303,7 +309,7 @@ fn bind(load: &Load) -> Result<Vec<Client>, LoadError> {
         connect_to: load.connect_to,
         timeout: None,
         receive_offload: load.receive_offload,
-        // Keeps trying until the server is up.
+        // Keep trying to connect until the server is up.
         heed_unreachable: false,
         keep_alive: (load.hold != Hold::No).then_some(Duration::from_secs(5)),
         ..ClientConfig::default()

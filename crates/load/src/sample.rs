@@ -8,26 +8,27 @@ use equic_http3::client::Failure;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// One request of a load. As JSON, one line:
-/// `{"start_ms":5012.203,"duration_ms":3.81,"client":0,"handshake_ms":1.9,"outcome":"ok","bytes":262144}`,
-/// and with `"outcome":"error"` its kind as `"error":"tls"`.
+/// Measurement of one request of a load. As JSON, it is one line:
+/// `{"start_ms":5012.203,"duration_ms":3.81,"client":0,"handshake_ms":1.9,"outcome":"ok","bytes":262144}`.
+/// A failed request has `"outcome":"error"` and the kind of error, such as `"error":"tls"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Start of the request in milliseconds of CLOCK_MONOTONIC, which all processes of a machine
     /// share.
     pub start_ms: f64,
-    /// Milliseconds from the start of the request (of the handshake, for the first one on a
-    /// connection) to its end.
+    /// Duration of the request in milliseconds. For the first request on a connection, it includes
+    /// the handshake.
     pub duration_ms: f64,
     /// Number of the client, from 0.
     pub client: usize,
-    /// Milliseconds that the handshake took, if this was the first request on its connection.
+    /// Duration of the handshake in milliseconds, or `None` if this was not the first request on
+    /// its connection.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub handshake_ms: Option<f64>,
     /// Result of the request.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Bytes of body received, even if the request failed.
+    /// Bytes of the response body that were received, even if the request failed.
     pub bytes: u64,
 }
 
@@ -39,11 +40,12 @@ pub enum Outcome {
     Ok,
     /// The server refused the connection: CONNECTION_REFUSED or H3_EXCESSIVE_LOAD.
     Refused,
-    /// No complete answer before the timeout.
+    /// The response was not complete before the timeout.
     Timeout,
     /// Anything else.
     Error {
-        /// `tls`, `protocol`, `version`, `reset`, `closed`, `http`, `length`, `status`, `config`...
+        /// Another error, with its kind: `tls`, `protocol`, `version`, `reset`, `closed`, `http`,
+        /// `length`, `status`, `config`...
         #[serde(rename = "error")]
         kind: Cow<'static, str>,
     },
@@ -61,16 +63,16 @@ impl From<Failure> for Outcome {
 
 /// Receives the samples of a load, in the order in which the requests ended.
 pub trait Sink: Send {
-    /// Receives a sample. It may block; the load waits if it falls far behind.
+    /// Receives a sample. May block. If it falls far behind, the load waits.
     ///
     /// # Errors
     /// An error ends the load.
     fn sample(&mut self, sample: &Sample) -> io::Result<()>;
 
-    /// Called at the end of the load.
+    /// Called at the end of the load, for example to flush a buffer.
     ///
     /// # Errors
-    /// An error of writing samples, which makes the load fail.
+    /// The samples could not be written. The load then fails.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -91,7 +93,7 @@ impl<F: FnMut(&Sample) + Send> Sink for F {
     }
 }
 
-/// Passes the samples to both.
+/// Passes each sample to both sinks.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
         self.0.sample(sample)?;
@@ -104,7 +106,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
-/// Longest time that samples wait in the buffer while more arrive.
+/// Maximum time that samples wait in the buffer while more arrive.
 const FLUSH: Duration = Duration::from_millis(250);
 
 /// Writes the samples as JSON lines.
@@ -146,7 +148,8 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        // The clock always exists; without it, times would count from the start of the load.
+        // CLOCK_MONOTONIC always exists. If it did not, times would count from the start of the
+        // load.
         let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
         Self { start: Instant::now(), monotonic }
@@ -156,18 +159,18 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// Returns CLOCK_MONOTONIC at the start, in milliseconds.
+    /// Returns the value of CLOCK_MONOTONIC at the start of the load, in milliseconds.
     pub(super) fn start_ms(&self) -> f64 {
         ms(self.monotonic)
     }
 
-    /// Returns CLOCK_MONOTONIC at an instant, in milliseconds.
+    /// Returns the value of CLOCK_MONOTONIC at `instant`, in milliseconds.
     pub(super) fn at_ms(&self, instant: Instant) -> f64 {
         ms(self.monotonic + instant.saturating_duration_since(self.start))
     }
 }
 
-/// Returns milliseconds, to the microsecond.
+/// Converts a duration to milliseconds, with a resolution of a microsecond.
 pub(super) fn ms(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
@@ -189,7 +192,7 @@ mod tests {
             bytes: 0,
         };
         lines.sample(&sample).unwrap();
-        // As if the first one had arrived a while ago.
+        // Pretend that the last flush was some time ago.
         lines.flushed = Instant::now().checked_sub(FLUSH).expect("the machine is up for longer");
         lines.sample(&sample).unwrap();
         let written = lines.out.get_ref().iter().filter(|byte| **byte == b'\n').count();

@@ -1,4 +1,4 @@
-//! Turns samples into numbers: totals, percentiles, and one row per second.
+//! Computes statistics from samples: totals, percentiles, and one row per second.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,41 +10,44 @@ use tokio::sync::mpsc;
 
 use super::sample::{Clock, Outcome, Sample, Sink};
 
-/// Seconds that may still get samples after a later one has, because samples are nearly in order.
+/// Number of most recent seconds that can still receive samples, because samples arrive almost in
+/// order.
 const OPEN_SECONDS: usize = 3;
 
-/// Results of a load in numbers.
+/// Statistics of a whole load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Start of the load in milliseconds of CLOCK_MONOTONIC.
     pub start_ms: f64,
     /// Duration of the load in seconds.
     pub elapsed_s: f64,
-    /// Number of requests: the sum of the next four.
+    /// Number of requests: the sum of `ok`, `refused`, `timeouts` and `errors`.
     pub requests: u64,
     /// Successful requests.
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer before the timeout.
+    /// Number of requests that were not answered before the timeout.
     pub timeouts: u64,
-    /// Requests that failed otherwise.
+    /// Requests that failed for another reason.
     pub errors: u64,
-    /// The errors by kind.
+    /// Number of the requests in `errors`, by kind of error.
     pub error_kinds: BTreeMap<String, u64>,
-    /// Bytes of body received.
+    /// Bytes of response bodies that were received.
     pub bytes: u64,
     /// Successful requests per second.
     pub rps: f64,
-    /// Median duration of successful requests in milliseconds. `None` if there were none.
+    /// Median duration of successful requests in milliseconds, or `None` if no request succeeded.
     pub median_ms: Option<f64>,
-    /// Their 90th percentile.
+    /// 90th percentile of the duration of successful requests in milliseconds, or `None` if no
+    /// request succeeded.
     pub p90_ms: Option<f64>,
-    /// Their 99th percentile.
+    /// 99th percentile of the duration of successful requests in milliseconds, or `None` if no
+    /// request succeeded.
     pub p99_ms: Option<f64>,
-    /// The longest duration.
+    /// Longest duration of a successful request in milliseconds, or `None` if no request succeeded.
     pub max_ms: Option<f64>,
-    /// One row for each second, from the first.
+    /// One row for each second of the load, in order.
     pub series: Vec<Second>,
 }
 
@@ -55,31 +58,31 @@ impl Summary {
     }
 }
 
-/// Requests that ended in one second of a load.
+/// Statistics of the requests that ended in one second of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Number of the second, from 0.
+    /// Number of the second, counted from 0.
     pub second: u64,
     /// Successful requests.
     pub ok: u64,
     /// Requests whose connection the server refused.
     pub refused: u64,
-    /// Requests without an answer before the timeout.
+    /// Number of requests that were not answered before the timeout.
     pub timeouts: u64,
-    /// Requests that failed otherwise.
+    /// Requests that failed for another reason.
     pub errors: u64,
-    /// Bytes of body received by requests that ended.
+    /// Bytes of response bodies that were received, counted when the request ended.
     pub bytes: u64,
-    /// Median duration of successful requests in milliseconds.
+    /// Median duration of successful requests in milliseconds, or `None` if no request succeeded.
     pub median_ms: Option<f64>,
 }
 
-/// A histogram of durations in microseconds, up to an hour.
+/// A histogram of durations in microseconds, up to one hour.
 struct Durations(Option<Histogram<u64>>);
 
 impl Durations {
     fn new(digits: u8) -> Self {
-        // Fails only for contradictory bounds, which these are not.
+        // This fails only if the bounds contradict each other, and these do not.
         Self(Histogram::new_with_bounds(1, 3_600_000_000, digits).ok())
     }
 
@@ -95,7 +98,7 @@ impl Durations {
     }
 }
 
-/// Passes samples to the sink and adds them up.
+/// Passes samples to the sink and computes the statistics.
 pub(super) struct Collector<S> {
     sink: S,
     summary: Summary,
@@ -166,13 +169,14 @@ impl<S: Sink> Collector<S> {
     fn close_oldest(&mut self) {
         if let Some((number, durations)) = self.open.pop_first() {
             let second = &mut self.summary.series[number as usize];
-            // A sample that arrives too late for its second does not change the median.
+            // If a sample arrives after the median of its second was computed, the median stays as
+            // it is.
             second.median_ms = second.median_ms.or(durations.quantile(0.5));
         }
     }
 }
 
-/// All samples, added up.
+/// The statistics of all samples so far.
 pub(super) struct Totals {
     summary: Summary,
     durations: Durations,

@@ -18,14 +18,16 @@ pub(super) struct Slot {
     pub client: Client,
     /// Number of the client.
     pub number: usize,
-    /// Connections that its socket may have, including closing ones, before the slot waits.
+    /// Maximum number of connections on the client's socket, including closing ones. If there are
+    /// more, the slot waits before it opens the next.
     pub max_open: usize,
 }
 
-/// Most new connections for a request that the server did not process.
+/// Maximum number of times that a request is repeated on a new connection, if the server did not
+/// process it.
 const REPEATS: usize = 3;
 
-/// The load is over for this slot.
+/// Signals that the load has ended for this slot.
 struct Over;
 
 pub(super) async fn run(slot: Slot) {
@@ -40,10 +42,10 @@ pub(super) async fn run(slot: Slot) {
 }
 
 impl Slot {
-    /// Runs one connection. Returns true if all its requests were successful.
+    /// Opens one connection and makes its requests. Returns `true` if all requests were successful.
     async fn connection(&self, stop: &mut watch::Receiver<bool>) -> Result<bool, Over> {
-        // Closed connections linger in QUIC. A server that refuses quickly must not fill the
-        // memory.
+        // QUIC keeps the state of a closed connection for some time. Without this limit, a server
+        // that refuses connections quickly would make the client run out of memory.
         while self.client.open_connections() >= self.max_open {
             until_stop(stop, sleep(Duration::from_millis(5))).await?;
         }
@@ -89,17 +91,18 @@ impl Slot {
         }
     }
 
-    /// Waits until the next connection is due.
+    /// Waits until the next connection is due according to the load's rate.
     async fn turn(&self, stop: &mut watch::Receiver<bool>) -> Result<(), Over> {
         let Some(rate) = self.shared.load.rate else { return Ok(()) };
         let number = self.shared.begun.fetch_add(1, Ordering::Relaxed);
-        // A rate that is practically 0 waits practically forever.
+        // If the rate is so low that the time is not representable, wait practically forever.
         let due = Duration::try_from_secs_f64(number as f64 / rate).unwrap_or(Duration::MAX);
         let wait = due.saturating_sub(self.shared.clock.elapsed());
         if wait.is_zero() { Ok(()) } else { until_stop(stop, sleep(wait)).await }
     }
 
-    /// Takes one of the requests to make, if any are left.
+    /// Claims one of the requests of the load. Returns its start time and its deadline, or `Over`
+    /// if no request is left.
     fn begin(&self, stop: &watch::Receiver<bool>) -> Result<(Instant, Instant), Over> {
         if *stop.borrow() {
             return Err(Over);
@@ -110,12 +113,12 @@ impl Slot {
             return Err(Over);
         }
         let start = Instant::now();
-        // Limits the timeout to a century, because the clock cannot represent more.
+        // `Instant` may overflow with a longer timeout, so limit it to a century.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
         Ok((start, start + self.shared.load.timeout.min(century)))
     }
 
-    /// Sends a request, and repeats it on a new connection if the server did not process it.
+    /// Sends a request. Repeats it on a new connection if the server did not process it.
     async fn request(&self, connection: &mut Connection, deadline: Instant) -> (Outcome, u64) {
         let Shared { path, target, peer, .. } = &*self.shared;
         let failed = |error: &ClientError| Outcome::from(error.failure());
@@ -158,18 +161,19 @@ impl Slot {
             outcome,
             bytes,
         };
-        // The receiver is only dropped if the collector has failed, and then the load has failed.
+        // The receiver is dropped early only if the collector has failed, and then the whole load
+        // fails.
         self.shared.samples.send(sample).await.map_err(|_| Over)?;
         let recorded = self.shared.recorded.fetch_add(1, Ordering::Relaxed) + 1;
         if self.shared.load.count == Some(recorded) {
-            // That was the last one, so slots that hold connections need not wait.
+            // That was the last request, so wake the slots that hold connections open.
             self.shared.stop.send_replace(true);
         }
         Ok(())
     }
 }
 
-/// Waits for `step`, or for the end of the load.
+/// Waits for `step` to complete, or for the end of the load.
 async fn until_stop<T>(
     stop: &mut watch::Receiver<bool>,
     step: impl Future<Output = T>,
@@ -181,6 +185,6 @@ async fn until_stop<T>(
 }
 
 async fn ended(stop: &mut watch::Receiver<bool>) {
-    // The sender exists as long as the state that the slot shares.
+    // The sender is part of the state that this slot shares, so it still exists.
     let _ = stop.wait_for(|&stop| stop).await;
 }

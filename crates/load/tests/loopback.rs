@@ -158,7 +158,7 @@ async fn an_open_loop_begins_no_sooner_than_its_rate() {
     let samples = text.lines().map(|line| serde_json::from_str::<Sample>(line).unwrap());
     let mut starts: Vec<f64> = samples.map(|s| s.start_ms - summary.start_ms).collect();
     starts.sort_unstable_by(f64::total_cmp);
-    // A millisecond less, because timers are rounded.
+    // Subtract a millisecond, because timers are rounded.
     let early = starts.iter().enumerate().find(|(n, start)| **start + 1.0 < *n as f64 * 10.0);
     assert_eq!(early, None, "{starts:?}");
     let load = Load { rate: Some(0.0), ..Load::sequential("https://localhost/", 1) };
@@ -191,11 +191,11 @@ async fn thousands_of_failed_handshakes_pass() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silence_is_a_timeout() {
-    // No client can connect, because the only slot is taken.
+    // The server's quota of one connection is used up, so no client of the load can connect.
     let admission = Watched::new(quota(1, AtLimit::Ignore));
     let server = with(admission.clone());
     let held = server.client().connect(&server.url("/")).await.unwrap();
-    // The client finishes its handshake before the server does.
+    // Wait for the server, because the client finishes its handshake first.
     admission.until("the one", |seen| seen.open == 1).await;
     let load = Load {
         count: Some(20),
@@ -218,7 +218,8 @@ async fn errors_have_kinds() {
     check(&summary);
     assert_eq!((summary.errors, summary.error_kinds["status"]), (4, 4));
 
-    // The default trust does not include the server's certificate.
+    // By default, the clients trust only the system's certificates, so they must reject the
+    // server's certificate.
     let load = Load { count: Some(4), ..Load::sequential(server.url("/health"), 2) };
     let summary = run(load, ()).await;
     check(&summary);

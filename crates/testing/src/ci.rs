@@ -1,14 +1,15 @@
-//! The rule for skipping tests. It is the same as in crates/gateway/tests/support/ci.rs.
+//! Decides whether a test may be skipped. The same rule is in crates/gateway/tests/support/ci.rs.
 
 use std::ffi::OsStr;
 
-/// Returns true in continuous integration, where no test may be skipped.
+/// Returns `true` in continuous integration (CI), where no test may be skipped.
 #[must_use]
 pub fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }
 
-/// Returns true if `CI` has this value and it means yes: neither empty nor `0` nor `false`.
+/// Returns whether this value of the variable `CI` means yes. An empty value, `0` and `false` mean
+/// no.
 #[must_use]
 pub fn is_set(ci: Option<&OsStr>) -> bool {
     ci.is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))

@@ -1,9 +1,9 @@
 //! Helpers for tests of the commands `equic` and `equic-lab`: run them, wait for their output,
 //! create labs, and check for root.
 //!
-//! [`EQUIC`] and [`EQUIC_LAB`] are the programs in the directory that the test was built into.
-//! Cargo builds only those of the test's own package together with the test. `cargo build
-//! --workspace` builds both.
+//! [`EQUIC`] and [`EQUIC_LAB`] are the programs in the directory that the test was built into. When
+//! Cargo builds a test, it builds only the programs of the test's own package. `cargo build
+//! --workspace` builds both programs.
 
 #![forbid(unsafe_code)]
 
@@ -85,7 +85,8 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     let (done, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
         if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            // The child was not waited for yet, so its process ID cannot belong to another process.
+            // This process has not waited for the child yet, so the child's process ID cannot
+            // belong to another process.
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
     });
@@ -103,7 +104,7 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     out
 }
 
-/// Returns the words of every command of a program. Finds the commands by walking the help.
+/// Returns every command of a program as a list of words. Finds the commands by reading `--help`.
 pub fn commands(program: Tested) -> Vec<Vec<String>> {
     let mut found = vec![Vec::new()];
     let mut next = 0;
@@ -124,7 +125,7 @@ pub fn commands(program: Tested) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns verbs that occur as the last word of commands in several groups, with these commands.
+/// Returns the last words of commands that occur in several groups, each with its commands.
 pub fn repeated_verbs(program: Tested) -> BTreeMap<String, Vec<String>> {
     let mut by_verb: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in commands(program) {
@@ -164,7 +165,7 @@ pub fn equic_in(host: &Namespace, args: &[&str]) -> Out {
     finish(command)
 }
 
-/// An `equic` that keeps running and prints JSON lines. It is killed when dropped.
+/// A running `equic` that prints JSON lines. It is killed when the value is dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<Value>,
@@ -234,7 +235,7 @@ impl Running {
         }
     }
 
-    /// Process ID of the command.
+    /// Returns the process ID of the command.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -276,7 +277,7 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns whether the test runs as root. Otherwise prints that it is skipped, or fails in CI.
+/// Returns whether the test runs as root. If not, prints that the test is skipped, or panics in CI.
 pub fn root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

@@ -1,17 +1,18 @@
 //! `equic-lab`: the command for experiments. Start reading at [`Command`], then at the module of
 //! each subcommand:
 //!
-//! * [`equic_experiments`], a separate crate: the demo, the experiments of the papers, the
+//! * [`equic_experiments`], a separate crate: the demo, experiments from published papers, the
 //!   benchmark of a server under floods (`gateway-bench`), and the soak test;
 //! * [`bench`] measures the speed of QUIC implementations; [`interop`] tests whether they
 //!   interoperate;
 //! * [`net`]: network namespaces, load and attacks on one machine; [`sim`]: simulations, which the
 //!   program `equic-sim` runs;
 //! * [`plugin`]: benefits and costs of the plugins in the source tree;
-//! * [`equic_command`], [`equic_console`], separate crates: code that the command `equic` shares.
+//! * [`equic_command`], [`equic_console`], separate crates: code that `equic-lab` shares with the
+//!   command `equic`.
 //!
-//! The gateway and the server of an experiment are the program `equic`, in this program's directory
-//! or on `PATH`.
+//! The gateway and the server of an experiment are the program `equic`, which is in this program's
+//! directory or on `PATH`.
 
 #[cfg(feature = "all")]
 mod bench;
@@ -109,7 +110,7 @@ fn main() -> ExitCode {
         Ok(lab) => lab,
         Err(error) => return start::usage(&error),
     };
-    // A parent process may have left signals blocked.
+    // The parent process may have left signals blocked, so unblock them.
     signals::release();
     start::log();
     let done: Result = match lab.command {

@@ -1,4 +1,4 @@
-//! Loads the program and attaches it, for `gateway run` and for `serve --attach`.
+//! Loads the gateway's XDP program and attaches it, for `gateway run` and for `serve --attach`.
 
 use std::path::PathBuf;
 
@@ -40,17 +40,17 @@ impl Attachment {
         config.gateway.dry_run |= self.dry_run;
     }
 
-    /// Loads the program and attaches it to every interface of `config`. On an error it stays
-    /// attached to none of them.
+    /// Loads the program and attaches it to every interface of `config`. After an error, the
+    /// program is attached to none of them.
     pub(crate) fn start(&self, config: &Config) -> Result<Running> {
         let gateway = self.load(config)?;
         let attached = self.attach_all(&gateway, config)?;
         Ok(Running { gateway, attached, taken: None })
     }
 
-    /// Loads and attaches the program for `gateway run`, whose own loop does the sweeping. If the
-    /// configuration pins the gateway and one is already pinned there, this process takes over that
-    /// gateway.
+    /// Loads and attaches the program for `gateway run`, which removes stale entries in its own
+    /// loop. If the configuration pins the gateway and one is already pinned there, this process
+    /// takes over the pinned gateway.
     pub(crate) fn start_to_keep(&self, config: &Config) -> Result<Running> {
         config.validate().map_err(|error| Failure::usage(error.to_string()))?;
         let object = object(self.object.as_ref());
@@ -66,7 +66,7 @@ impl Attachment {
         match self.attach_all(&gateway, config) {
             Ok(attached) => Ok(Running { gateway, attached, taken }),
             Err(failure) if taken.is_none() => {
-                // A failed start leaves no pins behind.
+                // A failed start must leave no pins behind.
                 let _ = gateway.unpin();
                 Err(failure)
             }
@@ -74,8 +74,9 @@ impl Attachment {
         }
     }
 
-    /// Makes the set of attached interfaces match the configuration. With `wait`, it attaches
-    /// nothing: the loop of `gateway run` attaches to the missing interfaces later.
+    /// Makes the attached interfaces match the configuration: detaches the program from all others,
+    /// and attaches it to the missing ones. With `wait`, the loop of `gateway run` attaches to the
+    /// missing ones later. Returns the attached interfaces.
     fn attach_all(&self, gateway: &Gateway, config: &Config) -> Result<Vec<Attached>> {
         let wanted = &config.gateway.interfaces;
         let before = gateway.attached();
@@ -91,11 +92,11 @@ impl Attachment {
                 attached.push(one.clone());
                 continue;
             }
-            // On an error the gateway is dropped, and with it the links made so far.
+            // On an error, the gateway is dropped, which also removes the attachments made so far.
             let one = match gateway.attach(interface, config.gateway.mode) {
                 Ok(one) => one,
-                // The program is attached to this interface already, under another of its names.
-                // The loop of `gateway run` reports that.
+                // The program is already attached to this interface, which is configured under
+                // several names. The loop of `gateway run` reports that.
                 Err(Error::AlreadyAttached { .. }) => continue,
                 Err(error) => return Err(self.explain(&error)),
             };
@@ -132,8 +133,8 @@ impl Attachment {
 pub(crate) struct Running {
     pub gateway: Gateway,
     pub attached: Vec<Attached>,
-    /// The process from which this one took the gateway over, or `None` if this process loaded the
-    /// program.
+    /// The process that managed the gateway before this one took it over, or `None` if this process
+    /// loaded the program.
     pub taken: Option<TakenOver>,
 }
 

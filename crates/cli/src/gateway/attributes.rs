@@ -1,4 +1,4 @@
-//! Copies extended attributes (xattr(7)) to the file that replaces another one: access control
+//! Copies the extended attributes (xattr(7)) of a file to the file that replaces it: access control
 //! lists, labels, and attributes that users have set.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// list from its directory.
 const ACL: &str = "system.posix_acl_access";
 /// Attributes that describe the content of a file. They are not copied, because the new file has
-/// other content.
+/// different content.
 const OF_THE_CONTENT: [&str; 3] = ["security.ima", "security.evm", "security.capability"];
 /// Maximum size in bytes of one value, and of the list of all names (`XATTR_SIZE_MAX` and
 /// `XATTR_LIST_MAX` of Linux).
@@ -20,8 +20,8 @@ const LARGEST: usize = 65_536;
 /// Copies the attributes of `from` to `to`.
 ///
 /// # Errors
-/// The system's error and the name of the attribute, if an attribute cannot be set. An access
-/// control list must not be lost silently.
+/// Returns the system's error and the name of the attribute if an attribute cannot be set. An
+/// access control list must not be lost silently.
 pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
     let wanted = names(from)?;
     if !wanted.iter().any(|name| name == ACL) && names(to)?.iter().any(|name| name == ACL) {
@@ -82,7 +82,8 @@ pub(super) mod tests {
     /// Returns an access control list that lets user 4242 and the file's group read.
     pub(in crate::gateway) fn acl() -> Vec<u8> {
         const NOBODY: u32 = u32::MAX;
-        // Tag, permissions and ID of the owner, a user, the group, the mask, and others.
+        // Each entry has a tag, the permissions and an ID. The entries are for the owner, a user,
+        // the group, the mask, and others.
         let entries: [(u16, u16, u32); 5] =
             [(1, 6, NOBODY), (2, 4, 4242), (4, 0, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
         let mut value = 2u32.to_le_bytes().to_vec();
@@ -127,8 +128,8 @@ pub(super) mod tests {
         assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o640, "the list says so");
     }
 
-    /// The directory has a default access control list, so new files inherit one. The old file had
-    /// none, so the new file must have none either.
+    /// The directory has a default access control list, which new files inherit. The old file had
+    /// no list, so the file that replaces it must have none either.
     #[test]
     fn a_list_that_only_the_new_file_has_goes() {
         let folder = tempfile::tempdir().unwrap();

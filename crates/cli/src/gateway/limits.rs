@@ -1,4 +1,4 @@
-//! Flags for the limits of a gateway with one service.
+//! Command-line flags for the limits of a gateway with one service.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Copies the limits that were given to `service`.
+    /// Copies those limits that were given as flags to `service`.
     pub(crate) fn apply(&self, service: &mut ServiceConfig) {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -135,7 +135,7 @@ impl Limits {
     }
 }
 
-/// Describes the state of adaptive Retry of a service, and its cause, in a few words.
+/// Describes the state of a service's adaptive Retry, and the cause of that state, in a few words.
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {

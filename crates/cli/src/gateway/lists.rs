@@ -111,8 +111,8 @@ fn add(args: &Add, action: ListAction) -> Result {
     Ok(())
 }
 
-/// Loads all of the files, or none of them if a line is invalid. The error lists every invalid
-/// line.
+/// Loads all list files of `args`, or none of them if a line is invalid. The error lists every
+/// invalid line.
 fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Result {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
     for file in &args.file {

@@ -1,4 +1,4 @@
-//! `equic gateway`: runs a gateway, and inspects or changes one.
+//! `equic gateway`: runs a gateway, or inspects and changes a running one.
 //!
 //! `run` loads the program, attaches it and manages it ([`mod@run`], with [`attach`] and
 //! [`limits`]). All other commands open a running gateway of any process through [`Target`]:

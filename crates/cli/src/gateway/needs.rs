@@ -1,29 +1,29 @@
-//! Settings of a service that only work if its servers support them; otherwise their clients lose
+//! Settings of a service that work only if its servers support them. Otherwise, clients lose their
 //! connections. `equic gateway set` refuses such a setting while a server has not declared its
-//! support, and a running gateway that has such a setting warns.
+//! support. A running gateway that has such a setting prints a warning.
 
 use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
 
 use crate::failure::{Failure, Result};
 
-/// A setting that needs the support of the servers, and the texts of its warnings.
+/// A setting that needs the support of the servers, and the texts for its warnings.
 pub(super) struct Need {
     /// Subject under which a running gateway reports the warning.
     pub about: &'static str,
-    /// Returns whether a change enables the setting.
+    /// Returns whether a change of a setting enables this one.
     is_made_by: fn(&Setting) -> bool,
-    /// Returns whether a service has the setting.
+    /// Returns whether a service has this setting.
     is_of: fn(&ServiceConfig) -> bool,
-    /// Returns the servers of a service that have not declared that they support the setting.
+    /// Returns the servers of a service that have not declared their support for this setting.
     missing: fn(&Control, &str) -> Result<Vec<JoinedServer>, Error>,
-    /// What the servers must do, as a verb phrase for one server and for several.
+    /// Duty of the servers, as a verb phrase for one server and for several.
     verbs: [&'static str; 2],
     what: &'static str,
     /// The question that the operator must answer before enabling the setting.
     question: &'static str,
-    /// What happens to the clients of a server that does not support the setting.
+    /// Effect on the clients of a server that does not support this setting.
     lost: &'static str,
-    /// Describes the risk for clients of the service with this name.
+    /// Returns a sentence about the risk for clients of the service with this name.
     may_be_lost: fn(&str) -> String,
     help: &'static str,
 }
@@ -81,8 +81,8 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
 }
 
 impl Need {
-    /// Describes the servers of a service that have not declared their support. Returns `None` if
-    /// all have.
+    /// Describes the servers of a service that have not declared their support for this setting.
+    /// Returns `None` if all have.
     fn missing(&self, control: &Control, service: &str) -> Result<Option<String>, Error> {
         let servers = (self.missing)(control, service)?;
         let named = |server: &JoinedServer| format!("{} (process {})", server.name, server.pid);
@@ -92,7 +92,8 @@ impl Need {
         Ok((!names.is_empty()).then(|| format!("{} {not} {}", names.join(", "), self.what)))
     }
 
-    /// Fails if one of the settings would be enabled for a service that has such servers.
+    /// Fails if a change would enable this setting for a service that has servers without declared
+    /// support.
     pub(super) fn check(&self, control: &Control, settings: &[Setting]) -> Result {
         for setting in settings.iter().filter(|setting| (self.is_made_by)(setting)) {
             for service in services_of(control, setting) {
@@ -110,12 +111,12 @@ impl Need {
         Ok(())
     }
 
-    /// Returns a warning for each service for which one of the settings is enabled and no living
-    /// server has joined. Without a server, nothing has declared whether the setting is supported.
+    /// Returns a warning for each service for which a change enables this setting while no server
+    /// has joined. Without a server, nothing has declared whether the setting is supported.
     pub(super) fn undeclared(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
         let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
         let services = made.flat_map(|setting| services_of(control, setting));
-        // Warn only about services whose servers can be read.
+        // Only warn about services whose servers can be read.
         let unserved = services
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
         let warning = |service: String| {
@@ -127,14 +128,14 @@ impl Need {
         unserved.map(warning).collect()
     }
 
-    /// Names the services that have the setting although a server may not support it, and those
-    /// servers. Returns `None` if there are no such services.
+    /// Names the services that have this setting although some of their servers may not support it,
+    /// and names these servers. Returns `None` if there are no such services.
     pub(super) fn unmet(&self, control: &Control) -> Option<String> {
         let services = control.services().unwrap_or_default();
         let having = services.iter().filter(|service| (self.is_of)(service));
         let lost: Vec<String> = having
             .filter_map(|ServiceConfig { name, .. }| {
-                // Warn only about services whose servers can be read.
+                // Only warn about services whose servers can be read.
                 let servers = self.missing(control, name).ok().flatten()?;
                 Some(format!("service {name}: {servers}: if a server does not, {}", self.lost))
             })
@@ -143,7 +144,8 @@ impl Need {
     }
 }
 
-/// Returns whether at least one ledger that can be read counts connections for the service.
+/// Returns whether at least one readable ledger counts connections of the service. A ledger is the
+/// table in which a server reports its connections.
 fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     let counts_for = |ledger: &LedgerStatus| {
         let all = ledger.services.as_ref();
@@ -152,8 +154,9 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
     ledgers.iter().any(|ledger| ledger.counts && counts_for(ledger))
 }
 
-/// Fails if one of the settings would limit packets of unknown sources for a service whose
-/// connections no server reports. In such a service, all sources are unknown.
+/// Fails if a change would limit packets of sources without a connection, although the servers of
+/// the service do not report connections. To the gateway, all sources of such a service would be
+/// without a connection.
 pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
     for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
@@ -171,7 +174,7 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
     Ok(())
 }
 
-/// Names the services that limit packets of unknown sources although no server reports their
+/// Names the services that limit packets of sources without a connection although no server reports
 /// connections. Returns `None` if there are no such services.
 pub(super) fn uncounted(control: &Control) -> Option<String> {
     let mut having = control.services().unwrap_or_default();
@@ -190,8 +193,8 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     })
 }
 
-/// Names living servers whose connections do not count because their clock differs from the
-/// gateway's. Returns `None` if there are no such servers.
+/// Names running servers whose reported connections do not count, because the server's clock
+/// differs from the gateway's. Returns `None` if there are no such servers.
 pub(super) fn clocks_apart(control: &Control) -> Option<String> {
     let ledgers = control.ledgers().ok()?;
     let silent = ledgers.iter().filter(|ledger| ledger.alive && !ledger.counts);
@@ -210,8 +213,8 @@ pub(super) fn clocks_apart(control: &Control) -> Option<String> {
     })
 }
 
-/// Returns whether the process is in another time namespace. Returns `false` if that is unknown,
-/// because inspecting another user's process needs `CAP_SYS_PTRACE`.
+/// Returns whether the process is in another time namespace than this one. Returns `false` if that
+/// is unknown, because inspecting another user's process needs `CAP_SYS_PTRACE`.
 fn in_another_time_namespace(pid: u32) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let inode = |process: &str| {

@@ -43,7 +43,7 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// Maximum time to wait for a reload. Long lists take a while.
+/// Maximum time to wait for the result of a reload. Reading long lists can take many seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &Args) -> Result {
@@ -61,8 +61,8 @@ pub(super) fn run(args: &Args) -> Result {
         ));
     };
     let number = before.reload.as_ref().map_or(0, |reload| reload.number);
-    // The report may outlive the process that wrote it, and its process ID may belong to another
-    // process by now.
+    // A report of the gateway can outlive the process that wrote it, and that process ID may belong
+    // to another process by now.
     if !before.is_alive() {
         let ended = format!(
             "process {}, which runs `{name}`, has ended or cannot be seen from here",
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result {
     Err(Failure::new(format!("not reloaded, nothing has changed\n{}", reload.lines.join("\n"))))
 }
 
-/// Opens the gateway that a process manages.
+/// Opens the gateway that the process with this ID manages.
 fn of_process(pid: u32) -> Result<Control> {
     let all = Control::find()?;
     let Some(found) = all.iter().find(|one| one.owner_pid == pid && one.owner_alive) else {

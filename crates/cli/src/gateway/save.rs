@@ -1,9 +1,10 @@
-//! `equic gateway set --save`: writes live changes back to the configuration file.
+//! `equic gateway set --save`: writes changed settings of a running gateway back to its
+//! configuration file.
 //!
-//! The file is edited rather than regenerated, so comments, order and white space stay (crate
-//! `toml_edit`). The new file replaces the old one in one step, and only if the old one is the
-//! configuration in force. To check this, a process that reads a configuration stores its
-//! fingerprint in the gateway.
+//! The file is edited rather than generated again, so its comments, order and white space stay
+//! (crate `toml_edit`). The new file replaces the old one in one step, and only if the old one is
+//! the configuration in force. To make this check possible, a process that reads a configuration
+//! stores the file's fingerprint in the gateway.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -20,7 +21,7 @@ use super::attributes;
 use crate::failure::{Failure, Result};
 
 /// Returns a fingerprint of a text (FNV-1a), which is never 0. It is not cryptographic. Only a
-/// process that may write the file could exploit a collision, and it gains nothing by that.
+/// process that may write the file could exploit a collision, and it would gain nothing by that.
 pub(super) fn fingerprint(text: &[u8]) -> u64 {
     let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -46,8 +47,8 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// Writes the changed text to a temporary file next to the configuration file. Neither the file
-    /// nor the live settings change yet.
+    /// Writes the changed configuration to a temporary file next to the configuration file. Neither
+    /// the configuration file nor the live settings change yet.
     pub(super) fn prepare(control: &Control, settings: &[Setting]) -> Result<Saving> {
         let path = file_of(control)?;
         let cannot = |why: &dyn std::fmt::Display| {
@@ -98,8 +99,8 @@ impl Saving {
         )
     }
 
-    /// Implements [`Saving::finish`]. `note` receives the fingerprint of the new file, and `sync`
-    /// writes a directory to disk.
+    /// Implements [`Saving::finish`]. `note` receives the fingerprint of the new file. `sync`
+    /// flushes a directory to disk.
     fn put_in_place(
         mut self,
         note: impl FnOnce(u64),
@@ -119,25 +120,25 @@ impl Saving {
             Failure::because(what, error)
         })?;
         self.done = true;
-        // The rename has succeeded, so all readers see the new file even if the following steps
-        // fail.
+        // The rename has succeeded. All readers see the new file, even if the following steps fail.
         note(self.after);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         Ok(Saved { path: self.path.clone(), unsure: sync(folder).err() })
     }
 }
 
-/// A configuration file that was replaced.
+/// A configuration file that has been replaced.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
-    /// Error of the sync, after which the new file may be lost in a power failure.
+    /// Error of flushing the file to disk, or `None`. After an error, a power failure may lose the
+    /// new file.
     unsure: Option<std::io::Error>,
 }
 
 impl Saved {
-    /// Returns a sentence about a file that a power failure may destroy, or `None` if the file is
-    /// safe.
+    /// Returns a warning that a power failure may lose the new file, or `None` if it is safely on
+    /// disk.
     pub(super) fn durability_warning(&self) -> Option<String> {
         let error = self.unsure.as_ref()?;
         Some(format!(
@@ -150,13 +151,14 @@ impl Saved {
 impl Drop for Saving {
     fn drop(&mut self) {
         if !self.done {
-            // The temporary file is not needed. If it stays, the next process that saves reuses it.
+            // The temporary file is no longer needed. If it cannot be removed, the next process
+            // that saves reuses it.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Returns the configuration file of a gateway, with symbolic links resolved.
+/// Returns the path of a gateway's configuration file, with symbolic links resolved.
 fn file_of(control: &Control) -> Result<PathBuf> {
     let report = control.report().filter(equic_gateway::Report::is_alive);
     let named = report.and_then(|report| Some((report.pid, report.config?)));
@@ -164,7 +166,7 @@ fn file_of(control: &Control) -> Result<PathBuf> {
         return Err(Failure::new("nothing was changed: this gateway uses no configuration file")
             .help("--save needs a gateway that runs with `equic gateway run --config FILE`"));
     };
-    // The path may be relative to the working directory of that process.
+    // The path may be relative to the working directory of the process that runs the gateway.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let path = from.join(path);
     path.canonicalize().map_err(|error| {
@@ -180,8 +182,8 @@ fn changed(path: &Path) -> Failure {
     .help("apply the file with `equic gateway reload`, then set again")
 }
 
-/// Opens and locks the temporary file. A file that a killed process left behind is used again, if
-/// it belongs to this user or to `owner`, the owner of the configuration file.
+/// Opens and locks the temporary file. A file that a killed process left behind is reused if it
+/// belongs to this user, or to `owner`, the owner of the configuration file.
 fn open_exclusively(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
     let busy = || std::io::Error::other("another process is saving to it: try again");
     let file = OpenOptions::new()
@@ -189,12 +191,13 @@ fn open_exclusively(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>
         .create(true)
         .truncate(false)
         .mode(0o600)
-        // If there is a FIFO in its place, open(2) must not block.
+        // If a FIFO has the name of the temporary file, open(2) must not block.
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(temporary)?;
     let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| busy())?;
     let (held, there) = (file.metadata()?, std::fs::metadata(temporary)?);
-    // The previous holder of the lock may have renamed the file to its final name in the meantime.
+    // The previous holder of the lock may have renamed the locked file to its final name. Then
+    // another file has the temporary name now.
     if (held.dev(), held.ino()) != (there.dev(), there.ino()) {
         return Err(busy());
     }
@@ -211,7 +214,8 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.equic-new"))
 }
 
-/// Returns the text with the settings changed and everything else unchanged.
+/// Returns the text of the configuration with these settings changed, and everything else
+/// unchanged.
 fn edit(text: &str, settings: &[Setting]) -> Result<String> {
     let mut wanted = Config::parse(text)?;
     let mut document: DocumentMut =
@@ -228,14 +232,15 @@ fn edit(text: &str, settings: &[Setting]) -> Result<String> {
         }
     }
     let edited = document.to_string();
-    // Never write a text that does not have the intended meaning.
+    // Never write a text that does not parse to the wanted configuration.
     if Config::parse(&edited)? != wanted {
         return Err(Failure::new("--save cannot edit the format of this file: change it by hand"));
     }
     Ok(edited)
 }
 
-/// Returns the table of a service, or the table `[gateway]`, which is created if it does not exist.
+/// Returns the table of a service, or the table `[gateway]`. Creates `[gateway]` if it does not
+/// exist.
 fn table_of<'a>(
     document: &'a mut DocumentMut,
     service: Option<&str>,
@@ -260,7 +265,8 @@ fn table_of<'a>(
     }
 }
 
-/// Changes a value in place and keeps the comment after it, or adds the key.
+/// Changes a value in place, keeping the comment after the value. If the key does not exist, adds
+/// it.
 fn put(table: &mut dyn TableLike, change: &Change) {
     let mut new = match &change.new_value {
         SettingValue::Flag(on) => Value::from(*on),
@@ -324,7 +330,8 @@ listen = [\"853\"]
         assert_eq!(with, format!("{text}\n[gateway]\nlease = \"3s\"\n"));
     }
 
-    /// Creates a file with the content `before` that is about to be replaced by `after`.
+    /// Creates a configuration file with the content `before`, and a pending replacement of it by
+    /// `after`.
     fn saving(folder: &Path, before: &str, after: &str) -> Saving {
         let path = folder.join("equic.toml");
         std::fs::write(&path, before).unwrap();
@@ -359,7 +366,7 @@ listen = [\"853\"]
         assert!(saving.put_in_place(|_| (), |_| Ok(())).unwrap().durability_warning().is_none());
     }
 
-    /// After the replacement, the same users can read the file as before.
+    /// After the replacement, the same users must be able to read the file as before.
     #[test]
     fn access_control_lists_stay() {
         let folder = tempfile::tempdir().unwrap();
@@ -409,7 +416,8 @@ listen = [\"853\"]
             eprintln!("SKIPPED: giving files away takes root");
             return;
         }
-        // The process was killed after it had given the file to the owner of the configuration.
+        // A process was killed after it had given the temporary file to the owner of the
+        // configuration.
         std::os::unix::fs::chown(&temporary, Some(4242), None).unwrap();
         assert!(open_exclusively(&temporary, 4242).is_ok());
         assert!(open_exclusively(&temporary, 4243).is_err());

@@ -38,8 +38,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let control = args.target.open()?;
-    // Keys and values were checked when the arguments were parsed. Only the names of services are
-    // left to check.
+    // Keys and values were checked when the arguments were parsed. Only the names of services must
+    // still be checked.
     for setting in &args.settings {
         if let Some(name) = &setting.service {
             super::status::check_service(&control, name)?;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result {
         }
         check_counted(&control, &args.settings)?;
     }
-    // Do everything that can fail before the first change.
+    // Do everything that can fail before the first setting is changed.
     let saving = match args.save {
         true => Some(Saving::prepare(&control, &args.settings)?),
         false => None,

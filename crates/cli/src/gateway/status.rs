@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result {
     tallies(&status)
 }
 
-/// Lists the gateways of this network namespace, or of all.
+/// Lists the gateways of this network namespace, or of all namespaces if `all` is true.
 fn list(all: bool, json: bool) -> Result {
     let mut survey = Control::survey()?;
     let found = survey.gateways.len() + survey.others.len();
@@ -154,7 +154,7 @@ fn show_service(service: &ServiceStatus) -> Result {
     for row in &service.verdicts {
         let tone = match (row.reason.drops(), row.dropped) {
             (false, _) => Tone::Good,
-            // These packets would be dropped without the dry run.
+            // The service is in a dry run: these packets passed, but would be dropped without it.
             (true, 0) => Tone::Warning,
             (true, _) => Tone::Bad,
         };
@@ -246,7 +246,7 @@ fn tables(tables: &[TableStatus]) -> Result {
     output::table(&table)
 }
 
-/// Prints how often rare events occurred, if they occurred at all.
+/// Prints counts of rare events, but only of those that have occurred.
 fn tallies(status: &Status) -> Result {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();

@@ -60,7 +60,7 @@ impl Folder {
     pub(super) fn new() -> Result<Folder> {
         let name = format!("equic-plugin-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Fails if the directory exists, because it belongs to another process then.
+        // This fails if the directory exists, because then it belongs to another process.
         std::fs::create_dir(&path).map_err(|error| {
             Failure::because(format_args!("cannot make {}", path.display()), error)
         })?;
@@ -89,9 +89,9 @@ fn text(path: &Path) -> Result<String> {
         .map_err(|error| Failure::because(format_args!("cannot read {}", path.display()), error))
 }
 
-/// Returns the name in a manifest.
+/// Returns the plugin's name in a manifest.
 fn name(path: &Path, manifest: &str) -> Result<String> {
-    // The parser needs an object, which does not exist yet, so pass a placeholder.
+    // The parser needs an object. It does not exist yet, so pass a placeholder.
     let bytes = equic_plugin::pack(manifest, b"none", None);
     let bytes = bytes.map_err(|error| Failure::because(path.display(), error))?;
     Ok(super::parse(path, &bytes)?.manifest().name.clone())
@@ -127,7 +127,7 @@ pub(super) fn pack(args: &PackArgs) -> Result {
     finish(&args.manifest, &manifest, &code, &args.output)
 }
 
-/// Packs a bundle and checks it. Writes it only if it would run.
+/// Packs a bundle and checks it. Writes the file only if the plugin would run.
 fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Result {
     let bytes = equic_plugin::pack(manifest, code, None)
         .map_err(|error| Failure::because(manifest_file.display(), error))?;

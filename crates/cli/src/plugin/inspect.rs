@@ -64,10 +64,10 @@ struct Inspected<'a> {
     version: String,
     author: &'a str,
     signed_by: Option<String>,
-    /// Public key of the transparency log whose proof the bundle contains.
+    /// Public key of the transparency log whose proof the bundle contains, or `None` if it contains
+    /// no proof.
     logged_in: Option<String>,
-    /// SHA-256 hashes of the object, of the manifest and of the file, in the format of `withdrawn`
-    /// in a policy.
+    /// SHA-256 hash of the object. The three hashes have the format of `withdrawn` in a policy.
     object_hash: String,
     manifest_hash: String,
     bundle_hash: String,
@@ -183,7 +183,8 @@ pub(super) fn check(args: &CheckArgs) -> Result {
     prove(&parse(&args.bundle, &bytes)?, args)
 }
 
-/// Warns about properties for which a policy without `[limits]` refuses the plugin of a peer.
+/// Warns about properties because of which a policy without `[limits]` would refuse this plugin
+/// from a peer.
 fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
     let limits = Limits::default();
     let values = [

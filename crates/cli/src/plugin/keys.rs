@@ -1,4 +1,4 @@
-//! `equic plugin key` and `sign`: keys of authors, and signatures.
+//! `equic plugin key` and `sign`: create the keys of plugin authors, and sign bundles.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use super::{parse, read, write};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// Prefix of a file with a private key. 64 hexadecimal digits follow.
+/// Start of a file with a private key. 64 hexadecimal digits follow.
 const PRIVATE: &str = "ed25519-private:";
 
 /// Creates a private key (Ed25519), writes it to a file that only its owner can read, and prints

@@ -47,9 +47,10 @@ struct Listed {
     /// Size of the bundle in bytes.
     bytes: usize,
     capabilities: Vec<String>,
-    /// Public key of the author who signed the bundle.
+    /// Public key of the author who signed the bundle, or `None` if it is not signed.
     signed_by: Option<String>,
-    /// Public key of the transparency log whose proof the bundle contains.
+    /// Public key of the transparency log whose proof the bundle contains, or `None` if it contains
+    /// no proof.
     logged_in: Option<String>,
 }
 
@@ -106,7 +107,7 @@ fn table(rows: &[Row]) -> Table {
             number::count(one.bytes as u64),
             one.capabilities.join(", "),
             signed.to_owned(),
-            // A file name may contain any characters.
+            // A file name may contain any characters, so make it printable.
             printable(&row.file),
         ]);
     }

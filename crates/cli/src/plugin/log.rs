@@ -123,7 +123,7 @@ fn staple(args: &StapleArgs) -> Result {
     beside(&args.bundle, &bytes, &proof, args.output.as_deref())
 }
 
-/// Writes a bundle together with its proof.
+/// Writes a bundle together with its proof, to `output` or else to the bundle's own file.
 fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> Result {
     let stapled = equic_plugin::staple(&parse(path, bytes)?, proof)
         .map_err(|error| Failure::because(path.display(), error))?;
@@ -138,7 +138,7 @@ fn beside(path: &Path, bytes: &[u8], proof: &Staple, output: Option<&Path>) -> R
     ))
 }
 
-/// A new entry, for JSON.
+/// A new entry of a transparency log, for JSON.
 #[derive(Serialize)]
 struct New {
     entry: u64,
@@ -155,7 +155,7 @@ struct Watched {
     new: Vec<New>,
 }
 
-/// Returns the last known head, or `None` if there is no file yet.
+/// Returns the last known head of the log, or `None` if the file does not exist yet.
 fn known(path: &Path) -> Result<Option<TreeHead>> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), error)
@@ -168,7 +168,7 @@ fn known(path: &Path) -> Result<Option<TreeHead>> {
     text.parse().map(Some).map_err(|error| failed(&error))
 }
 
-/// Returns the proofs in these bundles.
+/// Returns the log proofs that these bundles contain.
 fn proofs(paths: &[PathBuf]) -> Result<Vec<Staple>> {
     let proof = |path: &PathBuf| {
         let bytes = read(path)?;
@@ -212,7 +212,8 @@ pub(super) fn monitor(args: &MonitorArgs) -> Result {
     } else {
         report(&watched)?;
     }
-    // Write the head last. If an error occurs before, the entries count as new again next time.
+    // Write the head last. If an error occurs before this, the next call reports the same entries
+    // as new again.
     write(&args.known, news.head.to_string().as_bytes())
 }
 

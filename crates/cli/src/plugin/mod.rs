@@ -1,8 +1,8 @@
 //! `equic plugin`: tools to write, build, check and sign plugins.
 //!
 //! * [`mod@new`]: creates a directory with an example plugin; [`build`]: compiles C to a bundle;
-//! * [`inspect`]: shows a bundle, and `check` whether it would run, with [`proof`]; [`list`]: lists
-//!   bundles in directories;
+//! * [`inspect`]: shows the content of a bundle (`inspect`), and whether it would run (`check`,
+//!   which uses [`proof`]); [`list`]: lists bundles in directories;
 //! * [`keys`]: keys of authors, and signatures;
 //! * [`log`]: transparency logs, and their monitor;
 //! * [`operations`]: the operations and fields that plugins may use, and the classes that they
@@ -78,15 +78,14 @@ fn write(path: &Path, bytes: &[u8]) -> Result {
         .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
 }
 
-/// Loads a plugin like [`load_bytes`]. Also fails if the plugin uses something that it does not
-/// declare, or can never be attached.
+/// Loads a plugin like [`load_bytes`], and makes the additional checks of [`check_use`].
 fn load_checked(path: &Path, bytes: &[u8]) -> Result<Plugin> {
     let plugin = load_bytes(path, bytes)?;
     check_use(path, &parse(path, bytes)?, &plugin)?;
     Ok(plugin)
 }
 
-/// Fails if a plugin uses something that it does not declare, or can never be attached.
+/// Fails if a plugin uses something that its manifest does not declare, or can never be attached.
 fn check_use(path: &Path, bundle: &Bundle<'_>, plugin: &Plugin) -> Result {
     let faults = lint(bundle);
     if !faults.is_empty() {

@@ -1,4 +1,4 @@
-//! `equic plugin new`: creates a directory with a plugin to start from.
+//! `equic plugin new`: creates a directory with a small plugin that the author can change.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result {
         None => name_of(folder)?,
     };
     let manifest = MANIFEST.replace("NAME", &name);
-    // The manifest's reader checks the name; the object is only a placeholder.
+    // Let the parser of manifests check the name. It needs an object, so pass a placeholder.
     equic_plugin::pack(&manifest, b"none", None).map_err(|error| {
         Failure::usage(format!(
             "{error}\n  {name:?} cannot be a plugin's name: give another one with --name"
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result {
     ))
 }
 
-/// Returns the last part of a directory's path. For `.` or `..`, the path is resolved first.
+/// Returns the last component of a directory's path. For `.` or `..`, resolves the path first.
 fn name_of(folder: &Path) -> Result<String> {
     let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     if let Some(name) = named(folder) {
@@ -77,7 +77,7 @@ fn name_of(folder: &Path) -> Result<String> {
     })
 }
 
-/// Writes a file. Fails if it exists.
+/// Writes a new file. Fails if the file exists.
 fn write_new(path: &Path, text: &str) -> Result {
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))

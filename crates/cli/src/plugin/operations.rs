@@ -1,5 +1,5 @@
-//! `equic plugin operations`: lists the transport's operations and fields, with the class that each
-//! of them needs.
+//! `equic plugin operations`: lists the transport's operations and fields that plugins may use,
+//! with the capability class that each needs.
 
 use equic_plugin::{Anchor, Class, class_of, class_of_setting, plain};
 use equic_transport::operation::{Description, Field, Operation, PayloadKind};
@@ -33,17 +33,18 @@ struct Word {
 #[derive(Serialize)]
 struct Listed {
     name: &'static str,
-    /// Section of the specification that describes the default behaviour.
+    /// Section of the RFC or draft that describes the default behaviour.
     section: &'static str,
     does: String,
-    /// Kind of payload: `words`, `bytes`, `buffer` or `frame`.
+    /// Kind of the operation's payload: `words`, `bytes`, `buffer` or `frame`.
     carries: &'static str,
     inputs: Vec<Word>,
     outputs: Vec<Word>,
-    /// Whether `default = true` is allowed.
+    /// Whether a manifest may set `default = true` for this operation.
     offers_default: bool,
-    /// Class for this anchor, or `never` if no plugin can be attached there. The following fields
-    /// are the same for the other anchors.
+    /// Class that a plugin needs to replace the operation, or `never` if it cannot. The following
+    /// fields are the same for the other anchors, that is, the other ways to attach to an
+    /// operation.
     replace: String,
     before: String,
     after: String,
@@ -53,9 +54,9 @@ struct Listed {
 struct ListedField {
     name: String,
     does: String,
-    /// Class for reading the field.
+    /// Class that a plugin needs to read the field.
     read: String,
-    /// Class for setting the field; `null` if it cannot be set.
+    /// Class that a plugin needs to set the field, or `null` if it cannot be set.
     set: Option<String>,
 }
 
@@ -84,8 +85,8 @@ fn carries(description: &Description) -> &'static str {
 
 fn listed(operation: Operation) -> Listed {
     let described = operation.describe();
-    // The class for the plugin's own frame types. For those of the transport it is always
-    // `payload`.
+    // Show the class for frame types that the plugin defines. For frame types of the transport, the
+    // class is always `payload`.
     let class = |anchor| class_of(operation, anchor, true).to_string();
     Listed {
         name: described.name,
@@ -118,13 +119,13 @@ impl Tables {
         }
     }
 
-    /// Keeps the entries with this name, ignoring case.
+    /// Keeps only the operations and fields with this name, ignoring case.
     fn keep(&mut self, name: &str) {
         self.operations.retain(|one| one.name.eq_ignore_ascii_case(name));
         self.fields.retain(|one| one.name.eq_ignore_ascii_case(name));
     }
 
-    /// Returns the names that contain these letters or start with the same letters.
+    /// Returns the names that contain `name` or start with the same letters, as suggestions.
     fn similar(&self, name: &str) -> Vec<String> {
         let wanted = name.to_ascii_lowercase();
         let begin: String = wanted.chars().take(4).collect();
@@ -186,13 +187,13 @@ fn all(tables: &Tables) -> String {
     text
 }
 
-/// Returns the first sentence of a description.
+/// Returns the first sentence of a text.
 fn first(text: &str) -> &str {
     let end = text.match_indices(". ").find(|(at, _)| !text[..*at].ends_with(" s"));
     end.map_or(text, |(at, _)| &text[..=at])
 }
 
-/// Formats everything about one operation or field.
+/// Formats the full description of one operation or field.
 fn one(tables: &Tables) -> String {
     let mut text = String::new();
     for one in &tables.operations {

@@ -66,13 +66,13 @@ impl Side {
     }
 }
 
-/// Lines of the first calls, and counts of all calls.
+/// Output of a run: lines about the first calls, and counts of all calls.
 #[derive(Default)]
 struct Seen {
     lines: Vec<String>,
     most: usize,
-    /// For each anchor and operation: the number of calls, the total number of instructions, and
-    /// the maximum per call.
+    /// For each anchor and operation: the number of calls, the instructions of all calls, and the
+    /// maximum number of instructions of one call.
     counts: BTreeMap<String, (u64, u64, u64)>,
 }
 
@@ -85,7 +85,7 @@ impl Recorder {
     }
 }
 
-/// Formats the input or output words of a call, each with its name.
+/// Formats the inputs or outputs of a call, each with its name.
 fn words(names: &[&str], values: &[u64]) -> String {
     let value = |value: &u64| match *value {
         u64::MAX => "none".to_owned(),
@@ -136,7 +136,7 @@ impl Trace for Recorder {
     }
 }
 
-/// Result of a run.
+/// Result of a transfer.
 struct Outcome {
     took: Duration,
     stats: Stats,

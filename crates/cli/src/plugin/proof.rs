@@ -1,6 +1,7 @@
-//! Searches for proofs for authors: `equic plugin check` starts the separate program `equic-prove`,
-//! which tries to prove that a plugin terminates and stays within its memory
-//! (docs/decisions/0034-prevail.md). This is only a lint. It has no influence on which plugins run.
+//! Searches for proofs that help authors of plugins. `equic plugin check` starts the separate
+//! program `equic-prove`, which tries to prove that a plugin terminates and stays within its memory
+//! (docs/decisions/0034-prevail.md). This is only a lint: it has no influence on which plugins may
+//! run.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -14,19 +15,19 @@ use equic_transport::operation::PayloadKind;
 
 use crate::failure::{Failure, Result};
 
-/// Name of the program.
+/// Name of the program that searches for proofs.
 const PROGRAM: &str = "equic-prove";
-/// Maximum size of its output in bytes.
+/// Maximum size of the program's output in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Result of the search for a proof of one function.
 #[derive(Debug)]
 pub(super) enum ProofResult {
-    /// The proof was found.
+    /// A proof was found.
     Proved,
-    /// No proof was found.
+    /// No proof was found for the function.
     Finding {
-        /// Source file and line, or `None` if the object has no line numbers.
+        /// Source file and line of the instruction, or `None` if the object has no line numbers.
         line: Option<String>,
         /// Position of the instruction in the function.
         instruction: String,
@@ -37,7 +38,7 @@ pub(super) enum ProofResult {
     Unknown(String),
 }
 
-/// A function of a plugin, and the result for it.
+/// A function of a plugin, and the result of the search for it.
 #[derive(Debug)]
 pub(super) struct Looked {
     function: String,
@@ -63,7 +64,7 @@ impl fmt::Display for Looked {
     }
 }
 
-/// Returns one letter for each parameter of a helper, in the notation of equic-prove.
+/// Describes the parameters of a helper, with one letter for each, in the notation of equic-prove.
 fn letters(parameters: &str) -> String {
     let mut letters = String::new();
     for parameter in parameters.split(',').map(str::trim).filter(|one| *one != "void") {
@@ -77,8 +78,9 @@ fn letters(parameters: &str) -> String {
     letters
 }
 
-/// Returns the functions of a manifest that only receive words, each with the size of these in
-/// bytes. Then the other functions.
+/// Splits the functions of a manifest. The first list has those that only receive words, each with
+/// the size of these words in bytes. The second list has the others, for which no search is
+/// possible.
 fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
     let (mut with_words, mut others) = (Vec::<(String, usize)>::new(), Vec::new());
     for one in &manifest.operations {
@@ -89,7 +91,8 @@ fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
             let why = format!("{} passes bytes or a frame type", described.name);
             others.push(Looked { function, verdict: ProofResult::Unknown(why) });
         } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
-            // A function of several operations may only touch the memory that all of them provide.
+            // A function that is attached to several operations may only access the memory that all
+            // of them provide.
             known.1 = known.1.min(bytes);
         } else {
             with_words.push((function, bytes));
@@ -106,15 +109,16 @@ fn request(functions: &[(String, usize)]) -> String {
     helpers().map(helper).chain(functions.iter().map(function)).collect()
 }
 
-/// Returns the path of the program in this program's directory, or its name to search on `PATH`.
+/// Returns the path of `equic-prove` if it is in the directory of this program. Otherwise returns
+/// only its name, which is then searched on `PATH`.
 fn program() -> PathBuf {
     let own = std::env::current_exe().ok();
     let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
     beside.unwrap_or_else(|| PathBuf::from(PROGRAM))
 }
 
-/// Searches for a proof of each function that receives no byte payload, for at most `limit`.
-/// Returns `None` if the program is not installed.
+/// Searches for a proof of each function that receives no byte payload. The whole search takes at
+/// most `limit`. Returns `None` if `equic-prove` is not installed.
 pub(super) fn look(
     manifest: &Manifest,
     object: &Path,
@@ -139,22 +143,22 @@ pub(super) fn look(
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {
             let mut text = String::new();
-            // After an error, the text that was read so far is the answer.
+            // If reading fails, use the text that was read so far.
             let _ = stdout.take(MAX_ANSWER).read_to_string(&mut text);
             let _ = sender.send(text);
         });
     }
     if let Some(mut stdin) = child.stdin.take() {
-        // Ignore the error of a program that has ended already. Its verdicts will be missing, which
-        // is reported below.
+        // Ignore an error, which means that the program has already ended. Its verdicts are then
+        // missing, and that is reported below.
         let _ = stdin.write_all(request(&functions).as_bytes());
     }
     let (text, why) = match receiver.recv_timeout(limit) {
         Ok(text) => (text, "PREVAIL failed".to_owned()),
         Err(_) => {
             child.kill().map_err(failed)?;
-            // When the program is killed, its output ends and the reading thread sends what it has
-            // read.
+            // When the program is killed, its output ends. The reading thread then sends the text
+            // that it has read.
             let text = receiver.recv().unwrap_or_default();
             (text, format!("there was no answer within {}", humantime::format_duration(limit)))
         }
@@ -169,11 +173,12 @@ pub(super) fn look(
     Ok(Some(looked.chain(others).collect()))
 }
 
-/// Parses the verdict in a line of the output. Returns `None` if the line is not about this
-/// function.
+/// Parses a line of the program's output. Returns the verdict on `function`, or `None` if the line
+/// is about something else.
 fn verdict(function: &str, line: &str) -> Option<ProofResult> {
     let words: Vec<&str> = line.split('\t').collect();
-    // Names of files and helpers come from the object, so they may contain any characters.
+    // Names of files and helpers come from the object, so they may contain any characters. Make
+    // them printable.
     let text = |text: &str| equic_quic::printable(text).to_string();
     match words[..] {
         ["proved", name] if name == function => Some(ProofResult::Proved),
@@ -206,8 +211,8 @@ mod tests {
         assert!(helpers().all(|one| letters(one.parameters).len() <= 5));
     }
 
-    /// A line about another function or in an unknown format is not a verdict. In particular, it
-    /// must not count as a proof.
+    /// A line about another function or in an unknown format must not count as a verdict, and above
+    /// all not as a proof.
     #[test]
     fn answers_that_are_none() {
         assert!(matches!(verdict("f", "proved\tf"), Some(ProofResult::Proved)));

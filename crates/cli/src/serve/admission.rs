@@ -1,5 +1,5 @@
-//! Connects the endpoint's admission hooks to the gateway's ledger. A server needs nothing else to
-//! be protected.
+//! Connects the QUIC endpoint's admission hooks to the server's ledger, the table in which the
+//! gateway sees the server's connections. A server needs nothing else to be protected.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use equic_gateway::{Control, Guard, IpNet, Ledger, ListAction, Service};
 use equic_http3::{Admission, Decision, Opened, Refused};
 
-/// Counts connections in a gateway's ledger. The gateway enforces the limits.
+/// Counts the server's connections in its ledger. The gateway enforces the limits.
 #[derive(Default)]
 pub(super) struct GatewayAdmission {
     bound: OnceLock<Arc<Bound>>,
@@ -20,31 +20,31 @@ struct Bound {
     exempt: Exemptions,
 }
 
-/// Where to look up which sources the gateway exempts.
+/// Where the server looks up which sources the gateway exempts from the quota.
 pub(super) enum Exemptions {
-    /// The lists of a gateway whose maps can be read.
+    /// The deny and allow lists of a gateway whose maps this process can read.
     Lists(Box<Listed>),
     /// A ledger that was opened through the gateway's socket.
     Ledger(Ledger),
 }
 
-/// A gateway whose lists say which sources are exempt from the quota. The guard handles dry runs
-/// and the policy `strict` itself.
+/// A gateway whose lists say which sources are exempt from the quota. The ledger's guard already
+/// handles dry runs and the policy `strict`.
 pub(super) struct Listed {
     control: Mutex<Control>,
-    /// The ledger of this process, which may move to the next gateway.
+    /// The ledger of this process. When the gateway is replaced, it moves to the next one.
     ledger: Option<Ledger>,
 }
 
 impl GatewayAdmission {
-    /// Sets the service in which to count. Without this call, no connections are counted.
+    /// Sets the service whose connections are counted. Without this call, none are counted.
     pub(super) fn bind(&self, service: Service, exempt: Exemptions) {
-        // A second call would be a bug in this command; the first value stays.
+        // A second call would be a bug in this command. The first value stays.
         let _ = self.bound.set(Arc::new(Bound { service, exempt }));
     }
 
-    /// Returns the number of connections that were refused after their handshake, because others
-    /// had filled the quota in the meantime.
+    /// Returns the number of connections that were refused after their handshake. When the
+    /// handshake started, there was room in the quota, but other connections have filled it since.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -52,7 +52,8 @@ impl GatewayAdmission {
 
 impl Admission for GatewayAdmission {
     fn incoming(&self, _peer: SocketAddr) -> Decision {
-        // The gateway has already dropped the packets of attempts that it refuses.
+        // Accept all attempts, because the gateway has already dropped the packets of those that it
+        // refuses.
         Decision::Accept
     }
 
@@ -67,7 +68,7 @@ impl Admission for GatewayAdmission {
     }
 }
 
-/// Returns the refusal of a source that has reached its quota.
+/// Returns the refusal for a source that has reached its quota.
 fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
     let reason =
         format!("{} connections of {whose} are open, which is its quota", service.limit_for(peer));
@@ -75,14 +76,15 @@ fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
 }
 
 impl Exemptions {
-    /// Returns the exemptions of a gateway whose maps can be read. `ledger` is the ledger in that
-    /// gateway.
+    /// Returns the exemptions of a gateway whose maps this process can read. `ledger` is this
+    /// process's ledger in that gateway.
     pub(super) fn of(control: Control, ledger: Option<Ledger>) -> Exemptions {
         let control = Mutex::new(control);
         Exemptions::Lists(Box::new(Listed { control, ledger }))
     }
 
-    /// Returns whether a peer is exempt. Only called for connections above the limit.
+    /// Returns whether a peer is exempt from the quota. Only called for connections above the
+    /// quota.
     fn cover(&self, peer: SocketAddr) -> bool {
         match self {
             Exemptions::Ledger(ledger) => ledger.exempts(peer.ip()),
@@ -92,7 +94,7 @@ impl Exemptions {
 }
 
 impl Listed {
-    /// Looks up one address instead of reading the lists, because these may be long.
+    /// Returns whether a peer is exempt. Looks up only its address, because the lists may be long.
     fn cover(&self, peer: SocketAddr) -> bool {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = self.ledger.as_ref().and_then(Ledger::program_id)
@@ -101,7 +103,7 @@ impl Listed {
         {
             *control = next;
         }
-        // If the gateway cannot be read, no source is exempt.
+        // If the gateway cannot be read, treat no source as exempt.
         let entry = control.listed(IpNet::from(peer.ip().to_canonical())).ok().flatten();
         entry.is_some_and(|entry| entry.action == ListAction::Allow)
     }

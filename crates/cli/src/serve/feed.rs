@@ -1,4 +1,5 @@
-//! The gateway that a server feeds: a running one, or one that this process attaches.
+//! Finds the gateway to which a server reports its connections: a running one, or one that this
+//! process attaches.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,17 +16,17 @@ use crate::gateway::attach::Running;
 use crate::gateway::status::check_service;
 use crate::output::Journal;
 
-/// The gateway that a server feeds, as long as the server runs.
+/// The gateway to which the server reports its connections. Keep the value while the server runs.
 pub(super) struct Feeding {
     through: Through,
     pub service: Service,
-    /// The gateway of this process.
+    /// The gateway that this process runs, or `None` if another process runs it.
     pub own: Option<Running>,
 }
 
-/// The way in which a server reaches its gateway.
+/// How a server reaches its gateway.
 enum Through {
-    /// Through memory: this process runs the gateway.
+    /// Within this process, which runs the gateway itself.
     Own(Control, Ledger),
     /// Through the gateway's maps, which needs privileges.
     Maps(Control, Ledger),
@@ -60,7 +61,8 @@ impl Feeding {
         }
     }
 
-    /// Returns the ledger in a gateway of another process.
+    /// Returns the server's ledger in a gateway of another process, or `None` if this process runs
+    /// the gateway.
     pub(super) fn ledger(&self) -> Option<&Ledger> {
         match &self.through {
             Through::Own(..) => None,
@@ -68,15 +70,16 @@ impl Feeding {
         }
     }
 
-    /// Returns the ledger that creates connection IDs. In contrast to [`Feeding::ledger`], this
-    /// includes the gateway of this process.
+    /// Returns the ledger that creates connection IDs. In contrast to [`Feeding::ledger`], this is
+    /// also available if this process runs the gateway.
     pub(super) fn ledger_of_ids(&self) -> &Ledger {
         match &self.through {
             Through::Own(_, ledger) | Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
         }
     }
 
-    /// Reports when the gateway ends, and when the server joins the next one.
+    /// Starts to report when the gateway ends, and when the server joins the gateway that replaces
+    /// it.
     pub(super) fn tell(&self, journal: Journal) {
         let Some(ledger) = self.ledger() else { return };
         ledger.notify(move |event| {
@@ -96,6 +99,7 @@ impl Feeding {
 }
 
 /// Joins or attaches the gateway that the flags select, for a server that listens on `address`.
+/// Returns `None` if the flags select no gateway.
 pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> {
     if !args.attach.is_empty() {
         let mut service = ServiceConfig {
@@ -140,8 +144,8 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
 
-/// Joins a gateway through its socket, for the service that was named or for the one with the
-/// server's address.
+/// Joins a gateway through its socket. The service is the one that was named, or else the one with
+/// the server's address.
 fn feed_by_socket(
     path: &Path,
     service: Option<&str>,
@@ -164,8 +168,8 @@ fn feed_by_socket(
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
 }
 
-/// Converts the server's address to the gateway's notation. A socket on `[::]` accepts IPv4 too,
-/// which the gateway expresses as a port without an address.
+/// Converts the server's address to the gateway's notation. A socket on `[::]` accepts IPv4, too;
+/// the gateway writes this as a port without an address.
 fn listener(address: SocketAddr) -> Listen {
     if address.is_ipv6() && address.ip().is_unspecified() {
         Listen::Port(address.port())

@@ -9,24 +9,24 @@ use equic_quic::{
 use rand::RngCore;
 
 const LEN: usize = ConnectionIds::LEN;
-/// First byte of connection IDs that the gateway cannot verify: the "no configuration" value of
-/// QUIC-LB, and the length.
+/// First byte of connection IDs that the gateway cannot verify. It has the "no configuration" value
+/// of QUIC-LB, and the length of the ID.
 const UNPROVEN: u8 = 7 << 5 | (LEN as u8 - 1);
 
-/// Generates the server's connection IDs. Before the server joins a gateway, the IDs cannot be
-/// verified.
+/// Generates the server's connection IDs. IDs that are generated before the server joins a gateway
+/// cannot be verified.
 #[derive(Clone, Default)]
 pub(super) struct GatewayIds {
     joined: Arc<OnceLock<(Ledger, String)>>,
-    /// Encrypts the number of the socket in IDs that the gateway cannot verify. With `None`, all
-    /// IDs contain the number in plain text.
+    /// Encrypts the number of the socket that is in each ID, for IDs that the gateway cannot
+    /// verify. With `None`, the number is not encrypted.
     hidden: Option<HiddenNumber>,
-    /// Reads the number of the socket from IDs that were made with the gateway's keys.
+    /// Reads the number of the server's socket from IDs that were made with the gateway's keys.
     reader: Arc<OnceLock<ConnectionIds>>,
 }
 
 impl GatewayIds {
-    /// Creates a generator. `hidden` encrypts the number of the socket in the IDs.
+    /// Creates a generator. If `hidden` is true, it encrypts the number of the socket in the IDs.
     pub(super) fn new(hidden: bool) -> GatewayIds {
         GatewayIds { hidden: hidden.then(HiddenNumber::random), ..GatewayIds::default() }
     }
@@ -66,17 +66,18 @@ struct OfSocket {
     joined: Arc<OnceLock<(Ledger, String)>>,
     number: u8,
     hidden: Option<HiddenNumber>,
-    /// The generator of any one of the sockets, shared by all of them to read IDs.
+    /// One of the sockets' generators, which all of them use to read IDs.
     reader: Arc<OnceLock<ConnectionIds>>,
-    /// The generator with the gateway's keys, once the gateway has provided them.
+    /// This socket's generator with the gateway's keys. It is empty until the gateway has provided
+    /// the keys.
     made: OnceLock<ConnectionIds>,
 }
 
 impl OfSocket {
     fn ids(&self) -> Option<&ConnectionIds> {
         if self.made.get().is_none() {
-            // The gateway may withhold its keys, but its successor may provide them. So try again
-            // each time.
+            // The gateway may refuse to provide its keys, but its successor may provide them. Ask
+            // for the keys each time.
             let (ledger, _) = self.joined.get()?;
             let ids = match self.hidden {
                 Some(_) => ledger.connection_ids_hiding_instance(self.number),
@@ -84,7 +85,7 @@ impl OfSocket {
             };
             let ids = ids.ok().flatten()?;
             let _ = self.reader.set(ids.clone());
-            // Another thread may have set an equivalent generator first.
+            // Another thread may have stored an equivalent generator first.
             let _ = self.made.set(ids);
         }
         self.made.get()
@@ -112,8 +113,8 @@ impl ConnectionIdGenerator for OfSocket {
         LEN
     }
 
-    /// Returns the token that the gateway sends in a stateless reset if this process has died.
-    /// Returns `None` for IDs of other servers, which may still be alive.
+    /// Returns the reset token that the gateway will use in stateless resets for this ID after this
+    /// process has died. Returns `None` for IDs of other servers, which may still be alive.
     fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
         let (_, service) = self.joined.get()?;
         self.ids()?.reset_token(service, id.as_bytes()).ok().map(ResetToken)

@@ -1,9 +1,9 @@
 //! `equic serve`: an HTTP/3 server that reports its connections to a gateway.
 //!
 //! The gateway is already running (`--gateway`, `--gateway-socket`), or this process attaches one
-//! (`--attach`). [`mod@feed`] finds it, and [`admission`] connects its ledger to the endpoint's
-//! hooks. `--user-quota` enforces the same policy in the application, without a gateway. The
-//! experiments use it as their baseline.
+//! (`--attach`). [`mod@feed`] finds the gateway, and [`admission`] connects the endpoint's hooks to
+//! the server's ledger in the gateway. `--user-quota` enforces the same policy in the application,
+//! without a gateway; experiments use it as their baseline.
 
 mod admission;
 mod feed;
@@ -159,7 +159,7 @@ pub(crate) struct Args {
     limits: Limits,
 }
 
-/// Number of handshakes in progress from which on the server sends Retry packets. `None` means
+/// Number of handshakes in progress from which on the server sends Retry packets, or `None` for
 /// never.
 #[derive(Clone, Copy)]
 struct RetryThreshold(Option<usize>);
@@ -192,7 +192,7 @@ fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
     Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
 }
 
-/// How to answer a connection attempt above a limit in the application.
+/// How the server answers a connection attempt above a limit that the application enforces.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
     /// No response
@@ -213,12 +213,12 @@ pub(crate) fn run(args: &Args) -> Result {
     runtime(args.threads.map(usize::from))?.block_on(serve(args, qlog))
 }
 
-/// Raises the soft limit of file descriptors to the hard limit. The soft limit is low for the
-/// benefit of select(2), which nothing here uses.
+/// Raises the soft limit of file descriptors to the hard limit. The default soft limit is low
+/// because select(2) cannot handle more descriptors, but nothing here uses select(2).
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // If this fails, the server has fewer open files and connections.
+        // If this fails, the server can only have fewer open files and connections.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
@@ -233,7 +233,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     let own =
         args.quic.plugins(None, Some(Arc::new(move |failed: &Standing| tell(failed.clone()))))?;
     let keys = Arc::new(LedgerKeys::default());
-    // This locks the file as long as the server runs.
+    // Opening locks the file for as long as the server runs.
     let reset_key = args.reset_key.as_deref().map(ResetKey::open).transpose()?;
     let mut config = ServerConfig {
         qlog,
@@ -250,7 +250,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
         config.ids = Some(Arc::new(ids.clone()));
     }
     let server = Server::bind(config)?;
-    // With port 0, the port is only known at this point.
+    // Do this after binding, because with port 0 the port is only known now.
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
@@ -268,7 +268,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
             let _ = signals.next().await;
         })
         .await;
-    // Close the ledger first, then the gateway, and only then print the summary.
+    // The order matters: close the ledger first, then the gateway, and only then print the summary.
     let over_limit = bound.refused();
     drop((bound, keys, ids, feeding));
     drop((plugins, reset_key));
@@ -364,13 +364,14 @@ fn config(
     Ok(config)
 }
 
-/// Writes the states of plugins in a separate thread.
+/// Returns a writer that prints the states of plugins in a separate thread.
 fn plugin_writer(json: bool) -> Writer<Standing> {
     let journal = Journal::new(json, "equic.serve/1");
     let mut lines = Lines::new(Instant::now());
     Writer::new(move |report: Report<Standing>| match report {
         Report::Of(standing) => {
-            // A peer can make many offers, and each causes a line.
+            // Limit the lines about plugins of peers. A peer can make many offers, and each would
+            // cause a line.
             if standing.by == "peer" {
                 match lines.admit(Instant::now()) {
                     None => return,
@@ -383,7 +384,8 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
             }
             if standing.by == "local" {
                 output::notice(standing.line());
-                // Standard output and standard error may be the same terminal.
+                // Without `--json`, print the line only once, because standard output and standard
+                // error may be the same terminal.
                 if !json {
                     return;
                 }
@@ -453,7 +455,7 @@ fn log(journal: &Journal, record: &RequestRecord) {
     let RequestRecord { peer, method, path, status, bytes, duration, complete, .. } = record;
     let cut = if *complete { "" } else { ", incomplete" };
     journal.entry(
-        // The client chooses the path, so remove characters that control the terminal.
+        // The client chose the path, so remove characters that control the terminal.
         format_args!(
             "{peer} {method} {} {} {} in {}{cut}",
             printable(path),

@@ -1,8 +1,8 @@
-//! The key of stateless resets that outlives the process (`--reset-key`).
+//! The key of stateless resets that is kept across restarts (`--reset-key`).
 //!
-//! A process with this key can end connections of the server. Two servers with the same key would
-//! reset each other's connections (RFC 9000 s.21.11), so a server holds a lock on the file while it
-//! runs.
+//! A process with this key can reset connections of the server. Two servers with the same key would
+//! reset each other's connections (RFC 9000 s.21.11), so a server holds a lock on the key file
+//! while it runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -20,14 +20,14 @@ const LEN: usize = 32;
 
 type Key = Zeroizing<[u8; LEN]>;
 
-/// The key, and the lock that keeps other servers from using it.
+/// The key, and the lock that keeps other servers from using the same file.
 pub(super) struct ResetKey {
     key: Key,
     _lock: Flock<File>,
 }
 
 impl ResetKey {
-    /// Reads the file, or creates it with a random key if it does not exist.
+    /// Reads and locks the key file. Creates the file with a random key if it does not exist.
     pub(super) fn open(path: &Path) -> Result<ResetKey> {
         open(path).map_err(|why| {
             let what = format_args!("cannot use the reset key in {}", path.display());
@@ -44,7 +44,7 @@ impl ResetKey {
 fn open(path: &Path) -> Result<ResetKey, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut options = OpenOptions::new();
-    // If the file is a FIFO, open(2) must not block.
+    // If the path is a FIFO, open(2) must not block.
     options.read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY);
     let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -70,7 +70,7 @@ fn open(path: &Path) -> Result<ResetKey, String> {
             nix::errno::Errno::EWOULDBLOCK => "another server uses it".to_owned(),
             error => error.desc().to_owned(),
         })?;
-    // One byte longer than a key, so that a longer file is detected.
+    // The buffer is one byte longer than a key, so that a file that is too long is detected.
     let mut bytes = Zeroizing::new([0; LEN + 1]);
     let length = read_up_to(&mut lock, &mut *bytes).map_err(failed)?;
     let (key, rest) = bytes.split_at(LEN);
@@ -79,7 +79,7 @@ fn open(path: &Path) -> Result<ResetKey, String> {
         _ => return Err(format!("it does not contain {LEN} random bytes")),
     };
     debug_assert_eq!(rest, [0]);
-    // All bytes are equal: the file was extended but never written.
+    // If all bytes are equal, a crash left a file that was extended but never written.
     if key.iter().all(|byte| *byte == key[0]) {
         return Err(format!("it does not contain {LEN} random bytes"));
     }
@@ -100,12 +100,12 @@ fn read_up_to(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(length)
 }
 
-/// Creates the file with a random key, in one step. Has no effect if a file with this name exists.
+/// Creates the file with a random key, in one step. Does nothing if a file with this name exists.
 fn create(path: &Path) -> std::io::Result<()> {
     let mut key = Zeroizing::new([0; LEN]);
     OsRng.try_fill_bytes(&mut *key).map_err(std::io::Error::other)?;
     let temporary = PathBuf::from(format!("{}.{}.new", path.display(), std::process::id()));
-    // A killed process may have left a temporary file behind.
+    // A process that was killed may have left its temporary file behind.
     let _ = std::fs::remove_file(&temporary);
     let written = OpenOptions::new()
         .write(true)
@@ -113,11 +113,12 @@ fn create(path: &Path) -> std::io::Result<()> {
         .mode(0o600)
         .open(&temporary)
         .and_then(|mut file| file.write_all(&*key).and_then(|()| file.sync_all()));
-    // Unlike rename(2), link(2) never replaces a file.
+    // Use link(2), which never replaces a file, unlike rename(2).
     let linked = written.and_then(|()| std::fs::hard_link(&temporary, path));
     let _ = std::fs::remove_file(&temporary);
     match linked {
-        // Another server was faster. The lock decides which of them may use the file.
+        // Another server has created the file in the meantime. The lock decides which of the two
+        // may use it.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         linked => linked,
     }
@@ -142,13 +143,13 @@ mod tests {
         let first = ResetKey::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), first.key().as_slice());
-        // No temporary file remains in the directory.
+        // No temporary file may remain in the directory.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         refused(&path, "another server uses it");
         let key = first.key();
         drop(first);
         assert_eq!(*ResetKey::open(&path).unwrap().key(), *key);
-        // A second file gets another key.
+        // Another file must get another key.
         assert_ne!(*ResetKey::open(&folder.path().join("other")).unwrap().key(), *key);
     }
 

@@ -1,6 +1,6 @@
-//! Checks Retry tokens of a gateway in front of the server. The keys come from the ledger of the
-//! gateway that the server has joined, or from a file that the gateway writes (`retry_keys`). If a
-//! token has an unknown key, the file is read again, at most once a second.
+//! Checks the tokens that a gateway in front of the server sends in Retry packets. The keys come
+//! from the server's ledger in that gateway, or from a file that the gateway writes (`retry_keys`).
+//! If a token has an unknown key, the file is read again, at most once a second.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -17,21 +17,21 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Result};
 
-/// Minimum time between two readings of the file. The gateway writes a key to the file longer than
-/// this before it makes tokens with it.
+/// Minimum time between two readings of the key file. A new key is in the file for longer than this
+/// before the gateway uses it.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The keys from the last reading of the file.
+/// The keys that were last read from the key file.
 pub(super) struct GatewayKeys {
     path: PathBuf,
     ring: RwLock<KeyRing>,
-    /// Time at which an unknown key last caused a reading of the file, or `None` if that never
-    /// happened.
+    /// Time at which an unknown key last caused a reading of the file, or `None` if there was no
+    /// such reading.
     read: Mutex<Option<Instant>>,
 }
 
 impl GatewayKeys {
-    /// Reads the file for the first time.
+    /// Reads the key file for the first time.
     pub(super) fn read(path: &Path) -> Result<GatewayKeys> {
         let ring = read_ring(path).map_err(|why| {
             Failure::because(format_args!("cannot take keys from {}", path.display()), why)
@@ -40,7 +40,7 @@ impl GatewayKeys {
         Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
     }
 
-    /// Judges a token like [`RetryTokens::open`], at the time `now`.
+    /// Judges a token at the time `now`, like [`RetryTokens::open`].
     fn open_at(
         &self,
         now: Instant,
@@ -49,9 +49,8 @@ impl GatewayKeys {
         token: &[u8],
     ) -> RetryVerdict {
         let mut judged = self.judge(remote, dcid.as_bytes(), token);
-        // The token may have a key that was announced in the meantime, or a key of a restarted
-        // gateway. Forged tokens look the same, and they must not make the server read the file for
-        // each token.
+        // The token may be from a key that was added later, or from a restarted gateway. A forged
+        // token looks the same. So read the file again, but not for each such token.
         if matches!(judged, Err(TokenError::UnknownEpoch | TokenError::Forged))
             && self.may_read(now)
             && let Ok(ring) = read_ring(&self.path)
@@ -62,7 +61,7 @@ impl GatewayKeys {
         verdict(&judged)
     }
 
-    /// Returns whether the file may be read now, and if so, records the time.
+    /// Returns whether the file may be read again now. If so, records the time.
     fn may_read(&self, now: Instant) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let may = read.is_none_or(|at| now.saturating_duration_since(at) >= READ_INTERVAL);
@@ -92,13 +91,13 @@ impl RetryTokens for GatewayKeys {
 fn verdict(judged: &Result<RetryToken, TokenError>) -> RetryVerdict {
     match judged {
         Ok(token) => RetryVerdict::Proof(token.original),
-        // Tokens of the server itself have another length.
+        // The server's own tokens have another length.
         Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
         Err(_) => RetryVerdict::Invalid,
     }
 }
 
-/// The keys of the gateway, once the server has joined one.
+/// The keys of the gateway that the server has joined. Empty until the server has joined one.
 #[derive(Default)]
 pub(super) struct LedgerKeys(OnceLock<Ledger>);
 
@@ -114,8 +113,8 @@ impl RetryTokens for LedgerKeys {
     fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict {
         let ledger = self.0.get().filter(|_| token.len() == RetryToken::LEN);
         match ledger.map(Ledger::key_ring) {
-            // Read the keys each time, because keys may have been retired and the gateway may have
-            // been replaced.
+            // Get the keys for each token, because keys may have been withdrawn, and the gateway
+            // may have been replaced.
             Some(Ok(Some(ring))) => {
                 verdict(&RetryToken::open(&ring, ring.now(), remote, dcid.as_bytes(), token))
             }
@@ -125,8 +124,8 @@ impl RetryTokens for LedgerKeys {
     }
 }
 
-/// Reads the file of keys, which may have been replaced by a FIFO or a huge file. This happens
-/// between packets, so it must neither block nor read more than a key ring can contain.
+/// Reads the key file. A FIFO or a huge file may have replaced it, and packets wait meanwhile.
+/// Therefore this function neither blocks nor reads more than a key ring can contain.
 fn read_ring(path: &Path) -> Result<KeyRing, String> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);
@@ -161,7 +160,7 @@ mod tests {
         let keys = GatewayKeys::read(&path).unwrap();
         let start = Instant::now();
         let seconds = std::cell::Cell::new(0);
-        // Judges each token one second after the one before.
+        // Judges each token at a time that is one second later than for the token before.
         let open = |token: &[u8]| {
             seconds.set(seconds.get() + 1);
             keys.open_at(start + READ_INTERVAL * seconds.get(), remote, id(2), token)
@@ -178,7 +177,7 @@ mod tests {
         equic_gateway::write_key_ring(&path, &next).unwrap();
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(6))), RetryVerdict::Proof(_)), "the key before");
-        // Without the file, the known keys stay valid.
+        // After the file was removed, the known keys must stay valid.
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(open(&token(&next)), RetryVerdict::Proof(_)));
         assert!(matches!(open(&token(&ring(8))), RetryVerdict::Invalid));
@@ -205,16 +204,16 @@ mod tests {
                 matches!(keys.open_at(now, remote, id(2), token), RetryVerdict::Proof(_))
             };
             let (before, after) = (token(&ring(second + 1)), token(&ring(second + 2)));
-            // A forged token causes a reading of the file, which has not changed.
+            // A forged token makes the server read the file, which has not changed.
             assert!(!is_proof(at(0), &token(&ring(99))), "{second}");
             equic_gateway::write_key_ring(&path, &ring(second + 2)).unwrap();
-            // Within the same second, no token causes another reading.
+            // Within the same second, no token may cause another reading.
             for millis in [1, 500, 999] {
                 assert!(!is_proof(at(millis), &after), "{second} s, {millis} ms");
                 assert!(is_proof(at(millis), &before), "{second} s, {millis} ms");
             }
             assert!(is_proof(at(1000), &after), "{second}");
-            // Permit a reading at the start of the next round.
+            // Permit a reading of the file at the start of the next round.
             *keys.read.lock().unwrap() = None;
         }
     }
@@ -238,7 +237,7 @@ mod tests {
         let ring = KeyRing::generate(Clock::Monotonic).unwrap();
         equic_gateway::write_key_ring(&path, &ring).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
-        // A sparse file of this length without content.
+        // A sparse file of this length occupies no disk space.
         file.set_len(1 << 40).unwrap();
         refused("128 bytes");
         file.set_len(KeyRing::LEN as u64 - 1).unwrap();

@@ -1,5 +1,6 @@
-//! Rules for dependencies between the crates: a crate never depends on one further out. Shipped
-//! programs are not built with features for simulations, and the tests run against the same build.
+//! Tests the rules for dependencies between crates. Crates are in layers, and none depends on a
+//! crate of an outer layer. Shipped programs are not built with features for simulations, and the
+//! tests run against the same build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -7,8 +8,9 @@ use std::process::Command;
 use crate::common::ROOT;
 use serde_json::Value;
 
-/// The crates of the workspace, and the crates that each may depend on. Dev-dependencies count: a
-/// test that needs a crate further out must be moved there.
+/// The crates of the workspace in layers, the innermost first, and the crates that each may depend
+/// on. Dev-dependencies count: a test that needs a crate of an outer layer must be moved to that
+/// layer.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-wire", &[]),
     ("equic-net", &[]),
@@ -100,7 +102,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-token",
             "equic-transport",
             "equic-wire",
-            // Only for tests; `the_product_needs_nothing_of_the_laboratory` checks that.
+            // Only for tests. `the_product_needs_nothing_of_the_laboratory` checks that.
             "equic-bench",
             "equic-lab",
             "equic-load",
@@ -135,10 +137,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Features of the builds for packages and benchmarks.
+/// Features that are enabled in builds for packages and benchmarks.
 const SHIPPED: &str = "boringssl,png";
 
-/// Returns the packages of the workspace with their manifests, from the source tree only.
+/// Returns the packages of the workspace with their manifests. They are read from the source tree
+/// only.
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -150,8 +153,8 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("there are packages").clone()
 }
 
-/// Returns the dependencies between packages of the workspace: the dependent package, the
-/// dependency, and its entry in the manifest.
+/// Returns the dependencies between packages of the workspace: the depending package, the package
+/// that it depends on, and the entry in the manifest.
 fn inner_dependencies(packages: &[Value]) -> impl Iterator<Item = (&str, &str, &Value)> {
     let name = |value: &'_ Value| value["name"].as_str().expect("it has a name").to_owned();
     let names: Vec<String> = packages.iter().map(name).collect();
@@ -178,8 +181,8 @@ fn nothing_points_back() {
     }
 }
 
-/// Crates that must not be part of `equic`: those of the laboratory, and external crates that only
-/// the laboratory needs.
+/// Crates that must not be part of `equic`: the crates for experiments, and external crates that
+/// only they need.
 const LABORATORY: &[&str] = &[
     "equic-bench",
     "equic-bench-contract",
@@ -206,8 +209,8 @@ const LABORATORY: &[&str] = &[
 /// experiments.
 #[test]
 fn the_product_needs_nothing_of_the_laboratory() {
-    // First check the manifests: which crates of the workspace `equic` and its libraries are built
-    // from.
+    // First, check the manifests: from which crates of the workspace `equic` and its libraries are
+    // built.
     let packages = packages();
     let mut needed = BTreeSet::from(["equic-cli"]);
     loop {
@@ -233,8 +236,8 @@ fn the_product_needs_nothing_of_the_laboratory() {
     let product = crates("equic-cli", "boringssl");
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| product.contains(**name)).collect();
     assert!(wrong.is_empty(), "equic-cli is built of {wrong:?}");
-    // Make sure that these names exist: `equic-lab` must contain all of them, except the model and
-    // the crates for tests.
+    // Check the names in the list: `equic-lab` must contain all of them, except the model and the
+    // crates for tests.
     let lab = crates("equic-lab-cli", SHIPPED);
     for name in LABORATORY
         .iter()
@@ -244,8 +247,8 @@ fn the_product_needs_nothing_of_the_laboratory() {
     }
 }
 
-/// Returns the lines of `cargo tree`: each crate that is compiled for this machine, and its
-/// features. Only asks for crates that a build has downloaded, not for those that only other
+/// Returns the lines of `cargo tree`: each crate that is compiled for this machine, with its
+/// features. Asks only for crates that a build has downloaded, not for those that only other
 /// systems need.
 fn tree(args: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
@@ -259,9 +262,9 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Packets without protection (docs/transport.md) are only for simulations. The command, the C
-/// library, QUIC over tokio and HTTP/3 must not contain code for them, with any features and on any
-/// system.
+/// Packets without encryption (docs/transport.md) are only for simulations. The command, the C
+/// library, QUIC over tokio and HTTP/3 must not contain code for them, whatever features are
+/// enabled and on any system.
 #[test]
 fn nothing_that_is_shipped_can_do_without_protection() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
@@ -273,17 +276,17 @@ fn nothing_that_is_shipped_can_do_without_protection() {
             assert!(!has_it(&tree), "{package}: {tree:#?}");
         }
     }
-    // Check that the test can fail: the feature is visible where it is enabled.
+    // Check that the test can fail: where the feature is enabled, it must be visible.
     let tree = shipped(&["--package", "equic-transport", "--features", "null-crypto"]);
     let wire = |line: &String| line.starts_with("equic-wire ") && line.contains("null-crypto");
     assert!(tree.iter().any(wire), "{tree:#?}");
-    // `make build` and the package build the whole workspace at once, so no member may enable the
+    // `make build` and the packages build the whole workspace at once, so no member may enable the
     // feature.
     let tree = shipped(&["--workspace", "--features", SHIPPED]);
     assert!(!has_it(&tree), "{tree:#?}");
-    // The tree only covers this system. Other systems give the same result, because only crates of
-    // the workspace can enable the feature, and none of their dependencies on each other is
-    // specific to a system.
+    // `cargo tree` only covers this system. Other systems give the same result: only crates of the
+    // workspace can enable the feature, and their dependencies on each other are the same on every
+    // system.
     let packages = packages();
     assert!(inner_dependencies(&packages).count() > 10);
     for (name, needed, how) in inner_dependencies(&packages) {
@@ -291,8 +294,8 @@ fn nothing_that_is_shipped_can_do_without_protection() {
     }
 }
 
-/// Crates that do not encrypt need no cryptography provider. Simulations only include one for
-/// scenarios with TLS.
+/// A crate that does not encrypt must not depend on a cryptography provider. Simulations include
+/// one only for scenarios with TLS.
 #[test]
 fn simulations_without_protection_have_no_crypto_provider() {
     let has_one = |package: &str, features: &str| {
@@ -308,8 +311,8 @@ fn simulations_without_protection_have_no_crypto_provider() {
     }
 }
 
-/// A program must contain only one cryptography provider. With several, code that uses the default
-/// provider picks one at run time or fails.
+/// A program must contain only one cryptography provider. If there are several, code that uses the
+/// default provider fails, or picks one of them at run time.
 #[test]
 fn a_program_has_one_crypto_provider() {
     let providers = |args: &[&str]| -> Vec<&'static str> {
@@ -320,7 +323,7 @@ fn a_program_has_one_crypto_provider() {
     for package in ["equic-cli", "equic-lab-cli", "equic-quic", "equic-transport", "equic-http3"] {
         assert_eq!(providers(&["--package", package]), ["aws-lc-rs"], "{package}");
     }
-    // A user who brings another provider can leave this one out.
+    // A user who brings another provider must be able to leave this one out.
     for package in ["equic-quic", "equic-transport", "equic-tcp"] {
         let none = providers(&["--package", package, "--no-default-features"]);
         assert_eq!(none, [""; 0], "{package}");
@@ -328,7 +331,8 @@ fn a_program_has_one_crypto_provider() {
 }
 
 /// `equic-sim` is a separate workspace (docs/decisions/0029-equic-sim.md). It must use the same
-/// versions of dependencies, so that common crates are compiled only once and get the same updates.
+/// versions of dependencies as the main workspace, so that shared crates are compiled only once and
+/// get the same updates.
 #[test]
 fn the_simulator_has_the_versions_that_all_have() {
     let packages = |file: &str| -> BTreeSet<(String, String)> {
@@ -348,7 +352,7 @@ fn the_simulator_has_the_versions_that_all_have() {
     };
     let (all, own) = (packages("Cargo.lock"), packages("sim/Cargo.lock"));
     assert!(own.len() > 50 && all.len() > own.len());
-    // Versions with the same leading number are compatible: 1.x.y, 0.1.x.
+    // Versions are compatible if they have the same leading number, such as 1.x.y or 0.1.x.
     let series = |(name, version): &(String, String)| {
         let mut parts = version.split('.');
         let major = parts.next().unwrap_or_default().to_owned();
@@ -384,13 +388,14 @@ fn what_is_shipped_has_one_crypto_provider() {
     }
     assert_eq!(providers(&["--package", "equic-quic"]), ["aws-lc-rs"]);
     assert_eq!(providers(&["--package", "libequic"]), [""; 0]);
-    // `make build` builds the whole workspace at once, so a crate that is not shipped could add its
-    // features to the shipped ones.
+    // `make build` builds the whole workspace at once, so a crate that is not shipped could enable
+    // additional features in the shipped ones.
     assert_eq!(providers(&["--workspace", "--features", SHIPPED]), command);
     assert_eq!(providers(&["--workspace"]), ["aws-lc-rs"]);
 }
 
-/// Support for PNG files takes a fifth of the compile time, so only shipped programs include it.
+/// Support for PNG files takes a fifth of the compile time, so only shipped programs may include
+/// it.
 #[test]
 fn plots_are_svg_files_unless_png_is_asked_for() {
     let has_png = |args: &[&str]| tree(args).iter().any(|line| line.starts_with("resvg v"));
@@ -398,7 +403,8 @@ fn plots_are_svg_files_unless_png_is_asked_for() {
     assert!(!has_png(&["--workspace"]));
 }
 
-/// Returns the lines of the Makefile and of the scripts that call cargo. Continued lines are joined.
+/// Returns the lines of the Makefile and of the scripts that call Cargo. Continued lines are
+/// joined.
 fn calls_of_cargo() -> Vec<(String, String)> {
     let mut files = vec![format!("{ROOT}/Makefile"), format!("{ROOT}/packaging/install.mk")];
     for file in std::fs::read_dir(format!("{ROOT}/scripts")).expect("there are scripts") {
@@ -416,7 +422,8 @@ fn calls_of_cargo() -> Vec<(String, String)> {
     calls
 }
 
-/// A build of the workspace with other features would compile most of it a second time.
+/// Every build of the workspace must use the same features. Otherwise, most of it would be compiled
+/// a second time.
 #[test]
 fn scripts_build_the_workspace_with_the_same_features() {
     let calls = calls_of_cargo();
@@ -429,8 +436,8 @@ fn scripts_build_the_workspace_with_the_same_features() {
     }
 }
 
-/// `make demo` must compile only what it runs: no other stacks, no benchmarks, no second
-/// cryptography library, no PNG files.
+/// `make demo` must compile only the crates that the demo needs: no other QUIC stacks, no
+/// benchmarks, no second cryptography library, no PNG files.
 #[test]
 fn the_demo_compiles_what_it_runs() {
     let calls = calls_of_cargo();
@@ -462,9 +469,9 @@ fn the_demo_compiles_what_it_runs() {
     assert!(demo.contains("equic-experiments") && demo.contains("equic-gateway"), "{demo:#?}");
 }
 
-/// If a dependency of tests enables more features of a shared crate, cargo compiles everything that
-/// depends on that crate again. This takes minutes, and the tests then run against another build
-/// than the shipped one.
+/// Dependencies of tests must not enable more features of shared crates. If they did, Cargo would
+/// compile everything that depends on these crates again. This takes minutes, and the tests would
+/// run against another build than the shipped one.
 #[test]
 fn what_is_tested_is_compiled_as_what_is_shipped() {
     let build = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build"]);

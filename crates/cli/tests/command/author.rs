@@ -1,5 +1,5 @@
-//! Tests of `equic plugin` from an author's view: an empty folder, mistakes in the manifest, the
-//! tables, the SDK.
+//! Tests of `equic plugin` as a plugin's author uses it: an empty folder, mistakes in the manifest,
+//! the tables of operations, the SDK.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// Runs the command in a folder.
+/// Runs `equic` in a folder.
 fn within(folder: &Path, args: &[&str]) -> Out {
     let mut command = Command::new(EQUIC);
     command.current_dir(folder).args(args);
@@ -56,7 +56,7 @@ fn new_plugin_changes_no_file() {
     }
 }
 
-/// Builds the result of `plugin new` after a change of its manifest.
+/// Runs `plugin new`, changes the manifest, and returns the output of `plugin build`.
 fn built(change: impl Fn(&str) -> String) -> Out {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().join("seldom");
@@ -73,8 +73,8 @@ fn manifest_errors_have_line_and_column() {
         let out = built(change);
         assert!(out.code == Some(1) && out.stderr.contains(wanted), "{wanted}: {out:?}");
     };
-    // Line numbers must be those of the author's file, without the line that the packer adds in
-    // front.
+    // Line numbers in errors must be those of the author's file. The packer adds a line in front of
+    // it, which must not count.
     refused(&|text| text.replace("abi = 2", "abi = = 2"), "line 4, column 7: ");
     refused(&|text| text.replace("abi = 2", "abi = \"2\""), "line 4, column 7: ");
     refused(&|text| text.replace("version", "Version"), "unknown field `Version`");
@@ -110,8 +110,8 @@ fn check_names_what_is_not_declared() {
     refused(&twice, &["the same entry twice: AckPolicy"]);
 }
 
-/// Mistakes in functions that set fields, queue frames or call others are found when the finished
-/// bundle is checked.
+/// Some mistakes are only found when the finished bundle is checked: functions that set fields,
+/// queue frames or call other operations without a declaration.
 #[test]
 fn check_names_undeclared_helpers_of_a_bundle() {
     let folder = tempfile::tempdir().unwrap();
@@ -157,7 +157,8 @@ fn check_names_undeclared_helpers_of_a_bundle() {
     check("equic_queue_frame(0x1f00, 0)", frames, frame).ok();
 }
 
-/// A peer's policy without its own limits would refuse the plugin, so `check` must warn the author.
+/// A policy without its own limits would refuse this plugin from a peer, so `check` must warn the
+/// author.
 #[test]
 fn check_warns_of_the_default_limits() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +182,7 @@ fn check_warns_of_the_default_limits() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
 }
 
-/// The tables that the command prints must be the ones that manifests are checked against.
+/// The tables that the command prints must be those that manifests are checked against.
 #[test]
 fn operations_lists_the_transports_tables() {
     use equic_transport::operation::{Field, Operation};
@@ -210,8 +211,8 @@ fn operations_lists_the_transports_tables() {
     assert!(unknown.code == Some(1) && unknown.stderr.contains("AckPolicy"), "{unknown:?}");
 }
 
-/// Tests the SDK's memory functions for both instruction sets, compiled as by `plugin build` and as
-/// the header says.
+/// Tests the SDK's memory functions for both instruction sets. They are compiled in two ways: by
+/// `plugin build`, and with the command in the SDK's header.
 #[test]
 fn sdk_has_functions_of_memory() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Tests the TOML blocks of the documentation: each block is parsed by the code that reads such
-//! files.
+//! Tests the TOML blocks in the documentation. Each block must be accepted by the code that reads
+//! such files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use equic_scenario::{Grid, Scenario};
 
 use crate::common::{EQUIC, ROOT, Running};
 
-/// Tables that complete a scenario.
+/// Tables that are added to a scenario, because the pages leave them out.
 const NETWORK: &str =
     "[network]\ntopology = \"simple\"\nlink = { rate = \"10 Mb/s\", delay = \"10 ms\" }\n";
 const FLOW: &str = "[[flow]]\nsize = \"1 MB\"\n";
 
-/// The kind of file that a block is part of, which determines its reader.
+/// The kind of file that a TOML block belongs to. It selects the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Gateway,
@@ -25,7 +25,7 @@ enum Kind {
     Scenario,
 }
 
-/// Returns the kind of a block by one of its keys.
+/// Returns the kind of a TOML block, which one of its keys shows.
 fn kind(text: &str) -> Option<Kind> {
     const KEYS: [(Kind, &[&str]); 6] = [
         (Kind::Grid, &["[grid]"]),
@@ -57,7 +57,7 @@ pub(crate) fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Returns the TOML blocks of a page, each with the number of its first line. Blocks in lists lose
+/// Returns the TOML blocks of a page, each with its first line number. Blocks inside lists lose
 /// their indentation.
 fn blocks(page: &Path) -> Vec<(usize, String)> {
     let text = std::fs::read_to_string(page).unwrap();
@@ -75,7 +75,7 @@ fn blocks(page: &Path) -> Vec<(usize, String)> {
     blocks
 }
 
-/// Completes what a page leaves out, and reads the block.
+/// Adds what a page leaves out, and parses the block.
 fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
     let text = text.replace("\"sha256:...\"", &format!("\"sha256:{}\"", "0".repeat(64)));
     let text = text.replace("\"ed25519:...\"", &format!("\"ed25519:{}\"", "07".repeat(32)));
@@ -116,7 +116,7 @@ fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Writes the files that blocks name.
+/// Creates the files that the blocks name.
 fn files(folder: &Path) {
     for trace in ["LTE-down.trace", "LTE-up.trace"] {
         std::fs::write(folder.join(trace), "1\n5\n9\n").unwrap();

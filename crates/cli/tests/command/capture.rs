@@ -100,8 +100,8 @@ fn dropped_packets_are_captured_with_their_reasons() {
     let explained = equic(&[&explain, &target[..]].concat()).ok();
     assert!(explained.starts_with("10 packets\n"), "{explained}");
 
-    // After SIGINT, the capture finishes its file. Packets with another reason than `--reason` are
-    // not in the file.
+    // After SIGINT, the capture must finish its file. Packets that were dropped for another reason
+    // than `--reason` must not be in the file.
     std::fs::remove_file(&path).unwrap();
     let mut capture = start(&["--reason", "quota", "--json"]);
     flood();

@@ -20,7 +20,7 @@ fn every_key_is_in_the_example() {
     };
     let ban = BanConfig { state: Some("f".into()), ..BanConfig::default() };
     let mut top = serde_json::to_value(Config::default()).unwrap();
-    // These are tables, and all of them are in the example.
+    // All tables of the configuration must be in the example.
     let tables = top.as_object_mut().unwrap();
     assert!(tables.remove("gateway").is_some() && tables.remove("service").is_some());
     assert!(text.contains("\n[ban]\n"));
@@ -54,7 +54,7 @@ fn every_key_is_in_the_example() {
 #[test]
 fn what_is_called_a_default_is_one() {
     let config = Config::read(EXAMPLE.as_ref()).unwrap();
-    // Values that the comments of the file call examples.
+    // Values that the comments of the example file call examples.
     let socket = SocketConfig {
         owner: Some("root".to_owned()),
         group: Some("www-data".to_owned()),

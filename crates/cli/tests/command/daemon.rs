@@ -13,7 +13,7 @@ use equic_lab::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// A gateway with a configuration file, on the lab's server.
+/// A gateway with a configuration file, which runs on the lab's server.
 pub(super) struct Daemon {
     folder: tempfile::TempDir,
     pub(super) name: String,
@@ -32,7 +32,8 @@ impl Daemon {
         std::fs::write(self.path(file), text).expect("it can be written");
     }
 
-    /// Writes the configuration. `gateway` is the content of that table after the name.
+    /// Writes the configuration file. `gateway` is the content of the table `[gateway]` after the
+    /// name.
     pub(super) fn configure(&self, top: &str, gateway: &str, service: &str) {
         let name = &self.name;
         let text = format!(
@@ -62,7 +63,7 @@ impl Daemon {
         self.equic(&["status", "--json"]).json()
     }
 
-    /// Returns the state of an interface in the report: `attached`, `missing`, ...
+    /// Returns the state of an interface in the gateway's report: `attached`, `missing`, ...
     pub(super) fn interface(&self, name: &str) -> Value {
         let report = self.status()["report"].clone();
         let all = report["interfaces"].as_array().cloned().unwrap_or_default();
@@ -120,7 +121,7 @@ fn list_files_by_command() {
     let load = || daemon.equic(&["deny", "--file", text_of(&file)]);
     daemon.write("deny", &many(0..100_000));
     assert_eq!(load().ok(), "100000 added, 0 removed, 0 kept\n");
-    // An entry that an operator added by command stays, whatever the file contains.
+    // An entry that an operator added with a command must stay, whatever the list file contains.
     daemon.equic(&["allow", "10.0.0.2", "192.0.2.7"]).ok();
     daemon.write("deny", &many(1..100_005));
     let out = load().ok();
@@ -128,12 +129,12 @@ fn list_files_by_command() {
         out,
         "5 added, 1 removed, 99998 kept, 1 unchanged, because a command or the configuration added them\n"
     );
-    // Too many entries: nothing changes, and the error names the key.
+    // The list file has too many entries. Nothing may change, and the error must name the key.
     daemon.write("deny", &many(0..100_100));
     let out = load();
     assert!(out.code == Some(1) && out.stderr.contains("`acl_entries` of 10010"), "{out:?}");
     assert_eq!(daemon.entries().len(), 100_005);
-    // Every invalid line is named, and nothing changes.
+    // The error must name every invalid line, and nothing may change.
     daemon.write("deny", "192.0.2.1\nnonsense\n192.0.2.3/24\n");
     let out = load();
     for part in ["nothing was changed", "deny:2:1: `nonsense`", "deny:3:1: `192.0.2.3/24`"] {
@@ -149,7 +150,7 @@ fn list_files_by_command() {
             listed("192.0.2.7/32", "allow", "command"),
         ]
     );
-    // Loading the allow list does not change the deny list.
+    // Loading the allow list must not change the deny list.
     daemon.write("allow", "192.0.2.9\n");
     daemon.equic(&["allow", "--file", text_of(&daemon.path("allow"))]).ok();
     assert_eq!(daemon.entries().len(), 4);
@@ -164,7 +165,8 @@ fn a_reload_is_everything_or_nothing() {
     let top = "deny = [\"192.0.2.1\"]\ndeny_files = [\"deny\"]";
     daemon.write("deny", "198.51.100.1\n198.51.100.2\n");
     daemon.configure(top, "interfaces = [\"eth0\"]", "max_connections = 5");
-    // nohup(1) ignores SIGHUP. A gateway with a configuration file must handle it nevertheless.
+    // nohup(1) makes programs ignore SIGHUP. A gateway with a configuration file must handle the
+    // signal nevertheless.
     let mut nohup = server.command("nohup");
     nohup.arg(EQUIC).stderr(Stdio::null());
     let gateway = daemon.run_with(nohup, &[]);
@@ -198,15 +200,15 @@ fn a_reload_is_everything_or_nothing() {
         ]
     );
 
-    // Listen addresses change without a restart.
+    // Changed listen addresses must take effect without a restart.
     let file = std::fs::read_to_string(daemon.path("equic.toml")).unwrap();
     daemon.write("equic.toml", &file.replace("[\"443\"]", "[\"192.0.2.1:443\", \"8443\"]"));
     daemon.equic(&["reload"]).ok();
     let listen = daemon.status()["services"][0]["listen"].clone();
     assert_eq!(listen, serde_json::json!(["8443", "192.0.2.1:443"]));
 
-    // With an invalid configuration, the old one stays in force. The reload command and `status`
-    // report all errors.
+    // With an invalid configuration, the old one must stay in force. The reload command and
+    // `status` must report all errors.
     daemon.write("deny", "nonsense\n");
     let refused = |text: &str, parts: &[&str]| {
         daemon.write("equic.toml", text);
@@ -234,7 +236,7 @@ fn a_reload_is_everything_or_nothing() {
     let other = "[[service]]\nname = \"two\"\nlisten = [\"443\"]\n";
     refused(&format!("{file}{other}"), &["already listens at any IPv4, port 443"]);
 
-    // After a successful reload, the condition is cleared.
+    // A successful reload must clear the condition.
     daemon.write("deny", "198.51.100.2\n198.51.100.3\n");
     daemon.write("equic.toml", &file.replace("\"eth0\", ", ""));
     gateway.signal(Signal::SIGHUP);
@@ -245,8 +247,8 @@ fn a_reload_is_everything_or_nothing() {
     assert!(gateway.terminate().success());
 }
 
-/// A reload adds, changes and removes limits by prefix. An invalid limit leaves the existing ones
-/// unchanged.
+/// A reload adds, changes and removes limits by prefix. A reload with an invalid limit must leave
+/// the existing ones unchanged.
 #[test]
 fn limits_by_prefix_are_reloaded() {
     let Some(lab) = lab("cli-override", 1) else { return };
@@ -261,8 +263,8 @@ fn limits_by_prefix_are_reloaded() {
         }
         daemon.configure("", "interfaces = [\"eth0\"]", &service);
     };
-    // Returns whether the current maps of the gateway admit a new connection of a source that
-    // already holds `held` connections.
+    // Returns whether the gateway's maps now admit a new connection from a source that already
+    // holds `held` connections.
     let lets_in = |source: &str, held: u32| {
         let held = held.to_string();
         let said =
@@ -284,7 +286,7 @@ fn limits_by_prefix_are_reloaded() {
     assert!(holds("198.51.100.9", 5) && holds("198.51.100.200", 5) && holds("2001:db8::1", 1));
     assert!(holds("192.0.2.1", 2) && holds("2001:db9::1", 2), "others have the service's");
 
-    // One limit changes, one prefix becomes longer, and one prefix is removed.
+    // The reload changes one limit, makes one prefix longer, and removes one prefix.
     configure(&[("\"198.51.100.0/25\", \"203.0.113.7\"", 3)]);
     gateway.signal(Signal::SIGHUP);
     eventually("it is the new one", || holds("198.51.100.9", 3).then_some(()));
@@ -312,7 +314,8 @@ fn limits_by_prefix_are_reloaded() {
 fn without_a_file_there_is_nothing_to_reload() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
-    // Tests may run under nohup(1), which makes gateways ignore SIGHUP.
+    // Reset SIGHUP to its default, because tests may run under nohup(1), which makes programs
+    // ignore it.
     let run = ["--default-signal=HUP", EQUIC.path(), "gateway", "run", "-i", "eth0", "-p", "443"];
     let gateway = Running::start(
         lab.server().command("env"),
@@ -328,8 +331,8 @@ fn without_a_file_there_is_nothing_to_reload() {
     assert_eq!(gateway.event("left")["why"], "SIGHUP");
 }
 
-/// Tests warnings about settings that forged packets can evade, or can use up at the expense of
-/// others.
+/// Tests warnings about limits that an attacker can evade with forged packets, or can use up at the
+/// expense of other clients.
 #[test]
 fn check_warns_about_settings_that_forged_packets_evade() {
     let folder = tempfile::tempdir().unwrap();
@@ -486,10 +489,10 @@ fn a_file_can_be_checked() {
     assert_eq!((&json["schema"], &json["ok"]), (&"equic.gateway.check/1".into(), &false.into()));
     assert_eq!(json["problems"].as_array().unwrap().len(), 3, "{json}");
     assert!(check(&format!("deny_files = [\"gone\"]\n{good}")).stderr.contains("cannot read"));
-    // The example configuration passes, because it names no list files.
+    // The example configuration must pass the check, because it names no list files.
     equic(&["gateway", "check", crate::common::EXAMPLE]).ok();
 
-    // A valid configuration that is probably not what the operator intends.
+    // The configuration is valid, but the operator probably did not intend it.
     let quota = |gateway: &str| {
         format!(
             "[gateway]\n{gateway}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\nmax_connections = 5\n"
@@ -568,7 +571,7 @@ fn what_happens_is_logged() {
         (&5.into(), &9.into(), &"another process".into())
     );
     logged("set", "key", "gateway.dry_run".into());
-    // The process that made the change has recorded its user itself.
+    // The process that made the change recorded its own user in the audit record.
     let audit = logged("audit", "what", "set web.max_connections=9 (was 5)".into());
     assert_eq!((&audit["uid"], &audit["process"]), (&0.into(), &"equic".into()), "{audit}");
     assert!(audit["pid"].is_u64() && audit["user"].is_string() && audit["at"].is_string());
@@ -599,7 +602,7 @@ fn what_happens_is_logged() {
     assert_eq!(lines()[0]["event"], "ready");
 }
 
-/// The polling interval is an hour, so the gateway must learn about all changes from the kernel's
+/// With a polling interval of an hour, the gateway can learn about changes only from the kernel's
 /// notifications.
 #[test]
 fn an_interface_is_protected_as_it_comes() {
@@ -621,8 +624,8 @@ fn an_interface_is_protected_as_it_comes() {
         ip(server, "link add eth1 index 77 type veth peer name peer1");
         assert_eq!(gateway.event("attached")["interface"]["interface"], "eth1");
         reported("attached");
-        // An interface that is deleted and created again with the same name and index must not look
-        // like a detach by an operator.
+        // An interface is deleted and created again with the same name and index. The gateway must
+        // not take this for a detach by an operator.
         ip(server, "link delete eth1");
         ip(server, "link add eth1 index 77 type veth peer name peer1");
         assert_eq!(gateway.event("detached")["why"], "interface gone");
@@ -634,7 +637,8 @@ fn an_interface_is_protected_as_it_comes() {
     assert!(gateway.terminate().success());
 }
 
-/// Returns the Seccomp field of every thread: 0 for none, 2 for a filter (proc_pid_status(5)).
+/// Returns the field `Seccomp` of every thread: 0 for no filter, 2 for a filter
+/// (proc_pid_status(5)).
 fn filters(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |thread: std::fs::DirEntry| {
@@ -675,7 +679,8 @@ fn interfaces_come_and_go() {
     let server = lab.server();
     let daemon = Daemon::new("comego");
     daemon.configure("", "interfaces = [\"eth0\", \"eth1\"]\nwait = true", "");
-    // One interface is missing, and the other one has the XDP program of another owner.
+    // One interface is missing, and another program has attached its own XDP program to the other
+    // one.
     let foreign = foreign::attach(server, "eth0");
     let mut gateway = daemon.run(server, &[]);
     daemon.await_interface("eth1", "missing");
@@ -692,7 +697,8 @@ fn interfaces_come_and_go() {
     let well = || daemon.status()["report"]["conditions"] == serde_json::json!([]);
     eventually("all is well", || well().then_some(()));
 
-    // If all interfaces disappear, the gateway waits and continues when one comes back.
+    // When all interfaces have disappeared, the gateway must wait, and continue when one comes
+    // back.
     ip(server, "link delete eth1");
     ip(server, "link delete eth0");
     daemon.await_interface("eth1", "missing");
@@ -702,7 +708,7 @@ fn interfaces_come_and_go() {
     daemon.await_interface("eth1", "attached");
     assert_eq!(daemon.status()["interfaces"].as_array().map(Vec::len), Some(1));
 
-    // These changes must not detach the program: down and up, another MTU, another name.
+    // None of these changes may detach the program: down and up, another MTU, another name.
     for change in ["set eth1 down", "set eth1 up", "set eth1 mtu 9000", "set peer1 mtu 9000"] {
         ip(server, &format!("link {change}"));
     }
@@ -718,7 +724,7 @@ fn interfaces_come_and_go() {
     ip(server, "link set eth1 up");
     eventually("its name is told", || daemon.condition("interface eth1").is_none().then_some(()));
 
-    // A detach by an operator stays in force until the configuration is read again.
+    // A detach by an operator must stay in force until the configuration is read again.
     daemon.write("equic.toml", &std::fs::read_to_string(daemon.path("equic.toml")).unwrap());
     ip(server, "link add eth0 type veth peer name peer0");
     daemon.await_interface("eth0", "attached");
@@ -734,7 +740,7 @@ fn interfaces_come_and_go() {
     assert!(gateway.wait().success());
 }
 
-/// A file system of a few kilobytes. It is unmounted when dropped.
+/// A file system of a few kilobytes. It is unmounted when the value is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -778,7 +784,7 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(disk.0.join("bans.json").exists() && !disk.0.join("bans.json.new").exists());
     assert!(gateway.terminate().success());
 
-    // The file is invalid: this is reported, and the bans start empty.
+    // The ban file is invalid. The gateway must report that and start without bans.
     std::fs::write(disk.0.join("bans.json"), "nonsense").unwrap();
     let gateway = daemon.run(lab.server(), &[]);
     let told = eventually("the file is nonsense", || daemon.condition("ban state"));
@@ -788,8 +794,8 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(gateway.terminate().success());
 }
 
-/// `set --save` writes only its own settings to the file. It refuses to write to a file that
-/// another program has changed.
+/// `set --save` must write only the settings that it was given. It must refuse to write to a file
+/// that another program has changed.
 #[test]
 fn what_is_set_can_be_saved() {
     let Some(lab) = lab("cli-save", 1) else { return };
@@ -808,18 +814,20 @@ fn what_is_set_can_be_saved() {
         .replace("interfaces = [\"eth0\"]\n", "interfaces = [\"eth0\"]\ndry_run = true\n");
     assert_eq!(text(), after);
     assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
-    // A second save works on the file of the first one. The mode of the file does not change.
+    // A second save must accept the file that the first one wrote. The mode of the file must not
+    // change.
     let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap()) & 0o777;
     let was = mode();
     let said = daemon.equic(&["set", "--save", "dry_run=off"]).ok();
     assert!(said.contains("saved to"), "{said}");
     assert_eq!((text(), mode()), (after.replace("dry_run = true", "dry_run = false"), was));
-    // A reload of the saved file changes nothing.
+    // A reload of the saved file must change nothing.
     gateway.signal(Signal::SIGHUP);
     assert_eq!(gateway.event("reload")["ok"], true);
     assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
 
-    // A change by another program is not overwritten, and no setting changes.
+    // If another program has changed the file, the command must neither overwrite it nor change a
+    // setting.
     let theirs = text().replace("# Ours.", "# Theirs.");
     daemon.write("equic.toml", &theirs);
     let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
@@ -832,7 +840,7 @@ fn what_is_set_can_be_saved() {
     daemon.equic(&["set", "--save", "max_connections=7"]).ok();
     assert!(text().contains("# Theirs.") && text().contains("max_connections = 7 # few"));
 
-    // If the file cannot be written, the live setting does not change either.
+    // If the file cannot be written, the live setting must not change either.
     let blocked = daemon.path(".equic.toml.equic-new");
     std::fs::create_dir(&blocked).unwrap();
     let refused = daemon.equic(&["set", "--save", "max_connections=8"]);

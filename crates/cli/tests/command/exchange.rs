@@ -1,4 +1,4 @@
-//! Tests of plugins that `serve` and `get` exchange over their connections.
+//! Tests of the plugins that `equic serve` and `equic get` exchange over their connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,8 @@ fn serve(rest: &[&str]) -> (Running, Vec<String>) {
     (server, ["get", "--json", "--pin", &text("fingerprint"), &url].map(String::from).to_vec())
 }
 
-/// Runs `get` and returns its JSON lines: the one of the URL, and the one of the only plugin.
+/// Runs `get` and returns its JSON lines: that of the URL, and that of the only plugin if there is
+/// one.
 fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
     let base: Vec<&str> = base.iter().map(String::as_str).collect();
     let lines = equic(&[&base, rest].concat()).ok();
@@ -66,7 +67,7 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
 }
 
 /// A peer's plugin sends the application a message with each packet. The log must contain only the
-/// first lines, and the number of the others.
+/// first lines, and the number of the omitted ones.
 #[test]
 fn log_of_a_plugin_has_a_rate_limit() {
     let files = Files::new();
@@ -97,8 +98,8 @@ fn log_of_a_plugin_has_a_rate_limit() {
     assert!(server.terminate().success());
 }
 
-/// A damaged file in the cache, or a FIFO in its place, makes the client fetch the bundle again.
-/// After that, the client takes it from the cache.
+/// If a file in the cache is damaged, or replaced by a FIFO, the client must fetch the bundle
+/// again. After that, the client must take it from the cache.
 #[test]
 fn cache_file_that_is_damaged_is_repaired() {
     let files = Files::new();
@@ -178,7 +179,7 @@ fn a_client_pushes_a_plugin() {
     let said = server.event("plugin");
     assert_eq!((&said["plugin"]["name"], &said["plugin"]["by"]), (&"cap".into(), &"peer".into()));
     assert!(server.terminate().success());
-    // A server that accepts no plugins is offered none, and serves requests as usual.
+    // A server that accepts no plugins must be offered none, and must serve requests as usual.
     let (server, base) = serve(&[]);
     let (_, plugin) = get(&base, &push);
     let plugin = plugin.expect("it is said why not");
@@ -188,7 +189,7 @@ fn a_client_pushes_a_plugin() {
 }
 
 /// Clients push plugins of the source tree to a server that sends over real sockets. The plugins
-/// run until the end, and the data is intact.
+/// must run until the end, and the data must be intact.
 #[test]
 fn plugins_of_the_tree_run_over_sockets() {
     let files = Files::new();
@@ -225,7 +226,7 @@ fn plugins_of_others_are_refused_and_nothing_else_changes() {
     assert_eq!((&plugin["state"], &plugin["ran"]), (&"refused".into(), &false.into()), "{plugin}");
     let said = server.event("plugin");
     assert_eq!(said["plugin"]["state"], "refused", "{said}");
-    // A client that wants no plugins is not offered any.
+    // A client that accepts no plugins must not be offered any.
     let (_, plugin) = get(&base, &[]);
     assert_eq!(plugin, None);
     assert!(server.terminate().success());
@@ -255,7 +256,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
         assert!(run.stderr.contains(expected), "{expected}: {run:?}");
         assert_ne!(run.code, Some(0));
     }
-    // With `--insecure`, the server is not authenticated, so its plugins must not use the cache.
+    // With `--insecure`, the server is not authenticated, so its plugins must not be cached.
     let cache = folder.join("cache");
     let policy = files.policy.to_str().unwrap();
     let kept = ["--accept-plugins", policy, "--plugin-cache", cache.to_str().unwrap()];

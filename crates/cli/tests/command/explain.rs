@@ -62,7 +62,7 @@ fn flags_describe_packets() {
         return;
     }
     let config = config();
-    // Flags, expected verdict, expected reason.
+    // Each case has flags, the expected verdict and the expected reason.
     let cases = [
         ("--src 192.0.2.9", "pass", "new"),
         ("--src 192.0.2.9 --initial --quic-version 2 --token 40", "pass", "new"),
@@ -102,7 +102,7 @@ fn flags_describe_packets() {
         ("--src 192.0.2.9 --dport 447", "pass", "new"),
         ("--src 192.0.2.9 --dport 447 --quic-version 2", "answer", "version_negotiation_sent"),
         ("--src 2001:db8::9 --dport 447 --quic-version 0x1a", "answer", "version_negotiation_sent"),
-        // Only this gateway has its keys, so no server can have issued this ID.
+        // Only this gateway has the keys for connection IDs, so no server can have issued this ID.
         ("--src 192.0.2.9 --dport 448 --short", "drop", "forged_id"),
         (
             "--src 2001:db8::9 --dport 448 --short --dcid 6b0000010203040506070809",
@@ -125,8 +125,8 @@ fn flags_describe_packets() {
         let meaning = reason.parse::<equic_gateway::Reason>().unwrap().meaning();
         assert_eq!(said["meaning"], meaning);
     }
-    // The reported number of connections is that of the source. It does not depend on the type of
-    // the packet or on the verdict.
+    // The reported number of connections must be that of the source, whatever the type of the
+    // packet or the verdict.
     for kind in ["--initial", "--short", "--handshake", "--short --size 20", "--retry --token 30"] {
         let said = explain(config.path(), &format!("--src 192.0.2.9 --connections 3 {kind}"));
         assert_eq!(said["connections"], 3, "{kind}: {said}");
@@ -158,7 +158,8 @@ fn a_person_can_read_it() {
     assert!(equic(&args).ok().contains("not to a protected service"));
 }
 
-/// Returns an Ethernet frame with IPv4 and UDP to port 443: a short header packet of `size` bytes.
+/// Returns an Ethernet frame with IPv4 and UDP to port 443, which carries a packet of `size` bytes
+/// with a short header.
 fn frame(source: [u8; 4], size: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let total = u16::try_from(28 + size).unwrap().to_be_bytes();
@@ -180,7 +181,7 @@ fn frame(source: [u8; 4], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a capture of these frames, each with its time in seconds.
+/// Returns a capture file with these frames, each with its time in seconds.
 fn pcap(frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1u32] {
@@ -211,8 +212,8 @@ fn captures_are_judged_packet_by_packet() {
     .unwrap();
     let here = |time| (time, frame([192, 0, 2, 9], 50));
     let arp = [vec![0xff; 6], vec![2, 0, 0, 0, 0, 1, 8, 6], vec![0; 46]].concat();
-    // The rate permits two packets at once but not a third. Ten seconds later, it permits one
-    // again.
+    // The rate limit permits two packets at once, but not a third. Ten seconds later, it permits
+    // one again.
     let frames = [here(5), here(5), here(5), (6, arp), here(15), (15, frame([192, 0, 2, 8], 10))];
     let capture = path("capture.pcap");
     std::fs::write(&capture, pcap(&frames)).unwrap();
@@ -255,8 +256,8 @@ fn captures_are_judged_packet_by_packet() {
     let list = equic(&args).ok();
     assert!(list.contains("     3  drop  rate_packets         192.0.2.9\n"), "{list}");
 
-    // Read the capture from a pipe, and truncate it in the middle. The packets before the end are
-    // judged, and the exit code reports the error.
+    // The capture is read from a pipe and truncated in the middle. The packets before the end must
+    // be judged, and the exit code must report the error.
     let whole = std::fs::read(&capture).unwrap();
     std::fs::write(&capture, &whole[..whole.len() - 3]).unwrap();
     let damaged = equic(&[&args[..], &["--summary"]].concat());

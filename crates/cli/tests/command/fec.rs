@@ -1,5 +1,5 @@
-//! Tests forward error correction as bytecode at both ends of connections over sockets, through a
-//! relay that drops datagrams.
+//! Tests forward error correction (FEC) by plugins at both ends of connections over sockets,
+//! through a relay that drops datagrams.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use crate::common::{EQUIC, ROOT, Running, equic};
 
-/// Numbers of the datagrams from the server that the relay drops. They are so far apart that no
-/// window of packets that one repair frame covers contains two of them. The first one is after the
-/// handshake.
+/// Numbers of the server's datagrams that the relay drops. The first one is after the handshake.
+/// Each repair frame covers a window of packets. The numbers are so far apart that no window
+/// contains two of them.
 const LOST: [u64; 10] = [21, 44, 67, 90, 113, 136, 159, 182, 205, 228];
 
-/// Size of the file in bytes. It takes more than 228 datagrams, even without repair frames.
+/// Size of the file in bytes. Even without repair frames, sending it takes more than 228 datagrams.
 const BYTES: usize = 400_000;
 
-/// Builds a plugin of the source tree with the command.
+/// Builds a plugin of the source tree with `equic plugin build`.
 fn built(name: &str, folder: &Path) -> String {
     let bundle = folder.join(format!("{name}.qplug"));
     let bundle = bundle.to_str().expect("the path is UTF-8");
@@ -26,8 +26,9 @@ fn built(name: &str, folder: &Path) -> String {
     bundle.to_owned()
 }
 
-/// Fetches a file from a server through the relay, and checks its content. `plugin` is attached at
-/// both ends. Returns the number of packets that the client recovered, and the counts of the relay.
+/// Fetches a file from a server through the relay, and checks its content. If `plugin` is given, it
+/// is attached at both ends. Returns the number of packets that the client recovered, and the
+/// relay's counts.
 fn fetched(plugin: Option<&str>) -> (u64, Counts) {
     let folder = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..BYTES as u32).map(|at| (at ^ at >> 8 ^ at >> 15) as u8).collect();
@@ -76,8 +77,8 @@ fn a_client_without_the_plugin_recovers_nothing() {
     assert_eq!((recovered, lost(&counts)), (0, LOST.len() as u64), "{counts:?}");
 }
 
-/// On a busy machine, sockets drop datagrams too, so fewer packets can be recovered. More than half
-/// of the dropped ones must be recovered even then.
+/// On a busy machine, sockets also drop datagrams, so fewer packets can be recovered. Even then,
+/// more than half of the dropped packets must be recovered.
 #[test]
 fn lost_datagrams_are_put_together_by_xor() {
     let (recovered, counts) = fetched(Some("fec-xor"));

@@ -7,8 +7,8 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, Out, ROOT, Running, finish, lab, unique};
 
-/// Content of the section: indented blocks are commands and their output, and the fenced TOML block
-/// is a policy.
+/// Content of the section. Indented blocks are commands with their output, and the fenced TOML
+/// block is a policy.
 struct Printed {
     commands: Vec<String>,
     shown: Vec<String>,
@@ -27,17 +27,17 @@ fn printed() -> Printed {
     Printed { commands, shown, policy: policy.to_owned() }
 }
 
-/// Plays a reader who types the printed commands, on a machine with the single interface `lo`.
+/// Imitates a reader who types the printed commands, on a machine whose only interface is `lo`.
 struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
     server: Option<Running>,
-    /// Fingerprint of the certificate that a server printed.
+    /// Fingerprint of the certificate that a server of the guide has printed.
     fingerprint: String,
 }
 
 impl Reader<'_> {
-    /// Returns a shell that runs a line of the guide. `equic` is the command that was built.
+    /// Returns a shell that runs a line of the guide. In it, `equic` is the command that was built.
     fn shell(&self, line: &str) -> std::process::Command {
         let line = line.replace("FINGERPRINT", &self.fingerprint);
         let mut shell = self.host.command("sh");

@@ -1,4 +1,4 @@
-//! Tests a gateway from the first attachment to the end, with the command only.
+//! Tests the life of a gateway from the first attachment to its end, using only the command.
 
 use crate::common::{
     EQUIC, ROOT, Running, equic, equic_in, equic_lab_in, eventually, lab, unique, v4,
@@ -49,7 +49,7 @@ fn run_steer_and_detach() {
     let list = equic(&["gateway", "status", "--all"]).ok();
     assert!(list.contains(name.as_str()), "{list}");
 
-    // An invalid setting prevents that the valid one before it is applied.
+    // The second setting is invalid. The first one is valid, but must not be applied either.
     let target = ["--gateway", name.as_str()];
     let set = |settings: &[&str]| equic(&[&["gateway", "set"], settings, &target[..]].concat());
     assert_eq!(set(&["quic.max_connections=9", "web.policy=strict"]).code, Some(1));
@@ -75,7 +75,7 @@ fn run_steer_and_detach() {
     let seen = status(name);
     assert_eq!((&seen["services"][0]["policy"], &seen["lease"]), (&"strict".into(), &"2s".into()));
 
-    // Random packets with a short header pass until their sender is denied.
+    // Random packets with a short header must pass until their sender is denied.
     let target_address = format!("{}:443", v4(server));
     let garbage = [
         "net",
@@ -119,7 +119,7 @@ fn run_steer_and_detach() {
     let table = equic(&[&["gateway", "sources"], &target[..]].concat()).ok();
     assert!(table.contains(&source) && table.contains("denied"), "{table}");
 
-    // `explain` uses a copy of the running gateway's state.
+    // `explain` must judge packets with a copy of the running gateway's state.
     let explain = |rest: &[&str]| {
         equic(&[&["gateway", "explain", "--json", "--src", &source], rest, &target[..]].concat())
             .json()
@@ -173,7 +173,7 @@ fn lists_as_json(name: &str) {
         (&loaded["schema"], &loaded["files"]),
         (&"equic.gateway.deny/1".into(), &json!([file]))
     );
-    // Load prefixes from a table. They replace those that were loaded before.
+    // Prefixes that are loaded from a table must replace those that were loaded before.
     let table = folder.path().join("asn.csv");
     std::fs::write(
         &table,
@@ -200,7 +200,8 @@ fn lists_as_json(name: &str) {
     );
 }
 
-/// Runs the commands for this in the guide. Only the name of the gateway is added.
+/// Runs the guide's commands that show how much memory a gateway takes. The only change is the name
+/// of the gateway.
 #[test]
 fn the_guide_says_how_much_memory_a_gateway_takes() {
     let Some(lab) = lab("cli-memory", 1) else { return };
@@ -294,7 +295,7 @@ fn a_dry_run_drops_nothing_and_its_events_say_so() {
     let name = &unique("dry");
     let (gateway, _) = start(server, name, &["--dry-run", "--events"]);
     let target = format!("{}:443", v4(server));
-    // This is too short for a short header packet.
+    // These packets are too short for a short header packet.
     let flood = [
         "net",
         "flood",

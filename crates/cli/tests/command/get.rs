@@ -1,4 +1,4 @@
-//! Tests of `get` and `equic-lab net load` with servers that do not answer, or that answer
+//! Tests of `equic get` and `equic-lab net load` with servers that do not answer, or that answer
 //! incorrectly.
 
 use std::sync::Arc;
@@ -17,14 +17,14 @@ const REQUEST_REJECTED: u32 = 0x10b;
 enum Act {
     /// Sends these bytes and the end of the stream.
     Answer(&'static [u8]),
-    /// Resets the stream.
+    /// Resets the request's stream.
     Reset(u32),
     /// Sends a GOAWAY frame with the ID of the first request.
     GoAway,
 }
 
-/// Starts a server that runs until the runtime is dropped, and returns the URL. `script` chooses
-/// the answer by the connection's number.
+/// Starts a server that runs until the returned runtime is dropped, and returns its URL as well.
+/// `script` chooses the answer by the number of the connection.
 fn serve(script: impl Fn(usize) -> Act + Send + 'static) -> (tokio::runtime::Runtime, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -109,11 +109,11 @@ fn get_says_plainly_that_no_server_processed_the_request() {
 /// An incomplete body must be reported as an error, wherever it is written to.
 #[test]
 fn get_reports_no_part_of_a_body_as_success() {
-    // Status 200, content-length 9, but only five bytes.
+    // A response with status 200 and content-length 9, but only five bytes of content.
     const SHORT: &[u8] = b"\x01\x06\0\0\xd9\x54\x019\0\x05short";
-    // Five bytes, and trailers with a field that only HTTP/1 permits.
+    // A response with five bytes of content, and trailers with a field that only HTTP/1 permits.
     const TRAILERS: &[u8] = b"\x01\x03\0\0\xd9\0\x05short\x01\x0d\0\0\x27\0upgrade\x01x";
-    // A frame of nine bytes that is truncated.
+    // A response whose DATA frame of nine bytes is truncated.
     const CUT: &[u8] = b"\x01\x03\0\0\xd9\0\x09short";
     for (answer, reason) in [(SHORT, "announced"), (TRAILERS, "H3_MESSAGE_ERROR"), (CUT, "frame")] {
         let (_runtime, url) = serve(move |_| Act::Answer(answer));

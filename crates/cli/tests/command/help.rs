@@ -1,4 +1,4 @@
-//! Tests of what a person sees first: the help texts.
+//! Tests of the help texts, which are what a user sees first.
 
 use crate::common::{EQUIC, commands, equic, repeated_verbs};
 
@@ -28,13 +28,13 @@ fn help_fits_80_columns_everywhere() {
     }
 }
 
-/// A verb that two groups share must have the same meaning in both.
+/// If two groups of commands share a verb, it must mean the same in both.
 #[test]
 fn a_verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
-    // `check` says whether the configuration or the plugin would run. `run` runs the gateway or the
-    // plugin.
+    // `check` checks whether the configuration or the plugin would run. `run` runs the gateway or
+    // the plugin.
     assert_eq!(verbs, ["check", "run"], "{repeated:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Tests of `equic get` with servers that push hostile plugins. The download succeeds, or fails
-//! with a reason. The output and the memory of the client stay bounded.
+//! Tests of `equic get` with servers that push hostile plugins. The download must succeed, or fail
+//! with a reason. The output and the memory of the client must stay bounded.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,10 +21,10 @@ use equic_transport::operation::{
 
 use crate::common::{EQUIC, Out, finish};
 
-/// Maximum number of bytes that `get` may print because of one connection's plugins.
+/// Maximum number of bytes that `equic get` may print because of the plugins on one connection.
 const MOST_PRINTED: usize = 48 << 10;
 
-/// A server in this process. It ends with the test.
+/// A hostile server in this process. It ends with the test.
 struct Hostile {
     address: SocketAddr,
     pin: String,
@@ -55,7 +55,7 @@ impl Hostile {
         Hostile { address, pin, _folder: folder, policy, _runtime: runtime }
     }
 
-    /// Downloads from the server and accepts its plugins.
+    /// Downloads from the server, accepting its plugins.
     fn get(&self, rest: &[&str]) -> Out {
         let mut command = Command::new(EQUIC);
         command.args(["get", "--discard", "--pin", &self.pin, "--accept-plugins"]);
@@ -71,7 +71,7 @@ fn assert_succeeds(what: &str, got: &Out) {
     assert!(printed <= MOST_PRINTED, "{what}: {printed} bytes printed");
 }
 
-/// Starts a server that pushes these bundles, valid or not.
+/// Starts a server that pushes these bundles, whether they are valid or not.
 fn pushing(bundles: Vec<Push>) -> Hostile {
     let bundles: Vec<Arc<Push>> = bundles.into_iter().map(Arc::new).collect();
     Hostile::start(move |connection| {
@@ -103,7 +103,7 @@ fn built(name: &str, source: &str, rest: &str) -> Vec<u8> {
     pack(&manifest(name, rest), &object, None).unwrap()
 }
 
-/// Returns a bundle that is well-formed except for its manifest, which is this text.
+/// Returns a bundle that is well-formed, except that its manifest is this text.
 fn with_manifest(sound: &[u8], text: &[u8]) -> Vec<u8> {
     let header = &sound[..16];
     let length = usize::from(header[8]) * 256 + usize::from(header[9]);
@@ -176,14 +176,16 @@ fn plugins_that_write_without_end_fill_neither_terminal_nor_log() {
     }
 }
 
-/// A hook that sends the given frames of the exchange, regardless of the protocol's rules.
+/// A hook that sends the given frames of the plugin exchange, even where the protocol's rules
+/// forbid it.
 struct Rude(VecDeque<Vec<u8>>);
 
 impl Rude {
     fn queue(&self, host: &mut HookContext<'_>) {
         if let Some(frame) = self.0.front() {
             let kind = Kind::ALL[usize::from(frame[3])];
-            // If the queue is full, a frame that is already queued will call this hook again.
+            // If the queue is full, ignore the error: a frame that is already queued will call this
+            // hook again.
             let _ = host.queue_frame(kind.frame_type(), 0);
         }
     }
@@ -232,7 +234,7 @@ impl Hook for Rude {
     }
 }
 
-/// Starts a server that sends these frames once the handshake is confirmed.
+/// Starts a server that sends these exchange frames once the handshake is confirmed.
 fn rude(frames: Vec<Frame<'_>>) -> Hostile {
     let write = |frame: &Frame<'_>| {
         let mut room = [0; 1200];
@@ -273,7 +275,7 @@ fn empty_offer(plugin: u64) -> Frame<'static> {
 
 #[test]
 fn offers_without_end_are_refused_and_print_little() {
-    // The maximum number of offers on a connection.
+    // Send the maximum number of offers on one connection.
     let server = rude((0..MAX_OFFERS).map(empty_offer).collect());
     let got = server.get(&[]);
     assert_succeeds("offers without end", &got);
@@ -290,7 +292,7 @@ fn one_offer_too_many_ends_the_connection_with_a_reason() {
     let got = rude(frames).get(&["--timeout", "20s"]);
     let printed = got.stdout.len() + got.stderr.len();
     assert!(printed <= MOST_PRINTED, "{printed} bytes printed");
-    // The whole body may have arrived before the error.
+    // If the whole body has arrived before the error, the download succeeds.
     assert!(got.code == Some(0) || got.stderr.contains("plugin ID 256"), "{got:?}");
 }
 

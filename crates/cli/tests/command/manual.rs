@@ -19,7 +19,7 @@ fn listed(path: &[&str], names: &mut BTreeSet<String>) {
     }
 }
 
-/// Runs another program on a file. Returns its output if it reports a problem.
+/// Runs another program on a file. Returns the program's output if it reports a problem.
 fn complaint(program: &str, args: &[&str], file: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).arg(file).stdin(Stdio::null());
@@ -51,7 +51,7 @@ fn a_page_says_what_help_says() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.1");
     std::fs::write(&file, &page).unwrap();
-    // `-c` disables escape sequences.
+    // The option `-c` disables escape sequences.
     let mut command = Command::new("groff");
     command.args(["-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rLL=2000n"]).arg(&file);
     let text = finish(command).ok();
@@ -61,7 +61,7 @@ fn a_page_says_what_help_says() {
     {
         assert!(text.contains(option), "{option} is not in the page:\n{text}");
     }
-    // Lines of examples must not be joined.
+    // The lines of an example must not be joined.
     let example = help.lines().find(|line| line.starts_with("  equic gateway run --c")).unwrap();
     assert!(text.lines().any(|line| line.trim() == example.trim()), "{example}:\n{text}");
     assert!(text.contains("equic-gateway(1)"), "{text}");
@@ -73,7 +73,7 @@ fn a_synopsis_names_what_options_take() {
         let page = equic(&[&["man"], command].concat()).ok();
         let lines = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").skip(1);
         let lines = lines.take_while(|line| !line.starts_with(".SH"));
-        // Remove requests, fonts and escapes of the formatter.
+        // Remove the formatter's requests, fonts and escapes.
         let text: String = lines.filter(|line| !line.starts_with('.')).collect();
         ["\\fB", "\\fI", "\\fR"]
             .iter()

@@ -1,5 +1,5 @@
-//! Tests of metrics with a real Prometheus, with the dashboard and the alerts of docs/grafana. Also
-//! tests the HTTP server with hostile clients.
+//! Tests of the gateway's metrics with a real Prometheus, and of the dashboard and the alerts in
+//! docs/grafana. Also tests the HTTP server with hostile clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::common::{
 use equic_lab::Namespace;
 use serde_json::{Value, json};
 
-/// Every port is free in the server's network namespace.
+/// In the server's own network namespace, this port is always free.
 const PROMETHEUS: &str = "127.0.0.1:9090";
 const OF_RUN: &str = "127.0.0.1:9433";
 const OF_EXPORTER: &str = "127.0.0.1:9434";
@@ -50,7 +50,7 @@ fn get(host: &Namespace, address: &str, path: &str) -> std::io::Result<Answer> {
     host.run(|| get_at(address, path)).expect("the namespace is there")
 }
 
-/// A child process, which is killed when dropped.
+/// A child process. It is killed when the value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -60,7 +60,7 @@ impl Drop for Process {
     }
 }
 
-/// A Prometheus that runs on a host.
+/// A Prometheus that runs on a host of a lab.
 struct Prometheus<'a> {
     host: &'a Namespace,
     _process: Process,
@@ -102,7 +102,7 @@ impl<'a> Prometheus<'a> {
         data["result"].as_array().expect("a vector").clone()
     }
 
-    /// Returns the values of the series as numbers.
+    /// Returns the values of the series that an expression selects, as numbers.
     fn values(&self, expression: &str) -> Vec<f64> {
         let number =
             |row: &Value| row["value"][1].as_str().expect("a value").parse().expect("a number");
@@ -110,8 +110,8 @@ impl<'a> Prometheus<'a> {
     }
 }
 
-/// Makes the kernel measure the run time of BPF programs as long as the descriptor is open (bpf(2),
-/// BPF_ENABLE_STATS).
+/// Makes the kernel measure the run time of BPF programs while the returned descriptor is open
+/// (bpf(2), BPF_ENABLE_STATS).
 fn count_run_time() -> std::os::fd::OwnedFd {
     use std::os::fd::FromRawFd as _;
     // SAFETY: the call takes no pointers. It returns a new descriptor or a negative number.
@@ -192,12 +192,12 @@ fn prometheus_scrapes_board_and_alerts_work() {
         let up = targets.iter().filter(|target| target["health"] == "up").count();
         (targets.len() == 2 && up == 2).then_some(())
     });
-    // The data of a scrape is visible to queries a moment after the target is up.
+    // The data of a scrape can be queried only a moment after the target is reported as up.
     eventually("both say that they are up", || {
         (prometheus.values("equic_up") == [1.0, 1.0]).then_some(())
     });
 
-    // Send an exact number of packets. The counters must agree to the packet.
+    // Send an exact number of packets. The counters must match it exactly.
     let target = format!("{}:443", v4(server));
     let garbage = flood("garbage", &target, &["--packets", "70", "--duration", "20s"]);
     equic_lab_in(lab.client(1), &strs(&garbage)).ok();
@@ -243,7 +243,8 @@ fn prometheus_scrapes_board_and_alerts_work() {
     an_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
 }
 
-/// Checks the dashboard under an attack, so that there are drops and new connections.
+/// Checks that the dashboard shows data during an attack, so that there are drops and new
+/// connections.
 fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
     let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
@@ -318,7 +319,7 @@ fn the_alerts_hold_what_they_promise() {
     promtool(&["test", "rules", &file("alerts.test.yml")], "");
 }
 
-/// Starts a gateway whose configuration contains the address for metrics. Returns that address too.
+/// Starts a gateway whose configuration has an address for metrics. Returns this address, too.
 fn configured(host: &Namespace, name: &str) -> (Running, String) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = format!(
@@ -347,8 +348,8 @@ fn promtool_finds_nothing_to_blame() {
     promtool(&["check", "metrics"], &answer.body);
     let once = equic(&["gateway", "metrics", "--once", "--gateway", name]).ok();
     promtool(&["check", "metrics"], &once);
-    // Every reason of every service has a series from the start, so that the first packet is an
-    // increase.
+    // Every reason must have a series for every service from the start, so that the first packet is
+    // an increase.
     let series =
         |text: &str| text.lines().filter(|l| l.starts_with("equic_packets_total{")).count();
     let reasons = equic_gateway::Reason::all().len();
@@ -385,7 +386,7 @@ fn clients_that_mean_harm_keep_nobody_out() {
     let refused = ask(&endless);
     assert!(refused.as_ref().is_ok_and(|a| a.status == 431) || refused.is_err(), "{refused:?}");
 
-    // 200 clients connect and send nothing, or only a part of a request.
+    // 200 clients connect, and send nothing or only a part of a request.
     let held: Vec<TcpStream> = host
         .run(|| {
             let hold = |index: usize| {
@@ -403,8 +404,7 @@ fn clients_that_mean_harm_keep_nobody_out() {
     // The server must close these connections.
     for mut stream in held {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // A read with a timeout returns early if the process is stopped for a moment (`man 7
-        // signal`).
+        // A read with a timeout returns early if the process is stopped for a moment (signal(7)).
         let ended = loop {
             match stream.read(&mut [0; 512]) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -429,7 +429,7 @@ fn client_that_closes_its_half_is_answered() {
         ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
         ("GET /healthz HTTP/1.0\r\n\r\n", "200"),
         ("GET /x HTTP/1.0\r\n\r\n", "404"),
-        // Of several requests on a connection, only the first is answered.
+        // If a connection sends several requests, only the first may be answered.
         ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
     ] {
         let answer = server.run(|| {
@@ -438,15 +438,15 @@ fn client_that_closes_its_half_is_answered() {
             stream.write_all(request.as_bytes()).expect("it reads");
             stream.shutdown(std::net::Shutdown::Write).expect("it is open");
             let mut bytes = Vec::new();
-            // The unread rest of the request makes the kernel reset the connection after the
-            // response.
+            // Reading may fail: the rest of the request is unread, so the kernel resets the
+            // connection after the response.
             let _ = stream.read_to_end(&mut bytes);
             String::from_utf8(bytes).expect("text")
         });
         let answer = answer.expect("the namespace is there");
         assert_eq!(answer.split(' ').nth(1), Some(status), "{request:?}: {answer:?}");
     }
-    // An incomplete request gets no response.
+    // An incomplete request must get no response.
     let half = server.run(|| {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -484,8 +484,8 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
     assert!(out.code == Some(2) && out.stderr.contains("--listen"), "{out:?}");
 }
 
-/// A gateway with a socket has dropped CAP_SYS_ADMIN, so it can no longer open BPF objects by their
-/// ID.
+/// A gateway with a socket has dropped CAP_SYS_ADMIN, so it can no longer open BPF objects by ID.
+/// Its metrics must still work.
 #[test]
 fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     let Some(lab) = lab("cli-scrape", 1) else { return };
@@ -511,7 +511,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
     let healthz = || get(server, OF_RUN, "/healthz").expect("it answers");
     assert_eq!(healthz().status, 200);
 
-    // Limit the descriptors so that a response takes the last free one.
+    // Limit the file descriptors so that a response uses the last free one.
     let limit = |soft: usize| {
         let mut prlimit = Command::new("prlimit");
         prlimit.args(["--pid", &gateway.pid().to_string(), &format!("--nofile={soft}:")]);
@@ -524,7 +524,7 @@ fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
         let free = |below: usize| below - open.iter().filter(|fd| **fd < below).count();
         limit((0..).find(|below| free(*below) == 1).unwrap());
     };
-    // A previous response may still hold a descriptor that becomes free later, so repeat this.
+    // A previous response may still hold a descriptor for a moment, so try repeatedly.
     eventually("a scrape fails", || {
         short();
         (scrape().status == 500).then_some(())

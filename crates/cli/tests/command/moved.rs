@@ -1,4 +1,4 @@
-//! Tests of commands that now belong to `equic-lab`: the old name prints the new one.
+//! Tests of commands that now belong to `equic-lab`: the old name prints an error with the new one.
 
 use std::process::Command;
 
@@ -38,9 +38,9 @@ fn an_old_name_says_the_new_one() {
 fn the_package_is_named_where_the_laboratory_is_not_installed() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let alone = own.path().join("equic");
-    // Copy the program, because a link would be followed. Use another process for that, because a
-    // file that this process has open for writing while another test starts a child could not be
-    // executed (ETXTBSY).
+    // Copy the program, because a link would be followed. Let another process copy it: while this
+    // process has a file open for writing, a child that another test starts inherits it, and then
+    // the file cannot be executed (ETXTBSY).
     let copy = |from: &str, to: &std::path::Path| {
         let mut command = Command::new("cp");
         command.arg(from).arg(to);
@@ -60,7 +60,7 @@ fn the_package_is_named_where_the_laboratory_is_not_installed() {
     assert_eq!(said(), "equic: this command is now `equic-lab demo`\n");
 }
 
-/// Other usage errors are reported as before.
+/// Other usage errors must be reported as usual.
 #[test]
 fn no_other_command_has_moved() {
     for args in [&["benchmark"][..], &["plugin", "bench-it"], &["gateway", "demo"]] {

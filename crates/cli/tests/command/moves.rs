@@ -1,5 +1,5 @@
-//! Tests of interfaces that move, get other names or are replaced, of other kinds of namespaces,
-//! and of gateways in other network namespaces.
+//! Tests of interfaces that move to another namespace, are renamed or are replaced, of other kinds
+//! of namespaces, and of gateways in other network namespaces.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::daemon::{Daemon, ip, text_of};
 use crate::common::{EQUIC, Out, Running, equic, equic_in, eventually, finish, lab, unique};
 
-/// A BPF file system in its own directory. It is unmounted when dropped.
+/// A BPF file system in its own directory. It is unmounted when the value is dropped.
 struct BpfFs(tempfile::TempDir);
 
 impl BpfFs {
@@ -55,8 +55,8 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
     for index in ["", "index 4242"] {
         ip(server, &format!("link add eth1 {index} type veth peer name peer1"));
         daemon.await_interface("eth1", "attached");
-        // In the new namespace, another interface has the same index, so the moved one gets a new
-        // index.
+        // In the new namespace, another interface already has this index, so the moved interface
+        // gets a new one.
         ip(client, "link add other index 4242 type veth peer name other1");
         ip(server, &format!("link set eth1 netns {}", client.name));
         assert!(gateway.event("detached")["why"].as_str().unwrap().contains("moved"));
@@ -65,7 +65,7 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
         assert!(told.contains("moved to another network namespace"), "{told}");
         assert!(daemon.equic(&["status"]).ok().contains("on no interface: nothing is protected"));
         assert!(!attached(client, "eth1"), "the configuration is not for that namespace");
-        // The interface comes back.
+        // The interface is moved back.
         ip(client, &format!("link set eth1 netns {}", server.name));
         daemon.await_interface("eth1", "attached");
         assert!(attached(server, "eth1"));
@@ -116,8 +116,8 @@ fn interface_that_takes_the_name_of_another_is_protected_in_its_place() {
         (attached(server, "eth1") && !attached(server, "old1")).then_some(())
     });
     assert_eq!(daemon.interface("eth1"), "attached");
-    // Another XDP program is on the new interface, so the gateway must stay attached to the old
-    // one.
+    // The interface that now has the name has another XDP program, so the gateway must stay
+    // attached to the old interface.
     ip(server, "link set eth1 name old2");
     let foreign = super::daemon::foreign::attach_first(server, "eth1");
     let told = eventually("it is reported", || {
@@ -162,7 +162,7 @@ fn interface_alternative_names_are_accepted() {
         let status = equic_in(server, &["gateway", "status", "--json", "--gateway", name]).json();
         assert_eq!(status["name"], daemon.name.as_str(), "{name}");
     }
-    // Another name of the same interface: the program stays attached.
+    // The configuration uses another name of the same interface. The program must stay attached.
     let before = daemon.status()["program_id"].clone();
     config(long);
     daemon.equic(&["reload"]).ok();
@@ -173,7 +173,7 @@ fn interface_alternative_names_are_accepted() {
     assert_eq!(daemon.status()["program_id"], before);
     let check = equic_in(server, &["gateway", "check", text_of(&daemon.path("equic.toml"))]);
     assert!(!check.stderr.contains("there is no interface"), "{check:?}");
-    // The interface stays protected when it loses its alternative name.
+    // The interface must stay protected when it loses its alternative name.
     ip(server, &format!("link property del dev eth0 altname {long}"));
     let told = eventually("it is reported", || daemon.condition(&format!("interface {long}")));
     assert!(told.contains("is called eth0 now"), "{told}");
@@ -200,7 +200,8 @@ fn interface_under_two_names_is_protected_once() {
         let told = daemon.condition("interface wan0").expect("it is reported");
         assert!(told.contains("is another name of eth0"), "{told}");
         assert!(!daemon.equic(&["status"]).ok().contains("not protected"));
-        // Configure only the other name, then both in reverse order, and then only the first one.
+        // Configure only the other name, then both names in reverse order, and then only the first
+        // name.
         configure(&format!("interfaces = [\"wan0\"]{keys}"));
         daemon.equic(&["reload"]).ok();
         daemon.await_interface("wan0", "attached");
@@ -212,7 +213,7 @@ fn interface_under_two_names_is_protected_once() {
         configure(&format!("interfaces = [\"eth0\"]{keys}"));
         daemon.equic(&["reload"]).ok();
         daemon.await_interface("eth0", "attached");
-        // A detach by an operator counts for all names of the interface.
+        // A detach by an operator must count for all names of the interface.
         configure(&format!("interfaces = [\"eth0\", \"wan0\"]{keys}"));
         daemon.equic(&["reload"]).ok();
         daemon.await_interface("wan0", "same");
@@ -245,8 +246,8 @@ fn pinned_gateway_starts_again_after_its_interface_moved() {
         ip(server, &format!("link add eth1 type veth peer name {peer}"));
         ip(client, "link set eth1 name eth9");
         if stays {
-            // A takeover from there would leave the interface that stays unprotected, so it must
-            // fail.
+            // A takeover from this other namespace would leave the interface in the first one
+            // unprotected, so it must fail.
             let config = daemon.path("equic.toml");
             let wrong = ["gateway", "run", "--config", text_of(&config), "-i", "eth9"];
             let wrong = equic_in(client, &wrong);
@@ -331,7 +332,7 @@ fn time_namespaces_do_not_matter_to_gateway_and_servers() {
         assert!(status["uptime_s"].as_f64().unwrap() < 10_000.0, "{status}");
         assert_eq!(status["owner"]["alive"], true, "{status}");
         assert_eq!(status["report"]["conditions"], serde_json::json!([]));
-        // Entries with an expiry time must be valid in both time namespaces.
+        // Entries with an expiry time must be valid for processes in both time namespaces.
         run(&["deny", "192.0.2.1", "--for", "1h"]).ok();
         let mut lists = later(server);
         lists.args(["gateway", "lists", "--json"]).args(target);
@@ -370,7 +371,7 @@ fn discovery_is_of_this_network_namespace() {
     assert_eq!(listed(status(second, &["--list", "--json"])), Vec::<String>::new());
     let all = listed(status(second, &["--all", "--json"]));
     assert!(all.contains(&name) && all.contains(&other), "{all:?}");
-    // Commands never choose a gateway of another namespace by themselves.
+    // Unless a gateway is named, commands must never choose one of another namespace.
     for args in [&["status"][..], &["deny", "192.0.2.1"], &["detach"], &["lists"]] {
         let refused = equic_in(second, &[&["gateway"], args].concat());
         assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -378,12 +379,12 @@ fn discovery_is_of_this_network_namespace() {
         assert!(said.contains("no gateway runs in this network namespace"), "{said}");
         assert!(said.contains(&name) && said.contains("--gateway"), "{said}");
     }
-    // A name or a program ID finds the gateway from any namespace.
+    // A name or a program ID must find the gateway from any namespace.
     for selector in [name.clone(), program.to_string()] {
         let found = status(second, &["--json", "--gateway", &selector]).json();
         assert_eq!(found["program_id"], program);
     }
-    // If two gateways have the same name, the one in this namespace is chosen.
+    // If two gateways have the same name, the one in this namespace must be chosen.
     let _twin = Running::gateway(second, &name, &[]);
     let twin = _twin.event("ready")["program_id"].clone();
     assert_eq!(status(server, &["--json", "--gateway", &name]).json()["program_id"], program);

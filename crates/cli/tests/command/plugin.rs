@@ -1,5 +1,5 @@
-//! Tests of `equic plugin`, from an empty folder to a plugin on connections, and of `--plugin` of
-//! `serve` and `get`.
+//! Tests of `equic plugin`, from an empty folder to a plugin that runs on connections, and of the
+//! option `--plugin` of `serve` and `get`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// Builds a plugin in a folder of this name from C code and additional lines of the manifest.
+/// Builds a plugin in a folder of this name, from C code and additional lines of the manifest.
 fn plugin(folder: &Path, name: &str, manifest: &str, source: &str) -> String {
     let folder = folder.join(name);
     std::fs::create_dir(&folder).unwrap();
@@ -86,7 +86,7 @@ fn signed_bundles_and_policies() {
     assert_eq!((&seen["signed_by"], &seen["name"]), (&Value::from(public), &Value::from("reno")));
     let mode = std::os::unix::fs::PermissionsExt::mode(&key.metadata().unwrap().permissions());
     assert_eq!(mode & 0o077, 0, "a private key is nobody else's to read");
-    // A bundle with one changed bit.
+    // One bit of the bundle is changed.
     let mut bytes = std::fs::read(&bundle).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -96,7 +96,7 @@ fn signed_bundles_and_policies() {
 }
 
 /// `list` gets files and folders with bundles, one of which is truncated. It must not follow a link
-/// out of the folder.
+/// that leads out of the folder.
 #[test]
 fn bundles_are_listed() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn bundles_are_listed() {
     let of = |at: usize, key: &str| rows["plugins"][at]["bundle"][key].clone();
     assert_eq!((of(0, "name"), of(0, "signed_by")), ("cap".into(), Value::Null));
     assert_eq!((of(1, "name"), of(1, "signed_by")), ("reno".into(), key.into()));
-    // A truncated file is reported as invalid, and the other bundles are still listed.
+    // A truncated file must be reported as invalid, and the other bundles must still be listed.
     let whole = std::fs::read(&cap).unwrap();
     std::fs::write(&cap, &whole[..whole.len() - 1]).unwrap();
     let out = equic(&list);
@@ -170,17 +170,18 @@ fn logs_and_what_watches_them() {
     equic(&["plugin", "log", "append", &at("log"), &cap, "--key", &at("log.key")]).ok();
     let json = equic(&[&watch[..], &["--json", "--bundle", &cap]].concat()).json();
     assert_eq!((&json["size"], &json["new"][0]["name"]), (&Value::from(2), &Value::from("cap")));
-    // The proof can be created from the log's files without its key.
+    // The proof that a bundle is in the log can be created from the log's files, without its key.
     equic(&["plugin", "log", "staple", &at("log"), &reno]).ok();
-    // Remove the last entry. The old head has a valid signature, but the monitor must detect the
-    // removal.
+    // Remove the last entry from the log. The old head still has a valid signature, but the monitor
+    // must detect the removal.
     std::fs::write(Path::new(&at("log")).join("head"), before).unwrap();
     let cut = equic(&watch);
     assert!(cut.code == Some(1) && cut.stderr.contains("TRUNCATED"), "{cut:?}");
     assert!(equic(&watch).stderr.contains("TRUNCATED"), "and it is not forgotten");
 }
 
-/// Writes a program `equic-prove` next to a copy of the command, and returns the copy.
+/// Writes a script as `equic-prove` next to a copy of the command `equic`. Returns the path of this
+/// copy.
 fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
     let run = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
@@ -189,14 +190,15 @@ fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
     };
     let command = folder.join("equic");
     run("cp", &[EQUIC.path(), text(&command)]);
-    // Use another process: a program that this process has open for writing could not be executed
-    // (ETXTBSY).
+    // Let another process write the script. A program that this process has open for writing could
+    // not be executed (ETXTBSY).
     let write = "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\"";
     run("sh", &["-c", write, text(&folder.join("equic-prove")), &format!("#!/bin/sh\n{script}")]);
     command
 }
 
-/// Tests how `check` handles the answers of equic-prove. That program has its own tests (`prove/`).
+/// Tests how `check` handles the answers of equic-prove. equic-prove itself has its own tests
+/// (`prove/`).
 #[test]
 fn a_proof_is_looked_for_by_another_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +208,7 @@ fn a_proof_is_looked_for_by_another_program() {
         command.args(["plugin", "check", &reno]).args(more).env("PATH", folder.path());
         finish(command)
     };
-    // Without equic-prove, the check still succeeds, except with `--strict`.
+    // Without equic-prove, the check must still succeed, except with `--strict`.
     let alone = Path::new(EQUIC.path());
     if !alone.with_file_name("equic-prove").exists() {
         let said = check(alone, &[]);
@@ -228,7 +230,7 @@ fn a_proof_is_looked_for_by_another_program() {
     for line in ["function\ton_acked\t32", "helper\t1\tn", "helper\t2\tnn", "helper\t4\trsn"] {
         assert!(asked.lines().any(|one| one == line), "{asked}");
     }
-    // A finding is a warning, or an error with `--strict`.
+    // A finding must be a warning, or an error with `--strict`.
     let finding = "printf 'proved\ton_acked\nfinding\ton_event\t3\treno.c\t44\tno bound\n'";
     with_prover(folder.path(), finding);
     let said = check(&proved, &[]);
@@ -236,7 +238,7 @@ fn a_proof_is_looked_for_by_another_program() {
     let warning = "warning: reno.c:44: in on_event: no proof: no bound";
     assert!(said.stderr.contains(warning), "{said:?}");
     assert_eq!(check(&proved, &["--strict"]).code, Some(1));
-    // A prover that does not end is killed.
+    // An equic-prove that does not end must be killed.
     with_prover(folder.path(), "printf 'proved\ton_acked\n'; while :; do :; done");
     let said = check(&proved, &["--proof-limit", "1s"]);
     assert!(said.stdout.contains("on_acked: proved"), "{said:?}");
@@ -275,12 +277,12 @@ fn fetch(serve: &[&str], get: &[&str], bytes: u64) -> Out {
     let mut command = Command::new(EQUIC);
     command.env("EQUIC_LOG", "warn").args(["get", "--pin", pin, "--json"]).args(get).arg(&url);
     let out = finish(command);
-    // The exit code is 1 if the server's plugin failed.
+    // If the server's plugin failed, the exit code is 1.
     assert!(matches!(server.terminate().code(), Some(0 | 1)));
     out
 }
 
-/// Returns the largest congestion window in the logs of this folder.
+/// Returns the largest congestion window in the qlog files of this folder.
 fn largest_window(folder: &Path) -> u64 {
     let mut largest = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -310,7 +312,7 @@ fn a_server_with_a_plugin_caps_its_window() {
     assert!((2_400..=30_000).contains(&capped), "{capped}");
 }
 
-/// Returns the JSON lines of the output.
+/// Parses the JSON lines of the output.
 fn lines(out: &Out) -> Vec<Value> {
     out.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -380,7 +382,7 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
     };
     refused(equic(&["plugin", "build", text(&dir)]));
     assert!(!dir.join("noparse.qplug").exists());
-    // A bundle that another tool packed.
+    // A bundle that was packed with another tool must be accepted, too.
     let sdk = Path::new(ROOT).join("plugins/sdk");
     let object = dir.join("noparse.o");
     equic_plugin_kit::compile(&dir.join("noparse.c"), &object, &sdk).unwrap();
@@ -395,8 +397,8 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
     refused(equic(&["serve", "--listen", "127.0.0.1:0", "--plugin", text(&file)]));
 }
 
-/// A local plugin declares a transport parameter in the handshake, and receives the parameter of
-/// the peer.
+/// A local plugin declares a transport parameter in the handshake. The plugin at the other end must
+/// receive it.
 #[test]
 fn a_plugin_declares_a_transport_parameter() {
     let folder = tempfile::tempdir().unwrap();
@@ -410,8 +412,8 @@ operation = \"PeerParameter\"
 anchor = \"replace\"
 function = \"hears\"
 ";
-    // The plugin fails when it receives the peer's parameter, so the failure shows that it was
-    // called.
+    // The plugin fails on purpose when it receives the peer's parameter. The reported failure shows
+    // that it was called.
     let source = "
         equic_u64 declares(struct equic_write_parameters *call, equic_u8 *bytes)
         {

@@ -1,4 +1,5 @@
-//! Tests of logs of connections: `--qlog-dir`, `--trace`, QLOGDIR.
+//! Tests of logs of connections: qlog files (`--qlog-dir`, QLOGDIR) and the packet trace
+//! (`--trace`).
 
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +55,7 @@ fn both_ends_write_files_and_the_trace_is_readable() {
     assert!(trace.contains("CLOSE(application 256"), "its end is there, too: {trace}");
 }
 
-/// A file ends at the size limit, and its last record says why.
+/// A qlog file must end at the size limit, and its last record must say why.
 #[test]
 fn a_file_is_no_longer_than_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +79,7 @@ fn a_file_is_no_longer_than_it_may_be() {
     assert_eq!(records.iter().filter(|one| one["name"] == "loglevel:warning").count(), 1);
 }
 
-/// The error is reported in one line, before anything starts.
+/// If the log cannot be written, the error must be reported in one line, before anything starts.
 #[test]
 fn a_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();

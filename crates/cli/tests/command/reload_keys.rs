@@ -1,5 +1,6 @@
-//! Changes every key of the configuration by a reload of a running gateway. Either the new value is
-//! in force afterwards, or the reload is refused with the key's name and nothing has changed.
+//! Changes every key of the configuration by a reload of a running gateway. Either the new value
+//! must be in force afterwards, or the reload must be refused with the key's name, and nothing may
+//! have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,21 +11,22 @@ use serde_json::{Value, json};
 
 use crate::common::{EQUIC, Out, Running, equic, eventually, finish, lab, unique};
 
-/// Expected result of a change.
+/// Expected result of a changed key.
 #[derive(Debug, Clone)]
 enum Then {
-    /// The change is in force: this part of [`Scene::seen`] has this value, and nothing else has
+    /// The change is in force: this part of [`Scene::seen`] has this value. Nothing else may have
     /// changed.
     Live(&'static str, Value),
-    /// The reload is refused with "needs a restart: " and this text.
+    /// The reload is refused. The error has "needs a restart: " and this text.
     Restart(&'static str),
 }
 use Then::{Live, Restart};
 
-/// A change of a key: its value as TOML, empty to remove the key or the table.
+/// A change to test: the key, its new value as TOML (empty to remove the key or the table), and the
+/// expected result.
 type Row = (&'static str, String, Then);
 
-/// Tables of a file. Each has keys and values as TOML.
+/// A configuration file: its tables, each with keys and their values as TOML.
 type Document = BTreeMap<&'static str, Vec<(String, String)>>;
 
 /// A gateway with a configuration file and list files.
@@ -97,7 +99,7 @@ impl Scene {
         std::fs::write(self.path().join("equic.toml"), text).unwrap();
     }
 
-    /// Returns the file with one key changed.
+    /// Returns the configuration file with one key changed.
     fn changed(&self, key: &str, value: &str) -> Document {
         let mut document = self.base();
         if let Some((table, _)) = document.iter().find(|(table, _)| **table == key) {
@@ -125,7 +127,7 @@ impl Scene {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    /// Returns the whole configuration as it is visible in the gateway.
+    /// Returns the whole configuration as the running gateway shows it.
     fn seen(&self) -> Value {
         let status = self.equic(&["status", "--json"]).json();
         let lists = self.equic(&["lists", "--json"]).json();
@@ -152,7 +154,8 @@ fn service(key: &'static str, at: &'static str, value: &str) -> Row {
     (key, value.to_owned(), Live(at, value.trim_matches('"').into()))
 }
 
-/// Returns a change of the lists, and their expected entries.
+/// Returns a change of the deny or allow list, and the entries that both lists must have
+/// afterwards.
 fn lists(key: &'static str, value: &str, deny: &[&str], allow: &[&str]) -> Row {
     let denied = deny.iter().map(|prefix| ((*prefix).to_owned(), json!("deny")));
     let allowed = allow.iter().map(|prefix| ((*prefix).to_owned(), json!("allow")));
@@ -292,7 +295,7 @@ fn override_rows() -> Vec<Row> {
     let rate = "20/s burst 40";
     let bytes = "10MB/s burst 1MB";
     let text = |value: &str| format!("\"{value}\"");
-    // Rates of bytes are displayed in plain bytes.
+    // Rates in bytes are displayed without a unit prefix.
     let shown = json!({ "bytes_per_source": "10000000/s burst 1000000" });
     vec![
         ("service.override", String::new(), Live("/service/override", Value::Null)),
@@ -312,12 +315,12 @@ fn override_rows() -> Vec<Row> {
     ]
 }
 
-/// Removes the part that the row changes.
+/// Removes the part that the change affects.
 fn without(mut seen: Value, at: &str) -> Value {
     if let Some(part) = seen.pointer_mut(at) {
         *part = Value::Null;
     } else {
-        // This key is missing in the output if it has no value.
+        // If the key has no value, it is missing in the output.
         let (parent, key) = at.rsplit_once('/').unwrap();
         seen.pointer_mut(parent).unwrap()[key] = Value::Null;
     }

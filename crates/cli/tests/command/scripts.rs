@@ -1,5 +1,5 @@
-//! Tests of the scripts that run the tests: the failure of one suite does not hide another suite,
-//! no suite skips a test unless this is permitted, and all are built with the Rust version that the
+//! Tests of the scripts that run the tests. A suite that fails must not hide another one, no suite
+//! may skip a test unless this is permitted, and all must be built with the Rust version that the
 //! manifests name.
 
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ fn every_suite_runs_whatever_became_of_those_before_it() {
     assert!(out.stdout.contains("\nbegun\n") && out.stdout.contains("\ngood\n"), "{out:?}");
     assert!(!out.stdout.contains("never"), "{out:?}");
     let (_, summary) = out.stdout.split_once("== summary: 3 of 3 suites").expect("a summary");
-    // A line has the result, the elapsed and CPU minutes, and the name.
+    // Each line has the result, the elapsed minutes, the CPU minutes, and the name of a suite.
     let lines: Vec<(&str, &str)> = summary
         .lines()
         .skip(1)
@@ -38,7 +38,7 @@ fn every_suite_runs_whatever_became_of_those_before_it() {
     let out = finish(script("scripts/suites.sh", &["one", "true", "two", "true"]));
     assert_eq!(out.code, Some(0), "{out:?}");
     assert!(!out.stdout.contains("FAILED"), "{out:?}");
-    // An unknown suite is an error.
+    // An unknown suite must be an error.
     assert_eq!(finish(script("scripts/test.sh", &["nonsense"])).code, Some(2));
     assert_eq!(finish(script("scripts/suites.sh", &["one"])).code, Some(2));
 }
@@ -46,8 +46,8 @@ fn every_suite_runs_whatever_became_of_those_before_it() {
 #[test]
 fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
     let folder = tempfile::tempdir().unwrap();
-    // Each suite can only end when the suite of the other lane has started. If the lanes did not
-    // run in parallel, they would wait forever.
+    // Each suite ends only when the suite of the other lane has started. If the lanes did not run
+    // in parallel, they would wait forever.
     let meet = |mine: &str, other: &str| {
         format!(
             "[ -e built ]; mkfifo {mine} 2>/dev/null || :; mkfifo {other} 2>/dev/null || :; \
@@ -74,7 +74,7 @@ fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stdout.contains("== summary: 5 of 5 suites"), "{out:?}");
     assert!(out.stdout.ends_with("== FAILED: wrong\n"), "{out:?}");
-    // The output of each suite is in one piece, in the given order.
+    // The output of each suite must be in one piece, and the suites in the given order.
     let at = |line: &str| {
         out.stdout.find(&format!("\n{line}\n")).unwrap_or_else(|| panic!("{line}: {out:?}"))
     };
@@ -97,7 +97,7 @@ fn a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // In a new PID namespace, the test can reuse a process ID.
+    // Run in a new PID namespace, where the test can make a process ID occur again.
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
     command.arg(format!("{ROOT}/scripts/suites.sh"));
@@ -136,8 +136,8 @@ fn nothing_is_skipped_where_ci_is_set() {
     }
 }
 
-/// In every crate, a test that prints that it is skipped must first check whether skipping is
-/// permitted.
+/// In every crate, a test that prints that it is skipped must first check whether it may be
+/// skipped.
 #[test]
 fn no_test_is_skipped_without_asking() {
     let mut folders = ["crates", "lab"].map(|name| Path::new(ROOT).join(name)).to_vec();
@@ -149,7 +149,7 @@ fn no_test_is_skipped_without_asking() {
                 folders.push(path);
                 continue;
             }
-            // This file contains the searched words itself.
+            // Leave out this file, which contains the searched words itself.
             if path.extension() != Some(OsStr::new("rs")) || path.ends_with("command/scripts.rs") {
                 continue;
             }
@@ -169,8 +169,8 @@ fn no_test_is_skipped_without_asking() {
     assert!(asked >= 7 && wrong.is_empty(), "{asked} ask, these do not: {wrong:#?}");
 }
 
-/// Creates a directory with programs `rustc`, `cargo` and `rustup` that pretend that these
-/// toolchains are installed. The first one is the default, without a `+NAME`.
+/// Creates a directory with programs `rustc`, `cargo` and `rustup`, which pretend that these
+/// toolchains are installed. The first toolchain is the default, which runs without `+NAME`.
 fn machine(toolchains: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let usual = toolchains[0].1;
@@ -209,16 +209,16 @@ fn tests_are_built_by_the_version_that_the_manifests_name() {
         command.env("PATH", path).env_remove("RUSTUP_TOOLCHAIN");
         finish(command)
     };
-    // If the default toolchain has the required version, it is used.
+    // If the default toolchain has the required version, it must be used.
     let out = on(&[("stable", &exact), ("nightly", "9.99.0-nightly")]);
     assert_eq!((out.code, &*out.stdout), (Some(0), "\n"), "{out:?}");
-    // Otherwise, another toolchain with this version is used, whatever its name.
+    // Otherwise, another toolchain with this version must be used, whatever its name.
     for version in [&exact, &patched] {
         let out = on(&[("stable", "9.98.0"), ("nightly", "9.99.0-nightly"), ("kept", version)]);
         assert_eq!((out.code, &*out.stdout), (Some(0), "kept\n"), "{out:?}");
     }
-    // If no toolchain has the version (only older, newer, or longer ones), the error says what to
-    // install.
+    // If no toolchain has the version (only older, newer, or longer ones), the error must say what
+    // to install.
     let longer = format!("{wanted}1.0");
     for version in ["1.60.0", "9.98.0", &longer] {
         let out = on(&[("stable", version), ("nightly", "9.99.0-nightly")]);
@@ -235,7 +235,8 @@ fn the_guard_says_what_it_cannot_compare_with() {
     assert!(out.stderr.contains("there is no commit no-such-commit"), "{out:?}");
 }
 
-/// `make` without a target shows the targets that a visitor needs, and `make help-lab` the others.
+/// `make` without a target must show the targets that a visitor needs, and `make help-lab` the
+/// others.
 #[test]
 fn make_shows_its_targets_on_one_screen() {
     let make = |target: &str| {
@@ -254,8 +255,9 @@ fn make_shows_its_targets_on_one_screen() {
     }
 }
 
-/// Every suite of `make test` is compiled with assertions and overflow checks, and no profile
-/// disables them. The tests named `suite_is_compiled_with_assertions` check the compiled programs.
+/// Every suite of `make test` must be compiled with assertions and overflow checks, and no profile
+/// may disable them. The tests named `suite_is_compiled_with_assertions` check the compiled
+/// programs.
 #[test]
 fn suites_run_with_assertions() {
     let folder = tempfile::tempdir().unwrap();
@@ -284,8 +286,8 @@ fn suites_run_with_assertions() {
     assert!(lines.contains(&"EQUIC_ASSERTIONS=1"), "{out:?}");
     assert!(lines.contains(&"beside:cargo-run") && lines.contains(&"rust"), "{out:?}");
 
-    // Profiles in manifests override the environment. External crates are excepted, because their
-    // builds are shared with the shipped programs.
+    // A profile in a manifest overrides the environment. External crates may be excepted, because
+    // their builds are shared with the shipped programs.
     let others =
         "[profile.release.package.\"*\"]\ndebug-assertions = false\noverflow-checks = false\n";
     for file in ["", "sim/", "prove/", "examples/", "bench/"] {
@@ -297,7 +299,7 @@ fn suites_run_with_assertions() {
     }
 }
 
-/// The script must distinguish programs with overflow checks from those without.
+/// The script must distinguish programs with overflow checks from programs without.
 #[test]
 fn suites_refuse_what_has_no_assertions() {
     let folder = tempfile::tempdir().unwrap();
@@ -312,7 +314,7 @@ fn suites_refuse_what_has_no_assertions() {
     assert!(out.stderr.contains(&format!("{bare} was compiled without")), "{out:?}");
 }
 
-/// If `make test` compiles this test, it has assertions and overflow checks.
+/// If `make test` compiled this test, it must have assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

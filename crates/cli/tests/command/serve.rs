@@ -1,4 +1,4 @@
-//! Tests of `serve` and `get`, without and with a gateway.
+//! Tests of `equic serve` and `equic get`, with and without a gateway.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -40,7 +40,7 @@ fn files_are_served_and_fetched() {
 
     assert_eq!(get(&[&url("/page.txt")]).ok(), body);
     assert_eq!(get(&[&url("/page.txt"), &url("/health")]).ok(), format!("{body}ok\n"));
-    // This server does not accept 0-RTT. The client must work as usual.
+    // This server does not accept 0-RTT. The client must then fetch everything as usual.
     let early = get(&["--0rtt", "--json", &url("/page.txt"), &url("/health")]).ok();
     let early: Vec<Value> = early.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let [page, health] = &early[..] else { panic!("{early:?}") };
@@ -89,7 +89,7 @@ fn early_requests_are_taken_where_that_is_wanted() {
     assert!(server.terminate().success());
 }
 
-/// Version 2 is used if both ends enable it (RFC 9369), and the logs of both show it.
+/// If both ends enable version 2 (RFC 9369), it must be used, and the logs of both must show it.
 #[test]
 fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
     const UPGRADE: &str = "--upgrade-to-v2";
@@ -118,8 +118,8 @@ fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
     assert_eq!(upgraded.count(), 1, "one connection of four");
 }
 
-/// Restarts a server during a download. The new process must reset the connection with the same
-/// reset key.
+/// Restarts a server during a download. With the same reset key, the new process must reset the
+/// connection.
 #[test]
 fn reset_key_outlives_the_server() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +143,8 @@ fn reset_key_outlives_the_server() {
     server.wait();
     let (server, _) = start(text(&ready, "address"));
     let ended = runtime.block_on(async {
-        // A client that wants to continue sends some packet, here with a new stream.
+        // The client must send a packet for the server to reset the connection. A new stream causes
+        // one.
         if let Ok(mut stream) = connection.open_uni().await {
             let _ = stream.write_all(&[0x21]).await;
         }
@@ -152,7 +153,7 @@ fn reset_key_outlives_the_server() {
     assert!(matches!(ended, quinn::ConnectionError::Reset), "{ended}");
     assert!(runtime.block_on(download.read_to_end(1 << 30)).is_err());
     drop(endpoint);
-    // New clients are served as usual.
+    // New clients must be served as usual.
     let url = format!("https://{address}/health");
     let pin = ["get", "--pin", text(&ready, "fingerprint"), &url];
     assert_eq!(equic(&pin).ok(), "ok\n");
@@ -255,14 +256,14 @@ fn where_nothing_listens_is_said_instead_of_waited_for() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);
-    // This timeout is longer than any test may take.
+    // This timeout is longer than any test may take, so the failure must have another cause.
     let out = equic(&["get", "--timeout", "1h", &format!("https://{address}/")]);
     assert_eq!(out.code, Some(1), "{out:?}");
     let said = format!("cannot connect to {address}: nothing listens on that port");
     assert!(out.stderr.contains(&said) && out.stderr.lines().count() == 1, "{out:?}");
 }
 
-/// Uses a certificate as `openssl req -x509` creates it. Each of the solutions that the error
+/// The server uses a certificate as `openssl req -x509` creates it. Each solution that the error
 /// message names must work.
 #[test]
 fn a_cas_certificate_as_a_servers_own_is_explained() {
@@ -408,8 +409,8 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
     assert!(gateway.terminate().success());
 }
 
-/// Many responses have open files at the same time. The soft limit of many systems, 1,024, would
-/// not be enough.
+/// Many responses have a file open at the same time. The usual soft limit of 1,024 file descriptors
+/// would not be enough.
 #[test]
 fn a_low_limit_of_descriptors_is_raised() {
     let mut command = Command::new("prlimit");
@@ -418,7 +419,7 @@ fn a_low_limit_of_descriptors_is_raised() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", ready["pid"])).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("4096"), "{line}");
-    // With a threshold of 0, every client gets a Retry packet.
+    // With a threshold of 0, every client must get a Retry packet.
     let url = format!("https://{}/health", text(&ready, "address"));
     assert_eq!(equic(&["get", "--pin", text(&ready, "fingerprint"), &url]).ok(), "ok\n");
     server.signal(nix::sys::signal::Signal::SIGTERM);
@@ -430,14 +431,14 @@ fn a_low_limit_of_descriptors_is_raised() {
 fn a_threshold_is_a_number_or_off() {
     let wrong = equic(&["serve", "--retry-threshold", "some"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
-    // The protection against forged Initials is on by default.
+    // The protection against forged Initial packets must be on by default.
     let help = equic(&["serve", "--help"]).ok();
     let (_, option) = help.split_once("--retry-threshold <N>").expect("it is an option");
     let (_, default) = option.split_once("[default: ").expect("it has a default");
     assert!(default.starts_with("100]"), "{default:.40}");
 }
 
-/// A server that joins through the socket gets the service with its address.
+/// A server that joins through the socket must get the service that has its address.
 #[test]
 fn a_server_at_the_socket_is_the_service_at_its_address() {
     let Some(lab) = lab("cli-which", 1) else { return };

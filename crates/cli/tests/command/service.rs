@@ -1,5 +1,5 @@
-//! Tests of services under a service manager: signals during startup, notifications of the manager,
-//! and reloads by process ID.
+//! Tests of gateways and servers under a service manager: signals during the start, notifications
+//! to the manager, and reloads by process ID.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn configure(folder: &Path, name: &str, rest: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// Runs the command under strace, which sends it a signal at a given system call.
+/// Runs the command under strace, which sends it a signal at the given system call.
 fn signalled(mut host: Command, trace: &Path, which: &[&str], args: &[&str]) -> Running {
     host.args(["-qq", "-o", trace.to_str().unwrap()]).args(which).arg(EQUIC).args(args);
     host.stderr(Stdio::inherit());
@@ -35,7 +35,7 @@ fn pid_of(event: &Value) -> Pid {
 }
 
 /// The signal arrives while the gateway opens the configuration, which is the first thing that it
-/// does.
+/// does. It must still end cleanly.
 #[test]
 fn signals_at_the_start_of_a_gateway_are_kept() {
     let Some(lab) = lab("cli-early", 1) else { return };
@@ -66,7 +66,7 @@ fn signals_at_the_start_of_a_server_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let strace = Command::new("strace");
-    // The runtime is created before the signal handlers are active.
+    // The signal arrives when the runtime is created, before the signal handlers are active.
     let which = ["-e", "inject=epoll_create1:signal=SIGTERM:when=1"];
     let args = ["serve", "--json", "--listen", "127.0.0.1:0"];
     let mut server = signalled(strace, &trace, &which, &args);
@@ -74,8 +74,8 @@ fn signals_at_the_start_of_a_server_are_kept() {
     assert!(server.wait().success(), "{STRACE}");
 }
 
-/// The manager is notified that the gateway is ready only when reloads work, and at the end of each
-/// reload.
+/// The manager must be notified that the gateway is ready only when reloads work, and again at the
+/// end of each reload.
 #[test]
 fn service_manager_hears_when_a_configuration_is_in_force() {
     let Some(lab) = lab("cli-notify", 1) else { return };

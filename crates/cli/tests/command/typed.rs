@@ -1,4 +1,4 @@
-//! Commands in the documentation: each is one that exists, with options that exist.
+//! Tests that the commands in the documentation exist, with all the options used.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::Command;
 use super::book::pages;
 use crate::common::{EQUIC, EQUIC_LAB, ROOT, finish};
 
-/// Returns the commands of a page, each with the number of its line: the lines of indented blocks,
-/// and those behind `$ ` in fenced ones.
+/// Returns the commands of a page, each with its line number: the lines of indented blocks, and the
+/// lines after `$ ` in fenced blocks.
 fn commands(page: &Path) -> Vec<(usize, String)> {
     let text = std::fs::read_to_string(page).unwrap();
     let mut commands: Vec<(usize, String)> = Vec::new();
@@ -36,7 +36,7 @@ fn commands(page: &Path) -> Vec<(usize, String)> {
     commands
 }
 
-/// Returns the words of a command up to its comment, pipe or redirection, without quotation marks.
+/// Returns the words of a command without quotation marks. Stops at a comment, pipe or redirection.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -55,10 +55,11 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs a program with these words and `--help`: an unknown command or option is an error first.
+/// Runs a program with these words and `--help`, and fails if it reports an unknown command or
+/// option.
 fn accepted(program: impl AsRef<std::ffi::OsStr>, words: &[String]) -> Result<(), String> {
     let mut command = Command::new(program);
-    // What the reader fills in.
+    // Replace the placeholders that a reader fills in.
     let zeros = "0".repeat(64);
     let filled = words.iter().map(|word| match word.as_str() {
         "ed25519:..." => format!("ed25519:{zeros}"),
@@ -85,7 +86,7 @@ fn every_command_of_the_documentation_is_accepted() {
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for page in pages() {
         for (line, command) in commands(&page) {
-            // A synopsis: options in brackets are not typed like this.
+            // This is a synopsis with options in brackets, which a reader does not type.
             if command.contains(" [--") {
                 continue;
             }

@@ -1,11 +1,11 @@
-//! Tests of invalid input: the exit code and the error message.
+//! Tests of wrong usage: the exit code and the error message.
 
 use crate::common::{EXAMPLE, equic, root, unique};
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
 
-/// Arguments, exit code, and expected text on standard error.
+/// The arguments, the expected exit code, and a text that standard error must contain.
 type Case<'a> = (&'a [&'a str], i32, &'a str);
 
 fn check(cases: &[Case<'_>]) {
@@ -201,7 +201,8 @@ fn what_root_cannot_do_either() {
     ]);
 }
 
-/// With any limit of open files, the command either works or says that the limit is the problem.
+/// Whatever the limit of open files is, the command must either work or say that the limit is the
+/// problem.
 #[test]
 fn descriptors_that_run_out_are_named() {
     if !root("descriptors_that_run_out_are_named") {
@@ -212,7 +213,7 @@ fn descriptors_that_run_out_are_named() {
     let serve = ["serve", "--listen", "[::1]:0", "--gateway", &selector];
     let status = ["gateway", "status", "--gateway", &selector];
     let (mut worked, mut short) = (0, 0);
-    // Try every limit near the number that the start needs, and some above it.
+    // Try every limit near the number of files that the start needs, and some higher ones.
     for limit in (4..40).chain((40..140).step_by(10)) {
         for args in [&explain[..], &serve, &status] {
             let mut command = std::process::Command::new("prlimit");

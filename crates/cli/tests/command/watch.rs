@@ -1,5 +1,5 @@
-//! Tests of the dashboard on a pseudo-terminal: the built command, a running gateway, and a real
-//! flood.
+//! Tests of the dashboard `equic gateway watch` on a pseudo-terminal, with a running gateway and a
+//! real flood.
 
 use std::io::{Read as _, Write as _};
 use std::num::NonZero;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use serde_json::Value;
 
-/// The command on its own terminal. It is killed when dropped.
+/// A command that runs on its own terminal. It is killed when the value is dropped.
 struct Session {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
@@ -195,7 +195,7 @@ fn an_attacker_is_seen_and_denied() {
     watch.taken();
     let text = watch.shows(&[name.as_str(), &attacker, "rate_new_source", "quic on 443", "q quit"]);
     assert!(text.contains("Sources 1 by drops/s"), "{text}");
-    // Read the rate of the flood of 500 packets per second from the curve's title.
+    // Read the rate of drops from the title of the curve. The flood has 500 packets per second.
     let rate = eventually("a rate of drops", || {
         let text = watch.text();
         let (_, behind) = text.split_once("dropped ")?;
@@ -205,7 +205,7 @@ fn an_attacker_is_seen_and_denied() {
         (unit == "/s" && number > 50.0).then_some(number)
     });
     assert!(rate < 1_000.0, "{rate}");
-    // The sampled drops show the port that the attacker sends from.
+    // The sampled drops must show the port that the attacker sends from.
     watch.shows(&[&format!("{attacker}:"), "now"]);
     let red = |cell: &&vt100::Cell| cell.fgcolor() == vt100::Color::Idx(1);
     assert!(watch.look(|screen| cells(screen).iter().any(red)), "drops are red");
@@ -228,8 +228,8 @@ fn an_attacker_is_seen_and_denied() {
             .cloned()
     });
 
-    // Escape closes the dialog and keeps the entry. `y` removes it. Then the source is put on the
-    // allow list.
+    // Escape must close the dialog and keep the entry. Then `y` removes the entry, and the source
+    // is put on the allow list.
     watch.press("f\u{1b}");
     watch.lacks("off the lists?");
     assert_eq!(lists(name).len(), 1);
@@ -258,8 +258,8 @@ fn an_attacker_is_seen_and_denied() {
     assert_eq!(watch.ends(), 0);
 }
 
-/// Sends a key and a new size at the same time. A reader that handles one event and drops the other
-/// would lose the key.
+/// Sends a key and a new terminal size at the same time. A reader that handles only one of two
+/// simultaneous events would lose the key.
 #[test]
 fn no_key_is_lost_when_the_terminal_is_resized() {
     let Some(lab) = lab("cli-resized", 1) else { return };
@@ -298,11 +298,11 @@ fn the_terminal_is_given_back_whatever_ends_it() {
     watch.taken();
     let stopped = |watch: &Session| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", watch.pid())).ok()?;
-        // The fields follow the name in parentheses, which may contain anything.
+        // The process name is in parentheses and may contain anything. The other fields follow it.
         stat.rsplit_once(") ").filter(|(_, rest)| rest.starts_with('T')).map(|_| ())
     };
-    // Ctrl-Z and the signal must have the same effect. The shell may change the terminal meanwhile,
-    // so the modes are checked after SIGCONT too.
+    // Ctrl-Z and the signal SIGTSTP must have the same effect. The shell may change the terminal
+    // meanwhile, so check the modes after SIGCONT, too.
     for round in 0..2 {
         if round == 0 {
             watch.press("\u{1a}");
@@ -343,7 +343,7 @@ fn a_gateway_that_goes_is_waited_for() {
     watch.shows(&[&v4(lab.client(0)).to_string(), "rate_new_source"]);
     drop(again);
     watch.shows(&["gateway gone, waiting"]);
-    // The gateway has ended, so nothing can be changed.
+    // The gateway has ended, so the key must change nothing.
     watch.press("d\r");
     watch.shows(&["nothing was changed"]);
     watch.press("q");
@@ -366,7 +366,7 @@ fn without_a_terminal() {
     let attacker = v4(lab.client(0)).to_string();
     let watch = |rest: &[&str]| {
         let args = ["gateway", "watch", "--gateway", name, "--interval", "300ms", "--once"];
-        // Run in the namespace of the interface, so that its name is known.
+        // Run in the namespace of the interface, where its name is known.
         equic_in(lab.server(), &[&args[..], rest].concat())
     };
     eventually("the flood is on", || watch(&["--json"]).json()["sources"].get(0).cloned());

@@ -1,4 +1,4 @@
-//! Floods of a given size or of unlimited duration, for tests.
+//! Floods for tests: with a fixed number of packets, or until they are stopped.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -14,13 +14,15 @@ use equic_lab::flood::{
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
-/// Returns a lock for tests that flood. Two floods at once would affect each other's results.
+/// Returns a lock that tests hold while they flood. Two floods at the same time would affect each
+/// other's results.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns EQUIC_SEED or a new seed, and prints it, so that a failure can be replayed.
+/// Returns the seed in the variable EQUIC_SEED, or a new one. Prints the seed, so that a failure
+/// can be replayed.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),
@@ -30,7 +32,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns valid Initials. After `count` packets, the first one is sent again.
+/// Returns `count` valid Initial packets, which are sent in turn.
 pub(crate) fn initials(count: usize) -> Payload {
     let factory = InitialFactory::new("10.77.0.1", &["h3"]).expect("a name");
     pool(DatagramPool::initials(&factory, count, seed()))
@@ -47,14 +49,14 @@ pub(crate) fn future_versions() -> Payload {
     initials_of([0x1a, 0x2a, 0x3a, 0x4a])
 }
 
-/// Returns packets with valid Initial headers that no server can decrypt. They cost a server
-/// little.
+/// Returns packets with valid Initial headers that no server can decrypt. Such packets cost a
+/// server little.
 pub(crate) fn undecryptable_initials() -> Payload {
     initials_of([0, 0, 0, 1])
 }
 
-/// Returns Initials of a version, with two connection IDs of 8 bytes, no token, and random bytes
-/// after the header.
+/// Returns Initial packets of a version. They have two connection IDs of 8 bytes, no token, and
+/// random bytes after the header.
 fn initials_of(version: [u8; 4]) -> Payload {
     let mut rng = SmallRng::seed_from_u64(seed());
     let datagram = |_| {
@@ -64,7 +66,7 @@ fn initials_of(version: [u8; 4]) -> Payload {
         datagram[1..5].copy_from_slice(&version);
         datagram[5] = 8;
         datagram[14] = 8;
-        // Token Length 0, then a two-byte Length that covers the rest.
+        // Token Length is 0. The two-byte Length that follows covers the rest.
         datagram[23] = 0;
         datagram[24..26].copy_from_slice(&(0x4000 | (1200u16 - 26)).to_be_bytes());
         datagram
@@ -72,7 +74,7 @@ fn initials_of(version: [u8; 4]) -> Payload {
     pool(DatagramPool::new((0..256).map(datagram).collect()))
 }
 
-/// Sends the same datagram repeatedly.
+/// Returns a payload that repeats the same datagram.
 pub(crate) fn datagram(datagram: Vec<u8>) -> Payload {
     pool(DatagramPool::new(vec![datagram]))
 }
@@ -95,7 +97,7 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
-    /// Returns a flood from a real address of the sender, with its own port.
+    /// Returns a flood from a real address of the sender, with a separate port.
     pub(crate) fn from(address: IpAddr, target: SocketAddr, payload: Payload, pps: u64) -> Attack {
         Attack { target, origin: Origin::ports_of(address, 1), payload, pps }
     }
@@ -107,7 +109,7 @@ impl Attack {
         report
     }
 
-    /// Sends until the returned value is dropped.
+    /// Starts to send, until the returned value is dropped.
     pub(crate) fn start(self, host: &Namespace) -> Underway {
         self.begin(host, u64::MAX)
     }
@@ -126,7 +128,7 @@ impl Attack {
     }
 }
 
-/// A running flood. It ends when dropped.
+/// A running flood. Dropping the value ends it.
 pub(crate) struct Underway {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<FloodReport>>,

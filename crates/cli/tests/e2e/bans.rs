@@ -1,4 +1,5 @@
-//! Tests of bans: a source that keeps sending is banned, but only if its address is validated.
+//! Tests of bans. A source that continues to send although it is refused must be banned, but only
+//! if its address is validated.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ fn bans(stage: &TestStage) -> Vec<Value> {
     entries.filter(|entry| entry["origin"] == "ban").cloned().collect()
 }
 
-/// Makes connection attempts that are refused, until the source is banned.
+/// Makes connection attempts that the gateway refuses, until it bans the source.
 fn provoke(stage: &TestStage, peer: &Peer<'_>) -> Value {
     eventually("the source is banned", || {
         let _ = peer.attempt_at(443, Duration::from_millis(300));
@@ -51,13 +52,13 @@ fn an_offender_is_banned_for_longer_each_time() {
     let ban = gateway.event("ban");
     assert_eq!((&ban["prefix"], &ban["count"]), (&format!("{}/32", host.v4()).into(), &1.into()));
     assert_eq!(gateway.event("unban")["why"], "over");
-    // The source continues immediately: the next ban is a hundred times as long.
+    // The source continues at once, so its next ban must be a hundred times as long.
     let listed = provoke(&stage, &peer);
     assert_eq!(listed["bans"], 2, "{listed}");
     assert!((90..=100).contains(&listed["expires_in"]["secs"].as_u64().unwrap()), "{listed}");
     let text = stage.equic(&["lists"]).ok();
     assert!(text.contains("ban 2"), "{text}");
-    // All packets of the source are dropped, but none of other sources.
+    // All packets of the banned source must be dropped, but none of other sources.
     assert!(!link.answers());
     other.peer(other.v4()).connect().fetch(10_000);
     assert_eq!(bans(&stage).len(), 1);
@@ -66,13 +67,13 @@ fn an_offender_is_banned_for_longer_each_time() {
     assert_eq!((&totals["active"], &totals["imposed"]), (&1.into(), &2.into()), "{status}");
     assert!(stage.equic(&["status"]).ok().contains("bans: 1 in force, 2 imposed"));
 
-    // The next process continues the ban.
+    // The next gateway process must continue the ban.
     assert!(gateway.terminate().success());
     drop(server);
     let gateway = start(&stage, &file);
     let again = bans(&stage);
     assert_eq!((again.len(), &again[0]["bans"]), (1, &2.into()), "{again:?}");
-    // The ban ends when an operator removes it.
+    // An operator removes the entry, which must end the ban.
     stage.equic(&["forget", &host.v4().to_string()]).ok();
     assert_eq!(gateway.event("unban")["why"], "forgotten by an operator");
     assert_eq!(bans(&stage), Vec::<Value>::new());
@@ -83,14 +84,14 @@ fn an_offender_is_banned_for_longer_each_time() {
     assert_eq!(listed["bans"], 1, "it began anew: {listed}");
     assert_eq!(gateway.event("unban")["why"], "over");
     assert_eq!(provoke(&stage, &peer)["bans"], 2);
-    // Allowing a wider prefix removes the ban too.
+    // Allowing a shorter prefix that contains the source must also end the ban.
     stage.equic(&["allow", "10.77.0.0/16"]).ok();
     assert_eq!(gateway.event("unban")["why"], "allowed by an operator");
     eventually("it is let in again", || link.answers().then_some(()));
 }
 
-/// Sends enough Initials with another host's address for a ban. Nothing must be banned, because
-/// forged packets do not validate an address.
+/// Sends enough Initial packets with another host's address to cause a ban. Nothing
+/// may be banned, because forged packets do not validate an address.
 #[test]
 fn nobody_is_banned_for_what_others_forge() {
     let Some(stage) = TestStage::new("ban-forged", 2) else { return };
@@ -111,7 +112,7 @@ fn nobody_is_banned_for_what_others_forge() {
     eventually("the forged ones are refused", || {
         (stage.verdict("rate_new_source").dropped >= 190).then_some(())
     });
-    // The attacker itself holds a connection.
+    // The attacker holds a connection from its own address.
     let _link = attacker.peer(attacker.v4()).connect();
     stage.await_connections(attacker.v4(), 1);
     flood(&[]);

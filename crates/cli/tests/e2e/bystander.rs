@@ -1,5 +1,5 @@
-//! Tests that traffic which does not concern the gateway gets through while the gateway drops a
-//! flood.
+//! Tests that traffic which has nothing to do with the protected service gets through while the
+//! gateway drops a flood.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ use crate::stage::TestStage;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(500));
 
-/// The client and the server, in one address family.
+/// The addresses of the client and the server, in one address family.
 struct Pair<'a> {
     client: &'a Namespace,
     server: &'a Namespace,
@@ -39,8 +39,8 @@ impl Pair<'_> {
         request(&client, &server, size);
     }
 
-    /// The server is the client here: the answers go to a port of its own choice, and come from the
-    /// protected port.
+    /// The server's host acts as a client: it sends from a port of its own choice to the ports 53
+    /// and 443 of the other host, and must get the answers.
     fn replies_to_the_server(&self) {
         let (asking, answering) = (self.udp(self.server, 0), self.udp(self.client, 53));
         request(&asking, &answering, 512);
@@ -64,7 +64,8 @@ impl Pair<'_> {
         assert_eq!(received, sent);
     }
 
-    /// Sends an echo request that is larger than a frame, so that it arrives in fragments.
+    /// Sends an ICMP echo request of this size, which may be larger than a frame and then arrives
+    /// in fragments.
     fn icmp(&self, size: usize) {
         let (domain, protocol, kind) = match self.like {
             IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8),
@@ -85,7 +86,7 @@ impl Pair<'_> {
         });
     }
 
-    /// Sends to a port without a listener. The server's ICMP error must come back.
+    /// Sends to a port without a listener. The server's ICMP error must get back.
     fn unreachable(&self) {
         let client = self.udp(self.client, 0);
         client.connect(self.at(self.server, 4434)).expect("it can be connected");
@@ -114,7 +115,7 @@ impl Pair<'_> {
     fn all(&self) {
         self.resolution();
         self.other_port(1_000);
-        // This size causes fragments, and the later ones contain no port.
+        // A datagram of this size is fragmented, and the later fragments contain no port.
         self.other_port(20_000);
         self.replies_to_the_server();
         self.tcp();
@@ -124,7 +125,7 @@ impl Pair<'_> {
     }
 }
 
-/// Sends a datagram of this size, and one of the same size back.
+/// Sends a datagram of this size from one socket to the other, and one of the same size back.
 fn request(asking: &UdpSocket, answering: &UdpSocket, size: usize) {
     let sent: Vec<u8> = (0..size).map(|i| (i / 7) as u8).collect();
     let mut buffer = vec![0; 65_536];
@@ -146,7 +147,8 @@ fn ip(host: &Namespace, args: &str) -> String {
     finish(ip).ok()
 }
 
-/// Returns the host's neighbour entry for an address, if it has a link-layer address.
+/// Returns the host's entry for a neighbour's address, or `None` if the entry has no link-layer
+/// address.
 fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
     let text = ip(host, &format!("-j neighbour show {address} dev eth0"));
     let found: Value = serde_json::from_str(&text).expect("JSON");
@@ -157,7 +159,7 @@ fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
 fn nothing_but_the_service_is_touched() {
     let Some(stage) = TestStage::new("bystander", 2) else { return };
     let _turn = attack::turn();
-    // The strictest limits that exist.
+    // Use the strictest limits that exist.
     let limits = ["--policy", "strict", "--max-connections", "1", "--packets-per-source", "50/s"];
     let others = ["--fragments", "drop", "--refuse-unknown-versions", "--require-fixed-bit"];
     let _gateway = stage.gateway(&[&limits[..], &others].concat());
@@ -170,7 +172,8 @@ fn nothing_but_the_service_is_touched() {
     let status = stage.status();
     assert_eq!(status["services"][0]["packets"], 0, "none of this was to the service: {status}");
 
-    // Even the source itself may be denied, because the deny list only applies to the service.
+    // Denying the client's own prefix must have no effect either, because the deny list only
+    // applies to the protected service.
     stage.equic(&["deny", "198.18.0.0/15", "10.77.1.0/24", "fd65:7175:6963:1::/64"]).ok();
     let flood = Attack {
         target: stage.target(host.v4()),

@@ -1,4 +1,4 @@
-//! Tests of crashes: of the server, of the gateway, and of a server that only seemed dead.
+//! Tests of crashes of the server and of the gateway, and of a server that is only suspended.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn a_dead_server_holds_no_quota() {
     assert!(program.is_some());
 
     kill(&mut server);
-    // These connections were never closed. They stop counting when the lease expires.
+    // The killed server never closed these connections. They must stop counting when its lease
+    // expires.
     stage.await_connections(host.v4(), 0);
     stage.await_servers(0);
     assert_eq!(stage.program_on("eth0"), program, "the gateway goes on");
@@ -53,8 +54,8 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
     stage.await_connections(host.v4(), 0);
     let ledgers = stage.status()["ledgers"].clone();
     assert_eq!((&ledgers[0]["alive"], &ledgers[0]["counts"]), (&true.into(), &false.into()));
-    // The suspended server is alive, but its connections no longer count. So the gateway lets an
-    // Initial through to it.
+    // The suspended server is alive, but its lease has expired, so its connections do not count.
+    // The gateway must let an Initial through to it.
     let (before, refused) = (stage.verdict("new"), stage.verdict("quota"));
     let attempt = peer.attempt_at(443, Duration::from_millis(300));
     assert!(matches!(attempt, Attempt::Silence));
@@ -66,8 +67,8 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
     stage.assert_refused(&peer, "quota");
 }
 
-/// A server whose gateway has died keeps serving and reports the loss. It then joins the next
-/// gateway by itself, and all open connections count there at once.
+/// A server whose gateway has died must keep serving and report the loss. It must then join the
+/// next gateway by itself, and all its open connections must count there at once.
 #[test]
 fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     let Some(stage) = TestStage::new("dead-gateway", 1) else { return };
@@ -87,15 +88,15 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     assert_eq!(gone.code, Some(1), "{gone:?}");
     let lost = server.event("gateway_lost");
     assert_eq!(lost["gateway"], stage.name.as_str(), "{lost}");
-    // Open connections continue, and their guards still work. Without a gateway, new connections
-    // are no longer limited.
+    // Open connections continue, and their guards (which count them) still work. Without a gateway,
+    // new connections are no longer limited.
     download.read(100_000);
     drop(download);
     links.pop().expect("two").close();
     links.push(peer.connect());
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // The next gateway starts at once, on the same interface and under the same name.
+    // The next gateway starts immediately, on the same interface and with the same name.
     let next = stage.gateway(&["--max-connections", "2"]);
     assert!(stage.program_on("eth0").is_some());
     let joined = server.event("gateway_joined");
@@ -104,7 +105,7 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     stage.await_connections(host.v4(), 2);
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
-    // The guards count in the new gateway: one connection closes, one opens.
+    // The guards must count in the new gateway: after one connection closes, one can open.
     links.pop().expect("two").close();
     stage.await_connections(host.v4(), 1);
     links.push(peer.connect());
@@ -120,7 +121,7 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
     assert_eq!(stage.program_on("eth0"), None);
 }
 
-/// The XDP program disappears with its process, even during a flood.
+/// When the gateway's process dies, the XDP program must disappear with it, even during a flood.
 #[test]
 fn a_server_with_its_own_gateway_takes_it_along() {
     let Some(stage) = TestStage::new("own", 1) else { return };

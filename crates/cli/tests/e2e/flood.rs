@@ -1,5 +1,5 @@
-//! Floods with forged sources against a victim's quota or the gateway's memory, and floods with
-//! real sources.
+//! Tests of floods with forged sources, which target a victim's quota or the gateway's memory, and
+//! of floods with real sources.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::common::{PATIENCE, eventually};
 use crate::ids::made_id;
 use crate::stage::{Host, TestStage};
 
-/// Opens connections one after the other, with one request each. Returns the number of successful
-/// requests.
+/// Opens connections one after the other, with one request on each. Returns the number of
+/// successful requests.
 fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
     let url = format!("https://{}/bytes/20000", stage.target(host.v4()));
     let mut load = Load::sequential(url, 1);
@@ -22,8 +22,8 @@ fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
     host.run(async { load::run(load, (), forever).await.expect("the load runs") }).ok
 }
 
-/// A connection only counts when its handshake is complete, and this requires receiving packets at
-/// the address.
+/// A connection counts only when its handshake is complete. For this, the client must receive
+/// packets at its address, so forged Initials must not use up the victim's quota.
 #[test]
 fn spoofed_initials_do_not_use_up_the_victims_quota() {
     let Some(stage) = TestStage::new("victim", 2) else { return };
@@ -49,15 +49,15 @@ fn spoofed_initials_do_not_use_up_the_victims_quota() {
     let report = flood.end();
     assert!(report.sent > 0);
     assert_eq!(stage.connections(victim.v4()), 2);
-    // Now the victim is at its limit, so forged attempts are refused. The victim's open connections
-    // must not be affected.
+    // Now the victim is at its quota, so the forged attempts are refused. That must not affect the
+    // victim's open connections.
     let before = stage.verdict("quota").dropped;
     attack(attack::initials(100), 2_000).send(&attacker.namespace, 100);
     eventually("refusals", || (stage.verdict("quota").dropped >= before + 100).then_some(()));
     links.iter().for_each(|link| link.fetch(10_000));
 }
 
-/// Sends from far more sources than any table holds.
+/// Sends from far more forged sources than any table can hold.
 #[test]
 fn full_tables_keep_nobody_out_and_let_nobody_in() {
     const TABLE: u64 = 2048;
@@ -89,13 +89,13 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
     eventually("evictions", || {
         (evicted("sources") > 4 * TABLE && evicted("handshakes") > 4 * TABLE).then_some(())
     });
-    // Check new connections, and one from before the flood.
+    // Check a new connection, and one from before the flood.
     let mut download = link.download();
     for _ in 0..5 {
         assert_eq!(well_behaved(&stage, legitimate, 4), 4);
         download.read(200_000);
     }
-    // The quota is stored in another table and still applies.
+    // The quota is stored in another table than the flooded ones, so it must still apply.
     stage.assert_refused(&greedy.peer(greedy.v4()), "quota");
     held.iter().for_each(|link| link.fetch(10_000));
     let report = flood.end();
@@ -109,7 +109,8 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
     assert!(seen > 4 * TABLE, "{seen} of {}", report.sent);
 }
 
-/// Random packets with a short header pass the quota, but the rate limit drops them.
+/// Random packets with a short header open no connection, so the quota passes them. The rate limit
+/// must drop them.
 #[test]
 fn garbage_is_dropped_by_the_rate_of_its_source() {
     const RATE: u64 = 1_000;
@@ -139,8 +140,8 @@ fn garbage_is_dropped_by_the_rate_of_its_source() {
     assert_eq!(rows[0]["drops"], 0, "{rows:?}");
 }
 
-/// Sends Initials from a real source faster than the rate permits. The server must only receive as
-/// many as the rate permits.
+/// Sends Initials from a real source faster than the rate limit permits. The server must receive
+/// only as many as the limit permits.
 #[test]
 fn initials_beyond_the_rate_never_reach_the_server() {
     let Some(stage) = TestStage::new("initials", 2) else { return };
@@ -166,7 +167,7 @@ fn initials_beyond_the_rate_never_reach_the_server() {
     assert!((20..=bound + 5).contains(&attempts), "{attempts} attempts, at most {bound} and 5");
 }
 
-/// Datagrams that no client sends are dropped with a reason of their own.
+/// Malformed datagrams, which no client sends, must be dropped with separate reasons.
 #[test]
 fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
     let Some(stage) = TestStage::new("malformed", 1) else { return };
@@ -191,8 +192,9 @@ fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
     peer.connect().fetch(10_000);
 }
 
-/// A flood of packets that open no connection, from more addresses than the table of sources can
-/// hold, must not evict any source: its used-up limits stay used up.
+/// Sends packets that open no connection from more addresses than the table of sources can hold.
+/// None of the existing sources may be evicted, so limits that a source has used up must stay used
+/// up.
 #[test]
 fn sources_stay_known_under_a_flood_of_strangers() {
     const TABLE: u64 = 1_024;

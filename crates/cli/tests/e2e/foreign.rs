@@ -1,4 +1,4 @@
-//! XDP programs that do not belong to the gateway.
+//! Attaches XDP programs that do not belong to the gateway, for tests of conflicts.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use equic_lab::Namespace;
 
-/// Attaches a program that passes all packets to an interface. The program stays when this process
-/// ends. Returns its ID.
+/// Attaches a program that passes all packets to an interface, and returns the program's ID. The
+/// program stays attached when this process ends.
 pub(crate) fn attach(host: &Namespace, interface: &str) -> u64 {
     let program = load(c"somebody_elses").expect("it loads");
     let attached = host.run(|| {
         let ifindex = nix::net::if_::if_nametoindex(interface).expect("the interface is there");
         let flags = libbpf_sys::XDP_FLAGS_UPDATE_IF_NOEXIST;
-        // SAFETY: the program's descriptor lives during the call; no options are given.
+        // SAFETY: the program's descriptor is open during the call; no options are passed.
         let done = unsafe {
             let ifindex = ifindex.cast_signed();
             libbpf_sys::bpf_xdp_attach(ifindex, program.as_raw_fd(), flags, std::ptr::null())
@@ -29,7 +29,7 @@ pub(crate) fn attach(host: &Namespace, interface: &str) -> u64 {
 }
 
 /// Creates an interface under another name, attaches the program, and then renames the interface to
-/// `interface`. So no other program can be attached first.
+/// `interface`. That way, no other program can be attached before this one.
 #[allow(dead_code, reason = "each test program uses its part")]
 pub(crate) fn attach_first(host: &Namespace, interface: &str) -> u64 {
     let ip = |args: &str| {
@@ -43,7 +43,7 @@ pub(crate) fn attach_first(host: &Namespace, interface: &str) -> u64 {
     program
 }
 
-/// Loads the program `r0 = XDP_PASS; exit`.
+/// Loads the BPF program `r0 = XDP_PASS; exit`.
 fn load(name: &CStr) -> io::Result<OwnedFd> {
     let instruction = |code: u32, imm| libbpf_sys::bpf_insn {
         code: code as u8,
@@ -52,7 +52,7 @@ fn load(name: &CStr) -> io::Result<OwnedFd> {
     };
     let (mov, exit) = (0xb7, 0x95);
     let instructions = [instruction(mov, 2), instruction(exit, 0)];
-    // SAFETY: name, licence and instructions live during the call; no options are given.
+    // SAFETY: name, licence and instructions live during the call; no options are passed.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,

@@ -1,5 +1,5 @@
-//! Tests of packets with a forged source address, and of migrations. A connection only counts for
-//! an address that the client has validated, and never above the quota.
+//! Tests of packets with a forged source address, and of migrations. A connection must count only
+//! for an address that the client has validated, and never above the quota.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::common::{EQUIC, Running};
 use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 
-/// Longer than a server waits for the response to a path validation of these clients (RFC 9000
-/// s.8.2.4: three seconds).
+/// Time after which a server has given up every path validation. It waits three seconds for the
+/// response of one of these clients (RFC 9000 s.8.2.4).
 const VALIDATION: Duration = Duration::from_secs(5);
 const QUOTA: u64 = 4;
 
-/// Lets a host send with the address of another host, without answering ARP requests for it.
+/// Lets a host send with the address of another host. The host does not answer ARP requests for
+/// this address.
 fn claim(stage: &TestStage, host: &Host, address: IpAddr) {
     let quiet = || std::fs::write("/proc/sys/net/ipv4/conf/all/arp_ignore", "1");
     host.namespace.run(quiet).expect("inside").expect("the setting is there");
@@ -36,8 +37,10 @@ fn banned(stage: &TestStage, address: IpAddr) -> bool {
     entries.iter().any(|entry| entry["prefix"] == format!("{address}/32").as_str())
 }
 
-/// An attacker sends a packet of each of its connections with a victim's address, and then nothing
-/// more. It tries to open four times its quota of connections. The victim must not be affected.
+/// An attacker opens as many connections as its quota allows. From each, it sends one packet with a
+/// victim's address, and then nothing more. After that, it tries to open as many connections again.
+/// It does this four times. The victim must not be affected, and the attacker must not get more
+/// connections.
 #[test]
 fn forged_source_address_neither_takes_nor_frees_a_place() {
     let Some(stage) = TestStage::new("forged", 2) else { return };
@@ -82,7 +85,7 @@ fn forged_source_address_neither_takes_nor_frees_a_place() {
         peers.push(another);
     }
 
-    // The victim can still use its whole quota.
+    // The victim must still be able to use its whole quota.
     let others: Vec<Link<'_>> = (1..QUOTA).map(|_| victim.peer(there).connect()).collect();
     stage.await_connections(there, QUOTA);
     assert!(!banned(&stage, there));
@@ -110,7 +113,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     stage.await_connections(home, 0);
     assert_eq!(stage.connections(full), 2);
     residents.iter().for_each(|link| link.fetch(10_000));
-    // When the address is below its quota, a client may migrate there.
+    // A client may migrate to an address that is below its quota.
     let [first, second] = residents;
     first.close();
     stage.await_connections(full, 1);
@@ -124,7 +127,7 @@ fn migration_to_an_address_at_its_quota_closes_the_connection() {
     second.fetch(10_000);
 }
 
-/// The quota of a source covers all servers of a service together.
+/// The quota of a source must apply to all servers of a service together.
 #[test]
 fn migration_counts_the_connections_of_other_processes() {
     let Some(stage) = TestStage::new("full-two", 1) else { return };

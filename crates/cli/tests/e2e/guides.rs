@@ -1,8 +1,8 @@
-//! The how-to guides of the documentation: every command is typed as the page prints it.
+//! Tests the how-to guides of the documentation: runs every command as the page prints it.
 //!
 //! A page is a list of commands in the order in which they are printed. Each test names the
-//! commands that it types, and [`Guide::end`] fails if the page has others. Comments behind `#` are
-//! not typed.
+//! commands that it runs, and [`Guide::end`] fails if the page has further ones. Comments after `#`
+//! are left out.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use equic_lab::{Lab, Namespace};
 
 use crate::common::{EQUIC, EQUIC_LAB, Out, ROOT, Running, eventually, finish, lab, unique};
 
-/// A configuration with a service `web`, as several guides assume it.
+/// A configuration with a service `web`, which several guides require.
 const CONFIG: &str = "[gateway]\ninterfaces = [\"eth0\"]\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n\
     max_connections = 8\n";
 
@@ -56,20 +56,20 @@ fn commands(page: &str) -> VecDeque<String> {
     commands
 }
 
-/// A page, and a reader at a machine with the interfaces `lo` and `eth0`.
+/// A page, and the machine of a reader, which has the interfaces `lo` and `eth0`.
 struct Guide {
     lab: Lab,
     folder: tempfile::TempDir,
     left: VecDeque<String>,
-    /// What the reader types in place of what the page prints, such as paths of the machine.
+    /// Replacements for what the page prints, such as paths of this machine.
     instead: Vec<(String, String)>,
     running: Vec<Running>,
 }
 
 impl Guide {
-    /// Opens a page. Returns `None` without root.
+    /// Opens a page. Returns `None` if the test does not run as root.
     fn open(page: &str, instead: &[(&str, &str)]) -> Option<Guide> {
-        // A lab's name has at most 24 characters.
+        // Shorten the name, because a lab's name may have at most 24 characters.
         let short: String = page.rsplit('/').next().unwrap().chars().take(12).collect();
         let lab = lab(&unique(&short), 1)?;
         let instead = instead.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));
@@ -93,7 +93,8 @@ impl Guide {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    /// Returns a shell on the machine in which the programs of this workspace are commands.
+    /// Returns a shell on the reader's machine, in which the programs of this workspace are
+    /// commands.
     fn shell(&self, line: &str, exec: &str) -> Command {
         let mut shell = self.host().command("bash");
         shell
@@ -107,12 +108,13 @@ impl Guide {
         shell
     }
 
-    /// Runs a line that is not on the page, which must succeed.
+    /// Runs a line that is not on the page. It must succeed. Returns its output.
     fn shell_succeeds(&self, line: &str) -> String {
         succeeds(line, finish(self.shell(line, "")))
     }
 
-    /// Takes the next command of the page, which must begin with `begins`, and applies `instead`.
+    /// Takes the next command of the page, which must begin with `begins`, and applies the
+    /// replacements.
     fn take(&mut self, begins: &str) -> String {
         let mut command =
             self.left.pop_front().unwrap_or_else(|| panic!("`{begins}` is not on the page"));
@@ -123,27 +125,27 @@ impl Guide {
         command
     }
 
-    /// Types the next command, which must succeed, and returns its output.
+    /// Runs the next command of the page, which must succeed, and returns its output.
     fn types(&mut self, begins: &str) -> String {
         let command = self.take(begins);
         self.shell_succeeds(&command)
     }
 
-    /// Types the next `count` commands, each of which must begin with `begins` and succeed.
+    /// Runs the next `count` commands of the page. Each must begin with `begins` and succeed.
     fn types_all(&mut self, count: usize, begins: &str) {
         for _ in 0..count {
             self.types(begins);
         }
     }
 
-    /// Types the next command, which continues to run, and waits for a line that begins with
-    /// `ready`. Returns that line.
+    /// Starts the next command of the page, which keeps running. Waits for an output line that
+    /// begins with `ready`, and returns that line.
     fn starts(&mut self, begins: &str, ready: &str) -> String {
         let command = self.take(begins);
         self.starts_line(&command, ready)
     }
 
-    /// The same for a line that is not on the page.
+    /// Like [`Guide::starts`], for a line that is not on the page.
     fn starts_line(&mut self, line: &str, ready: &str) -> String {
         let program = Running::start(self.shell(line, "exec "), &[]);
         let line = program.line(ready);
@@ -151,14 +153,15 @@ impl Guide {
         line
     }
 
-    /// Ends all commands that run, the last one first.
+    /// Ends all running commands, the last one first.
     fn stops(&mut self) {
         while let Some(program) = self.running.pop() {
             assert!(program.terminate().success());
         }
     }
 
-    /// Starts the server of the next command, and types its fingerprint from now on.
+    /// Starts the server of the next command. From then on, its fingerprint replaces the one on the
+    /// page.
     fn serves(&mut self, begins: &str) {
         let command = self.take(begins);
         let program = Running::start(self.shell(&command, "exec "), &[]);
@@ -170,30 +173,31 @@ impl Guide {
         self.running.push(program);
     }
 
-    /// Passes over a command that another suite of `make test` runs.
+    /// Skips a command of the page, because another suite of `make test` runs it.
     fn elsewhere(&mut self, begins: &str, suite: &str) {
         let suites = std::fs::read_to_string(format!("{ROOT}/scripts/test.sh")).unwrap();
         assert!(suites.contains(suite), "there is no suite {suite}");
         self.take(begins);
     }
 
-    /// The page must have no further commands.
+    /// Fails if the page has further commands.
     fn end(mut self) {
         assert!(self.left.is_empty(), "nobody types {:?}", self.left);
         self.stops();
     }
 }
 
-/// Asserts that a command succeeded, and returns what it printed.
+/// Asserts that a command succeeded, and returns its output.
 fn succeeds(line: &str, out: Out) -> String {
     assert_eq!(out.code, Some(0), "{line}: {out:?}");
     format!("{}{}", out.stdout, out.stderr)
 }
 
-/// What `equic gateway run` prints when the gateway protects its interfaces.
+/// Start of the line that `equic gateway run` prints when the gateway protects its interfaces.
 const GATEWAY: &str = "gateway `";
 
-/// Paths of the packaged service, and the file of this test for each.
+/// Path of the configuration in the packaged service, and the file that this test uses in its
+/// place.
 const SERVICE: (&str, &str) = ("/etc/equic/equic.toml", "equic.toml");
 
 #[test]
@@ -243,7 +247,7 @@ fn guide_to_operation() {
     guide.end();
 }
 
-/// Returns a capture file without packets: Ethernet, microseconds, little-endian.
+/// Returns a capture file (pcap) without packets: Ethernet, microseconds, little-endian.
 fn empty_pcap() -> Vec<u8> {
     let words: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -254,7 +258,7 @@ fn guide_to_monitoring() {
     let instead = [
         ("gateway watch", "gateway watch --once"),
         ("--duration 10s", "--duration 1s"),
-        // No packet is dropped here, so that nobody would count to 100.
+        // No packet is dropped here, so without a time limit the capture would never end.
         ("--count 100", "--count 100 --duration 1s"),
         (
             "--write - | tshark -r - -T fields -e ip.src -e frame.comment",
@@ -269,7 +273,7 @@ fn guide_to_monitoring() {
     guide.types("equic gateway capture --write drops.pcapng");
     guide.types("equic gateway capture --write -");
     for file in ["drops.pcapng", "third.pcapng"] {
-        // The first block of the format pcapng.
+        // The file must start with the first block of the format pcapng.
         assert!(
             std::fs::read(guide.path(file)).unwrap().starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]),
             "{file}"
@@ -332,7 +336,7 @@ fn guide_to_connection_ids() {
     guide.end();
 }
 
-/// A mounted BPF file system. It is unmounted when dropped.
+/// A mounted BPF file system. It is unmounted when the value is dropped.
 struct BpfFs(PathBuf);
 
 impl Drop for BpfFs {
@@ -355,7 +359,7 @@ fn guide_to_upgrades() {
     guide.write("equic.toml", CONFIG);
     guide.starts("equic gateway run", GATEWAY);
     guide.stops();
-    // It stays attached without a process.
+    // The program must stay attached without a process.
     assert!(guide.shell_succeeds("equic gateway status").contains("eth0"));
     guide.types("equic gateway detach --pin");
     assert!(!Path::new(&pins).exists());
@@ -406,7 +410,7 @@ fn guide_to_plugins() {
         ("ADDRESS", "127.0.0.1"),
     ];
     let Some(mut guide) = Guide::open("plugins", &instead) else { return };
-    // The test `first_plugin` types the first section.
+    // Skip the first section, because the test `first_plugin` runs it.
     guide.left.drain(..guide.left.iter().position(|line| line.contains("build --debug")).unwrap());
     guide.shell_succeeds("equic plugin new seldom");
     guide.types("equic plugin build --debug");
@@ -440,14 +444,14 @@ fn guide_to_plugins() {
 #[test]
 fn guide_to_comparisons_of_builds() {
     let instead = [
-        // Enough rounds for a verdict, and short ones.
+        // Use enough rounds for a verdict, but short ones.
         (
             "--runs 10",
             "--runs 6 --workload download --bytes 200k --max-foreign 100 --max-steal 100",
         ),
     ];
     let Some(mut guide) = Guide::open("how-to/compare-builds", &instead) else { return };
-    // Builds both programs, which takes many minutes: the developers' own tool, not run by `make test`.
+    // Skip this command: it builds this tree and an older one, which takes many minutes.
     guide.take("make bench-guard");
     let page = std::fs::read_to_string(format!("{ROOT}/docs/how-to/compare-builds.md")).unwrap();
     let (_, builds) = page.split_once("```json\n").unwrap();
@@ -462,7 +466,7 @@ fn guide_to_comparisons_of_builds() {
     guide.types("equic-lab bench run");
     let compare = guide.take("equic-lab bench compare");
     let verdict = finish(guide.shell(&compare, ""));
-    // Chance makes one of two equal builds worse in some runs.
+    // The two builds are equal, but random noise may make one look worse.
     assert!(matches!(verdict.code, Some(0 | 1)), "{verdict:?}");
     assert!(verdict.stdout.contains("download"), "{verdict:?}");
     guide.end();

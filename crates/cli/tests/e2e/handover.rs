@@ -1,4 +1,4 @@
-//! Tests of restarts and upgrades under load, and of servers without any privileges.
+//! Tests of restarts and upgrades of a gateway under load, and of servers without any privileges.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::stage::TestStage;
 
 const NOBODY: u64 = 65_534;
 
-/// A BPF file system. It is unmounted when dropped.
+/// A BPF file system. It is unmounted when the value is dropped.
 pub(crate) struct BpfFs {
     root: tempfile::TempDir,
 }
@@ -41,12 +41,13 @@ impl BpfFs {
 
 impl Drop for BpfFs {
     fn drop(&mut self) {
-        // This also removes all pins, and the objects that they kept alive.
+        // Unmounting also removes all pins, and with them the objects that only the pins kept
+        // alive.
         let _ = nix::mount::umount2(self.root.path(), nix::mount::MntFlags::MNT_DETACH);
     }
 }
 
-/// Compiles the program with other options, as a stand-in for the next release.
+/// Compiles the XDP program with other options, to imitate the program of the next release.
 pub(crate) fn other_object(to: &Path) {
     let bpf = Path::new(crate::common::ROOT).join("crates/gateway/bpf");
     let named = std::env::var("CLANG").ok();
@@ -63,7 +64,8 @@ pub(crate) fn other_object(to: &Path) {
     panic!("no clang compiles the program");
 }
 
-/// Sets the flag when dropped, even during a panic, because a thread scope waits for its threads.
+/// Sets the flag when the value is dropped, also during a panic. Otherwise, the thread scope would
+/// wait forever for threads that wait for the flag.
 pub(crate) struct Done<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -72,8 +74,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Ends the gateway before the next one starts. It depends on the round: twice not at all, then
-/// with SIGKILL, then with SIGTERM.
+/// Ends the gateway before the next one starts. The round decides how: in two rounds not at all, in
+/// one with SIGKILL, in one with SIGTERM.
 fn bring_down(gateway: &mut Running, round: usize) {
     match round % 4 {
         2 => {
@@ -90,7 +92,7 @@ fn bring_down(gateway: &mut Running, round: usize) {
     }
 }
 
-/// Checks that a gateway which is still alive notices that another process has taken over.
+/// Checks that a gateway process that is still alive notices that another one has taken over.
 fn followed(gateway: &mut Running, by: &Running, round: usize) {
     if matches!(round % 4, 0 | 1) {
         let why = gateway.event("left")["why"].to_string();
@@ -99,9 +101,10 @@ fn followed(gateway: &mut Running, by: &Running, round: usize) {
     }
 }
 
-/// Runs a flood and established connections with continuous requests. Meanwhile, gateways take over
+/// Runs a flood, and continuous requests on established connections. Meanwhile, gateways take over
 /// one after the other: from a living process, with another program, after SIGKILL, after SIGTERM.
-/// A socket behind the gateway would receive any flood packet that passes during a takeover.
+/// A socket behind the gateway would receive any flood packet that passes during a takeover. It
+/// must receive none.
 #[test]
 fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     let Some(stage) = TestStage::new("takeover", 2) else { return };
@@ -119,7 +122,8 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     target.set_port(444);
     let behind = stage.lab.server().udp_socket_nonblocking(target).expect("a socket");
     let arrived = || std::iter::from_fn(|| behind.recv(&mut [0; 2048]).ok()).count();
-    // Check that the test can fail: without a deny entry, packets reach the socket.
+    // Check that the test can fail: without a deny entry, packets of the flood must reach the
+    // socket.
     let flood = |packets| {
         Attack::from(attacker.v4(), target, attack::garbage(), 20_000)
             .send(&attacker.namespace, packets)
@@ -139,7 +143,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     let flood = unlimited.start(&attacker.namespace);
     std::thread::scope(|scope| {
         let ended = Done(&done);
-        // A failed request panics, and the scope passes the panic on.
+        // A failed request panics, and the thread scope passes the panic on.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 links.iter().for_each(|link| link.fetch(20_000));
@@ -186,7 +190,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // Protection only ends with an explicit `detach`.
+    // Only an explicit `detach` may end the protection.
     let gone = stage.equic_in(&["detach", &stage.name]);
     assert!(gone.contains("detached from eth0"), "{gone}");
     assert_eq!(gateway.event("left")["protected"], false);
@@ -242,7 +246,7 @@ fn public_equic(dir: &Path) -> PathBuf {
     copy
 }
 
-/// Starts the server as the user nobody, without any capability.
+/// Starts the server as the user `nobody`, without any capability.
 fn serve_as_nobody(stage: &TestStage, equic: &Path, socket: &str) -> Running {
     let mut command = stage.lab.server().command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
@@ -271,7 +275,7 @@ fn of_process(pid: u32, file: &str) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("it runs")
 }
 
-/// Returns a set of capabilities from /proc/PID/status.
+/// Returns a set of capabilities from the text of /proc/PID/status.
 fn bits(status: &str, set: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:")));
     u64::from_str_radix(line.expect("the line is there").trim(), 16).expect("hex")
@@ -286,8 +290,8 @@ fn prepare(stage: &TestStage) -> (tempfile::TempDir, PathBuf, String) {
     (dir, equic, socket)
 }
 
-/// Returns a configuration with a socket for every user, and a lease that is far longer than any
-/// test.
+/// Returns a configuration with a socket that every user may use, and with a lease that is far
+/// longer than any test.
 fn with_socket(stage: &TestStage, dir: &Path, socket: &str, pin: Option<&str>) -> String {
     let pin = pin.map_or_else(String::new, |pin| format!("pin = \"{pin}\"\n"));
     let text = format!(
@@ -309,7 +313,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     let (mut gateway, _) = stage.gateway_with(&["--config", &config]);
     let mode = std::fs::metadata(&socket).expect("it listens").permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
-    // The gateway keeps CAP_NET_ADMIN and CAP_BPF in every thread.
+    // The gateway must keep exactly CAP_NET_ADMIN and CAP_BPF in every thread.
     for thread in std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("it runs") {
         let status = std::fs::read_to_string(thread.expect("a thread").path().join("status"))
             .expect("it runs");
@@ -334,7 +338,8 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     let table = stage.equic(&["status"]).ok();
     assert!(table.contains("nobody, by socket"), "{table}");
 
-    // An allowed source may exceed the quota: the server asks for the lists through the socket.
+    // An allowed source may exceed the quota. The server asks through the socket whether the source
+    // is allowed.
     stage.equic(&["allow", &host.v4().to_string()]).ok();
     let third = peer.connect();
     stage.await_connections(host.v4(), 3);
@@ -342,7 +347,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     third.close();
     stage.await_connections(host.v4(), 2);
 
-    // The gateway dies. The server and its connections join the next gateway automatically.
+    // The gateway dies. The server must join the next gateway automatically, with its connections.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
     links.iter().for_each(|link| link.fetch(10_000));
@@ -354,7 +359,8 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
     stage.assert_refused(&peer, "quota");
     links.iter().for_each(|link| link.fetch(10_000));
 
-    // The server dies: its connections stop counting at once, long before the lease would end.
+    // The server dies. Its connections must stop counting at once, long before its lease would
+    // expire.
     server.signal(Signal::SIGKILL);
     server.wait();
     stage.await_servers(0);
@@ -387,7 +393,7 @@ fn a_takeover_keeps_the_places_of_servers_without_privileges() {
             assert!(gateway.wait().success());
         }
         gateway = next;
-        // The server's connections count without a gap, in the same ledger.
+        // The server's connections must still count, in the same ledger.
         let one = stage.status()["ledgers"][0].clone();
         assert_eq!(
             (&one["slot"], &one["connections"], &one["opened"]),
@@ -396,8 +402,8 @@ fn a_takeover_keeps_the_places_of_servers_without_privileges() {
         stage.assert_refused(&peer, "quota");
         links.iter().for_each(|link| link.fetch(10_000));
     }
-    // The last gateway process has the server's socket connection, so it notices the server's death
-    // at once.
+    // The last gateway process has the server's connection to the socket, so it must notice the
+    // server's death at once.
     let known = || {
         let seen = of_process(gateway.pid(), "net/unix");
         seen.lines().filter(|line| line.contains(&socket)).count() > 1

@@ -2,8 +2,8 @@
 //!
 //! A relay between client and server holds back the server's first flight until the quota is
 //! reached. The client's next packet is an Initial, like the first packet of a connection. But its
-//! destination is the connection ID that the server chose (RFC 9000 s.7.2), so the gateway must let
-//! it pass.
+//! Destination Connection ID is one that the server chose (RFC 9000 s.7.2), so the gateway must
+//! pass it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::stage::{Attempt, Host, Peer, TestStage};
 
 type Cid = Vec<u8>;
 
-/// A relay that forwards datagrams once it is opened.
+/// A relay that holds back the server's datagrams until it is opened.
 struct Relay {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ struct Relay {
 struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
-    /// Destination and source connection IDs of the client's Initials that were forwarded.
+    /// Destination and Source Connection IDs of the client's Initials that were forwarded.
     initials: Mutex<Vec<(Cid, Cid)>>,
     /// Datagrams of the server that are held back.
     held: Mutex<Vec<Vec<u8>>>,
@@ -55,7 +55,7 @@ impl Relay {
         Relay { address, shared, threads }
     }
 
-    /// Returns a client whose packets go through this relay.
+    /// Returns a client that sends all its packets through this relay.
     fn peer<'a>(&self, host: &'a Host) -> Peer<'a> {
         let [local, server] = [[127, 0, 0, 1], [10, 77, 0, 1]].map(IpAddr::from);
         host.peer_via(local, server, Some(self.address))
@@ -65,7 +65,7 @@ impl Relay {
         self.shared.open.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether the server's first flight, at least its Initial, is held back.
+    /// Returns whether the relay holds the server's first flight, or at least its Initial.
     fn holds(&self) -> bool {
         !self.shared.held.lock().expect("no panic").is_empty()
     }
@@ -145,7 +145,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
     let (attempt, second) = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| late.attempt_at(443, PATIENCE));
         eventually("the server's first flight", || relay.holds().then_some(()));
-        // The second connection completes first, so the quota is reached.
+        // The second connection completes its handshake first, so the quota is reached.
         let second = peer.connect();
         stage.await_connections(host.v4(), 2);
         stage.assert_refused(&peer, "quota");
@@ -157,7 +157,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
         assert_eq!(stage.verdict("quota"), refused, "nothing of it was dropped");
         (attempt, second)
     });
-    // The gateway let the handshake through. The server must refuse the connection, because it
+    // The gateway lets the handshake through. The server must refuse the connection, because it
     // exceeds the quota.
     assert!(matches!(attempt, Attempt::Refused));
     let initials = relay.initials();
@@ -169,7 +169,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
 }
 
 /// Like the test above, but the source is below its quota when the handshake completes. The
-/// connection is accepted.
+/// connection must be accepted.
 #[test]
 fn a_handshake_that_was_let_in_becomes_a_connection() {
     let Some(stage) = TestStage::new("let-in", 1) else { return };

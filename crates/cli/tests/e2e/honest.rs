@@ -1,5 +1,6 @@
 //! Honest clients connect continuously, validate their addresses and use verifiable connection IDs.
-//! Meanwhile, gateways are killed, others take over, and keys change. No client may be refused.
+//! Meanwhile, gateways are killed, other gateways take over, and keys change. No client may be
+//! refused.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,18 +15,19 @@ use crate::handover::{BpfFs, Done, other_object};
 use crate::resets::{quinns, tls, with_certificate};
 use crate::stage::{Host, TestStage};
 
-/// Number of gateways that are killed, one after the other.
+/// Number of gateways that are killed during the test.
 const ROUNDS: usize = 6;
 
-/// Runs a client with our QUIC stack: connects, fetches 10,000 bytes and closes the connection.
+/// Runs a client with eQUIC's own stack: it connects, fetches 10,000 bytes and closes the
+/// connection.
 fn by_ours(host: &Host, address: IpAddr) {
     let link = host.peer(address).connect();
     link.fetch(10_000);
     link.close();
 }
 
-/// Runs a client with quinn: connects, and closes the connection when it has received data from the
-/// server. The server opens a stream once the handshake is complete.
+/// Runs a client with quinn: it connects, and closes the connection when it has received data from
+/// the server. The server opens a stream once the handshake is complete.
 fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     let (endpoint, connection) = quinns(host, address, stage.target(address), tls(folder));
     host.run(async move {
@@ -36,7 +38,7 @@ fn by_quinn(stage: &TestStage, host: &Host, address: IpAddr, folder: &Path) {
     });
 }
 
-/// A kind of client that runs repeatedly, one at a time, and the number of successful runs.
+/// A kind of client. Clients of the kind run one after the other, and successful runs are counted.
 struct Clients<'a> {
     served: AtomicU64,
     one: Box<dyn Fn() + Sync + 'a>,
@@ -52,8 +54,8 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// Waits until clients of all kinds have started and ended after this call. So no handshake
-/// overlaps with more than two of the changes between such calls.
+/// Waits until at least one client of each kind has started and ended after this call. With such a
+/// call between two changes of the gateway, no handshake overlaps with more than two changes.
 fn let_them_come(clients: &[Clients]) {
     let before: Vec<u64> = clients.iter().map(Clients::served).collect();
     eventually("clients of all kinds are served", || {
@@ -70,14 +72,14 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
     let object = folder.path().join("other.o");
     other_object(&object);
     let (pin, object) = (fs.dir(), object.to_str().expect("UTF-8").to_owned());
-    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
-    // end has a program too.
+    // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
+    // end has a program, too.
     let args = ["--retry", "always", "--check-ids", "--mode", "generic", "--pin", &pin];
     let args = [&["-i", "eth0", "-p", "443"], &args[..]].concat();
     let (mut gateway, _) = stage.gateway_with(&args);
     let _server = stage.serve(&with_certificate(folder.path()));
     let (host, other) = (stage.host(0), stage.host(1));
-    // This connection must survive all changes.
+    // This connection must survive all changes of the gateway.
     let link = host.peer(host.v4()).connect();
     let clients = [
         Clients::new(|| by_ours(host, host.v4())),
@@ -91,7 +93,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         let ended = Done(&done);
         for clients in &clients {
             let done = &done;
-            // A failed client panics, and the scope passes the panic on.
+            // A failed client panics, and the thread scope passes the panic on.
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     (clients.one)();
@@ -101,8 +103,8 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         }
         let rotate = || {
             let control = Control::open(Some(&stage.name)).expect("root may look");
-            // The first rotation announces a key and the second one uses it. Clients connect in
-            // between.
+            // The first key rotation announces a key, and the second one starts to use it. Clients
+            // connect in between.
             for _ in 0..2 {
                 control.rotate_keys().expect("keys");
                 let_them_come(&clients);
@@ -113,9 +115,10 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
             gateway.signal(Signal::SIGKILL);
             gateway.wait();
             let_them_come(&clients);
-            // No process manages the program now. It continues with its keys, and accepts new ones.
+            // The gateway's process is dead. The XDP program must continue with its keys, and
+            // accept new ones.
             rotate();
-            // Switch to another program in one round, and back in the next.
+            // Switch to another XDP program in one round, and back in the next.
             let upgrade: &[&str] = if round % 2 == 0 { &["--object", &object] } else { &[] };
             let (next, ready) = stage.gateway_with(&[&args[..], upgrade].concat());
             let taken = &ready["taken_over"];
@@ -134,7 +137,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
         count("bad_token"),
         count("forged_id")
     );
-    // Every client got a Retry packet and has validated its address.
+    // Every client must have received a Retry packet and validated its address.
     assert!(count("retry_sent") >= served && count("proved") >= served, "{}", stage.status());
     assert!(gateway.terminate().success());
 }

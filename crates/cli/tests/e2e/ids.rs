@@ -1,4 +1,4 @@
-//! Tests of verifiable connection IDs: packets to other IDs must not reach the server.
+//! Tests of verifiable connection IDs: packets to forged IDs must not reach the server.
 
 use std::net::UdpSocket;
 
@@ -10,7 +10,7 @@ use crate::stage::{Host, Link, TestStage};
 
 const FORGED: u64 = 500;
 
-/// Returns a connection ID that a server of the gateway could have issued.
+/// Returns a connection ID that a server behind this gateway could have issued.
 pub(crate) fn made_id(stage: &TestStage) -> Vec<u8> {
     let ring = Control::open(Some(&stage.name)).expect("root may look").key_ring().expect("keys");
     let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
@@ -18,17 +18,17 @@ pub(crate) fn made_id(stage: &TestStage) -> Vec<u8> {
     id.as_bytes().to_vec()
 }
 
-/// Sends short headers with forged connection IDs.
+/// Sends packets with short headers and forged connection IDs.
 fn forge(stage: &TestStage, host: &Host) {
     let target = stage.target(host.v4());
     host.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for number in 0..FORGED {
             let mut packet = vec![0x41];
-            // Length and key number are valid.
+            // The length and the key number in the ID are valid; the rest is random.
             packet.push((number as u8 % 7) << 5 | 11);
             packet.extend([number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 6].concat());
-            // Continue even if the buffers are full.
+            // Continue even if the socket's buffer is full.
             let _ = socket.send_to(&packet, target);
         }
     });
@@ -55,7 +55,7 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     assert_eq!(drops.packets, drops.dropped);
     assert!(stage.source(other.v4()).is_empty(), "nothing is kept of them");
 
-    // `explain` checks IDs with the gateway's keys.
+    // `explain` must check IDs with the gateway's keys.
     let id = made_id(&stage);
     let explained = |id: &[u8]| {
         let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -68,8 +68,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     other_id[ID_FORMAT.0 - 1] ^= 1;
     assert_eq!(explained(&other_id), "forged_id");
 
-    // A client that migrates uses another ID, which it got in a NEW_CONNECTION_ID frame. Its
-    // packets arrive at another socket of the server.
+    // A client that migrates uses another ID, from a NEW_CONNECTION_ID frame. Its packets arrive at
+    // another socket of the server, and must still pass.
     let before = forged().packets;
     for last in [99, 98, 97] {
         mover.rebind(std::net::IpAddr::from([10, 77, 1, last]));
@@ -78,9 +78,9 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     }
     assert_eq!(forged().packets, before, "{}", stage.status());
 
-    // Keys change during a download. Neither old nor new connections may lose packets. Keys change
-    // no more often than the ring can remember, because the server replaces IDs only when it has
-    // time.
+    // The keys change during a download. Neither old nor new connections may lose packets. The keys
+    // change only as often as the key ring can remember, because the server needs time to replace
+    // its IDs.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let rotate = || {
         for _ in 0..2 {
@@ -98,8 +98,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     links.iter().for_each(|link| link.fetch(10_000));
     assert_eq!(forged().packets, before, "{}", stage.status());
     drop(download);
-    // Now each rotation replaces all keys in the ring. The clients must recover, because the
-    // server's packets always pass and bring them new IDs.
+    // Now the keys change further, so that IDs in use may become invalid. The clients must recover:
+    // packets from the server always pass, and bring them new IDs.
     for _ in 0..8 {
         rotate();
         crate::common::eventually("the clients go on", || {
@@ -109,8 +109,8 @@ fn forged_ids_are_dropped_and_connections_go_on() {
     mover.connect().fetch(10_000);
 }
 
-/// IDs that hide the number of their socket must pass the gateway, and lead to the right socket
-/// after a client has migrated.
+/// IDs that hide the number of the server's socket must pass the gateway. After a client has
+/// migrated, they must still lead to the right socket.
 #[test]
 fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     let Some(stage) = TestStage::new("hidden", 1) else { return };
@@ -126,7 +126,7 @@ fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
         link.fetch(100_000);
         stage.await_connections(format!("10.77.1.{last}"), 1);
     }
-    // Keys change, and the server replaces the connection's IDs.
+    // The keys change, and the server must replace the connection's IDs.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     for _ in 0..2 {
         control.rotate_keys().expect("keys");
@@ -137,7 +137,8 @@ fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
 }
 
-/// A compromised key is withdrawn. Connected clients continue, and new ones can connect.
+/// A compromised key is withdrawn. Connected clients must continue, and new ones must be able to
+/// connect.
 #[test]
 fn keys_renew_loses_no_connection() {
     let Some(stage) = TestStage::new("renew", 1) else { return };
@@ -167,7 +168,8 @@ fn keys_renew_loses_no_connection() {
     host.peer(host.v6()).connect().fetch(100_000);
     assert_eq!(stage.verdict("forged_id").packets, 0, "{}", stage.status());
 
-    // An ID that was forged with the old key must be rejected from a source without connections.
+    // An ID that is forged with the withdrawn key must be rejected from a source without
+    // connections.
     let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
     let id = IdGenerator::new(format, &[0, 0], old).expect("random numbers").generate();
     let id: String = id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -175,8 +177,8 @@ fn keys_renew_loses_no_connection() {
     assert_eq!(stage.equic(&explain).json()["reason"], "forged_id");
 }
 
-/// Sends the same flood to a service without verifiable IDs. Existing connections and new ones must
-/// not be affected.
+/// Sends the same flood to a service without verifiable IDs. Existing and new connections must not
+/// be affected.
 #[test]
 fn unknown_senders_share_a_rate_and_connections_go_on() {
     let Some(stage) = TestStage::new("unproven", 2) else { return };
@@ -205,8 +207,8 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
     assert_eq!(drops().packets, before, "{}", stage.status());
 }
 
-/// A valid ID does not prove who sends it. Packets from addresses without a connection share a
-/// rate, and the gateway stores nothing about these addresses.
+/// A valid ID does not prove who sends the packet. Addresses without a connection must therefore
+/// share one rate limit, and the gateway must store nothing about them.
 #[test]
 fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     let Some(stage) = TestStage::new("anyid", 2) else { return };
@@ -235,8 +237,8 @@ fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     assert_eq!(stage.verdict("forged_id").packets, 0);
     assert_eq!(created(), before, "{}", stage.status());
 
-    // Sources with connections are not affected. A client may also migrate: its first packets from
-    // the new address share the rate.
+    // Sources with connections must not be affected. A client may also migrate: its first packets
+    // from the new address count towards the shared rate.
     let dropped = drops().packets;
     link.fetch(1_000_000);
     assert_eq!(drops().packets, dropped, "{}", stage.status());
@@ -245,8 +247,8 @@ fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     stage.await_connections("10.77.1.99", 1);
 }
 
-/// Enabling ID checks or Retry before a server has joined prints a warning about what the servers
-/// must support.
+/// If ID checks or Retry are enabled before a server has joined, the command must print a warning
+/// about what the servers must support.
 #[test]
 fn settings_without_a_server_come_with_a_warning() {
     let Some(stage) = TestStage::new("unserved", 1) else { return };
@@ -269,7 +271,7 @@ fn settings_without_a_server_come_with_a_warning() {
         assert_eq!(set.stderr, "");
         assert_eq!(set.json()["warnings"], serde_json::json!([]));
     }
-    // There is no warning if the server supports these settings.
+    // If the server supports these settings, there must be no warning.
     let _server = stage.serve(&[]);
     for setting in ["check_ids=true", "retry=always", "stateless_reset=true"] {
         let set = stage.equic(&["set", setting]);
@@ -277,7 +279,8 @@ fn settings_without_a_server_come_with_a_warning() {
     }
 }
 
-/// ID checks cannot be enabled while a server does not support them, unless the operator forces it.
+/// While a server does not support ID checks, they must not be enabled, unless the operator forces
+/// it.
 #[test]
 fn servers_that_make_no_such_ids_are_told_of() {
     let Some(stage) = TestStage::new("noids", 1) else { return };
@@ -288,7 +291,8 @@ fn servers_that_make_no_such_ids_are_told_of() {
     let host = stage.host(0);
     let server = stage.serve(&[]);
     let link = host.peer(host.v4()).connect();
-    // The server has used the keys for its IDs from the start, before the check was enabled.
+    // The server has used the gateway's keys for its IDs from the start. Enabling the check must
+    // therefore not affect it.
     stage.set("check_ids=true");
     link.fetch(10_000);
     assert_eq!(stage.verdict("forged_id").packets, 0);

@@ -1,4 +1,4 @@
-//! Tests of live changes, the dry run, and the policy `strict`.
+//! Tests of changes to a running gateway, of the dry run, and of the policy `strict`.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ fn limits_change_in_both_directions_at_once() {
     stage.await_connections(host.v4(), 4);
     stage.assert_refused(&peer, "quota");
 
-    // The new quota is below the number of open connections. They stay open, but new ones are
-    // refused until there is room.
+    // The new quota is below the number of open connections. They must stay open, but new ones must
+    // be refused until there is room.
     stage.set("max_connections=1");
     links.iter().for_each(|link| link.fetch(10_000));
     for left in [3, 2, 1] {
@@ -39,7 +39,7 @@ fn limits_change_in_both_directions_at_once() {
     links.extend((0..5).map(|_| peer.connect()));
     stage.await_connections(host.v4(), 6);
 
-    // Add a rate that was not configured before.
+    // Add a rate limit that was not configured before.
     stage.set("new_per_source=1/h burst 1");
     let within_the_burst = peer.connect();
     stage.assert_refused(&peer, "rate_new_source");
@@ -80,7 +80,7 @@ fn lists_take_effect_and_expire() {
         lists["entries"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
 
-    // The source is now exempt from the quota: in the kernel at once, and in the server within a
+    // The source must be exempt from the quota: in the kernel at once, and in the server within a
     // moment.
     stage.assert_refused(&peer, "quota");
     stage.equic(&["allow", &source]).ok();
@@ -136,8 +136,8 @@ fn a_dry_run_counts_and_drops_nothing() {
     });
 }
 
-/// The paper's Algorithm 1: all packets of a source over its limit are dropped, even
-/// CONNECTION_CLOSE. The source only recovers when the server's idle timeout expires.
+/// Algorithm 1 of the eQUIC paper: all packets of a source over its limit are dropped, even
+/// CONNECTION_CLOSE. The source can only recover when the server's idle timeout expires.
 #[test]
 fn strict_drops_everything_of_a_source_over_its_limit() {
     let Some(stage) = TestStage::new("strict", 2) else { return };
@@ -150,8 +150,8 @@ fn strict_drops_everything_of_a_source_over_its_limit() {
     links.iter().for_each(|link| link.fetch(10_000));
     assert_eq!(stage.verdict("quota_strict").packets, 0, "at the limit is not over it");
 
-    // When this handshake completes, the source is over its limit. A request may arrive together
-    // with the end of the handshake, and is then still answered.
+    // When this handshake completes, the source is over its limit. A request that arrives together
+    // with the end of the handshake is still answered.
     let third = peer.attempt_at(443, Duration::from_millis(500));
     assert!(!matches!(third, Attempt::Refused), "the server refused what strict lets in");
     drop(third);

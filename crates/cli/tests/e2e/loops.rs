@@ -1,6 +1,6 @@
-//! Two gateways protect services that face each other, with every kind of answer enabled. Forged
-//! packets make one gateway answer to the other one's service. The answers must not cause further
-//! answers.
+//! Two gateways protect services that send to each other. Both have every kind of answer enabled.
+//! Forged packets make one gateway answer to the other one's service. The answers must not cause
+//! further answers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,8 +15,8 @@ use crate::attack;
 use crate::common::{EQUIC, Running, equic, eventually};
 use crate::stage::TestStage;
 
-/// Options that enable every kind of answer. On a veth, packets that an XDP program sends back only
-/// arrive if the other end has a program too, or in generic mode.
+/// Options that enable every kind of answer. On a veth interface, answers of an XDP program only
+/// arrive in generic mode, or if the other end has a program, too.
 const ALL_ANSWERS: [&str; 7] = [
     "--retry",
     "always",
@@ -26,14 +26,14 @@ const ALL_ANSWERS: [&str; 7] = [
     "--mode",
     "generic",
 ];
-/// Number of packets that are sent in each direction after the forged one. All packets of a loop
-/// would be counted before the last of them.
+/// Number of packets that are sent in each direction after the forged one, to mark the end. If
+/// there were a loop of answers, all its packets would be counted before the last marker.
 const MARKERS: u64 = 20;
 
-/// Number of packets for each reason, by its name.
+/// Number of packets for each reason, by the reason's name.
 type Counts = BTreeMap<&'static str, u64>;
 
-/// A gateway, and the port 443 that it protects.
+/// A host with a gateway that protects port 443, and the sockets on this port.
 struct Side {
     name: String,
     host: Namespace,
@@ -54,8 +54,8 @@ impl Side {
         server.signal(Signal::SIGKILL);
         server.wait();
         let control = Control::open(Some(&name)).expect("root may look");
-        // Bind only once, because a child process of another test may keep the port of a closed
-        // socket busy for a moment.
+        // Bind only once. If a socket is closed and bound again, a child process of another test
+        // may still hold the port for a moment.
         let families = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let sockets = families.map(|like: IpAddr| {
             host.udp_socket(host.socket_address(like, 443)).expect("the port is free")
@@ -73,7 +73,7 @@ impl Side {
         equic(&[&["gateway"], args, &["--gateway", &self.name]].concat())
     }
 
-    /// Returns a connection ID that the dead server may have issued.
+    /// Returns a connection ID that the dead server could have issued.
     fn id(&self) -> Vec<u8> {
         let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).expect("a format");
         let ring = self.control.key_ring().expect("keys");
@@ -86,7 +86,7 @@ impl Side {
         rows.into_iter().map(|row| (row.reason.name(), row.packets)).collect()
     }
 
-    /// Returns the number of packets for each reason since `before` was read.
+    /// Returns how many packets the gateway has counted for each reason since `before`.
     fn since(&self, before: &Counts) -> Counts {
         let more = |(reason, packets): (&'static str, u64)| {
             let more = packets - before.get(reason).copied().unwrap_or(0);
@@ -110,8 +110,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a packet of 1,200 bytes with a long header: Destination Connection ID of 8 bytes, Source
-/// Connection ID of 4 bytes, no token.
+/// Returns a packet of 1,200 bytes with a long header. It has a Destination Connection ID of 8
+/// bytes, a Source Connection ID of 4 bytes, and no token.
 fn long_header(first: u8, version: u32) -> Vec<u8> {
     let mut packet = vec![first];
     packet.extend(version.to_be_bytes());
@@ -128,8 +128,8 @@ fn short_header(id: &[u8], length: usize) -> Vec<u8> {
     packet
 }
 
-/// A forged packet, the first gateway's expected reason for it, and the second gateway's for the
-/// answer, if there is an answer.
+/// A forged packet, and the expected reasons: that of the first gateway for the packet, and that of
+/// the second gateway for the answer, or `None` if there is no answer.
 struct Case {
     packet: Vec<u8>,
     first: &'static str,
@@ -149,22 +149,23 @@ fn cases(first: &Side) -> Vec<Case> {
         ),
         case(reset(1_000), "reset_sent", Some("forged_id")),
         case(reset(44), "reset_sent", Some("forged_id")),
-        // The shortest packet that is answered, with the shortest answer.
+        // The shortest packet that a gateway answers. The answer is the shortest one, too.
         case(reset(22), "reset_sent", Some("forged_id")),
         case(reset(21), "established", None),
-        // Answers to packets that were never sent.
+        // Packets that claim to be answers, although no request was sent.
         case(long_header(0xf3, 1), "retry", None),
         case(long_header(0xc3, 0), "version_negotiation", None),
     ]
 }
 
-/// Sends a forged packet to `first`, with the address of `second` as its source. Then sends markers
-/// and waits for them. Returns the number of packets that each gateway judged, by reason.
+/// Sends a forged packet to `first`, with the address of `second` as its source. Then sends
+/// markers, and waits until they are counted. Returns how many packets each gateway judged, by
+/// reason.
 fn bounce(first: &Side, second: &Side, packet: &[u8], like: IpAddr) -> [Counts; 2] {
     let before = [first.counts(), second.counts()];
     second.send(packet, first.address(like));
     for _ in 0..MARKERS {
-        // No gateway answers this combination of version and length.
+        // No gateway answers a packet with this version and length.
         let marker = || long_header(0xc3, 9)[..100].to_vec();
         second.send(&marker(), first.address(like));
         first.send(&marker(), second.address(like));
@@ -184,12 +185,12 @@ fn one(reason: Option<&'static str>) -> Counts {
     reason.into_iter().map(|reason| (reason, 1)).collect()
 }
 
-/// In both directions and both families, each forged packet gets at most one answer, and the answer
-/// gets none.
+/// In both directions and both address families, each forged packet must get at most one answer,
+/// and the answer must get none.
 #[test]
 fn answers_do_not_go_back_and_forth_between_gateways() {
     let Some(stage) = TestStage::new("loops", 1) else { return };
-    // A flood of another test could fill the queues of these packets.
+    // Wait for floods of other tests to end, because they could fill the queues of these packets.
     let _turn = attack::turn();
     let sides = [
         Side::new(format!("{}-a", stage.name), stage.lab.server()),
@@ -201,15 +202,15 @@ fn answers_do_not_go_back_and_forth_between_gateways() {
         }
         if one_ring {
             // Both gateways get the same keys, as if they protected one service. Each then accepts
-            // IDs and tokens of the other.
+            // connection IDs and tokens of the other.
             sides[1].control.set_key_ring(&sides[0].control.key_ring().expect("keys"));
         }
         for (first, second) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
             for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
                 for case in cases(first) {
                     let seen = bounce(first, second, &case.packet, like);
-                    // Without ID checks, a reset looks like a packet of an unknown connection, and
-                    // the gateway passes it to its server.
+                    // Without ID checks, a stateless reset looks like a packet of an unknown
+                    // connection, so the gateway passes it to its server.
                     let ends = match case.second {
                         Some("forged_id") if !check_ids => Some("established"),
                         other => other,
@@ -224,15 +225,15 @@ fn answers_do_not_go_back_and_forth_between_gateways() {
     }
 }
 
-/// A service that sends every datagram back to its source address.
+/// A service that sends every datagram back to the address it came from.
 struct Echo {
     socket: UdpSocket,
     thread: Option<JoinHandle<Vec<Vec<u8>>>>,
 }
 
 impl Echo {
-    /// Uses a free port, because a child process of another test may keep the last one busy for a
-    /// moment.
+    /// Starts the service on a free port, because a child process of another test may still hold
+    /// the previous port for a moment.
     fn new(host: &Namespace, like: IpAddr) -> Echo {
         let socket = host.udp_socket(host.socket_address(like, 0)).expect("a socket");
         let back = socket.try_clone().expect("a descriptor");
@@ -250,13 +251,13 @@ impl Echo {
         Echo { socket, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// Ends the thread, and returns the datagrams that it has sent back.
+    /// Ends the service, and returns the datagrams that it has sent back.
     fn end(mut self) -> Vec<Vec<u8>> {
         self.stop().expect("it runs").expect("it does not fail")
     }
 
-    /// Ends the thread with an empty datagram, which nothing else here sends. Returns `None` if it
-    /// has ended already.
+    /// Ends the service's thread with an empty datagram, which nothing else in this test sends.
+    /// Returns `None` if the thread has already ended.
     fn stop(&mut self) -> Option<std::thread::Result<Vec<Vec<u8>>>> {
         let thread = self.thread.take()?;
         let own = self.socket.local_addr().expect("it is bound");
@@ -271,15 +272,15 @@ impl Drop for Echo {
     }
 }
 
-/// A service that does not know QUIC echoes all packets. For one forged packet, it must get only
-/// one answer.
+/// A service that does not know QUIC echoes all packets. For one forged packet, the gateway must
+/// send it only one answer.
 #[test]
 fn answers_do_not_go_back_and_forth_with_an_echo() {
     let Some(stage) = TestStage::new("echo", 1) else { return };
     let _turn = attack::turn();
     let side = Side::new(stage.name.clone(), stage.lab.server());
     let host = &stage.host(0).namespace;
-    // The datagram that ends the echo thread needs the loopback interface of the namespace.
+    // The datagram that ends the echo service is sent over the namespace's loopback interface.
     stage.ip(host, "link set lo up");
     for like in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()] {
         for case in cases(&side) {

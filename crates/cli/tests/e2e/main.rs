@@ -9,14 +9,14 @@
 //!   [`paths`] (several paths of a connection).
 //! * Connection IDs and answers: [`ids`] (verifiable connection IDs), [`resets`] (dead servers),
 //!   [`loops`] (answers to answers), [`versions`] of QUIC, [`handshake`].
-//! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest`] (clients
-//!   that connect meanwhile).
-//! * [`bystander`]: traffic that does not concern the gateway.
+//! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest`] (honest
+//!   clients that connect during all of this).
+//! * [`bystander`]: traffic that has nothing to do with the protected service.
 //! * [`readme`], [`tutorials`] and [`guides`]: commands of the documentation.
 //! * [`wiring`]: interfaces, services, servers, and other XDP programs, which [`foreign`] attaches.
 //!
-//! Every test has its own lab and gateway name, so they run in parallel. Tests that flood take
-//! turns ([`attack::turn`]). They need root. Without it, they print that they are skipped, or fail
+//! Every test has its own lab and gateway name, so the tests run in parallel. Tests that flood take
+//! turns ([`attack::turn`]). All need root. Without it, they print that they are skipped, or fail
 //! if `CI` is set.
 
 mod attack;

@@ -1,5 +1,5 @@
-//! Tests of clients that migrate to another address: the connection counts for the current address
-//! of the client.
+//! Tests of clients that migrate to another address: the connection must count for the client's
+//! current address.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Options of a server that reports a migration after a short time. By default, it waits until the
-/// client has stayed longer.
+/// Options for a server that reports a migration after a short time. By default, it waits longer,
+/// until it is clear that the client stays.
 const SETTLE: [&str; 2] = ["--migration-settle", "100ms"];
 
 #[test]
@@ -37,13 +37,13 @@ fn the_count_moves_with_the_client() {
     links[1].fetch(10_000);
     stage.await_connections(new, 2);
     stage.await_connections(old, 0);
-    // The old address has room for new connections, and the new address is at its quota.
+    // The old address must have room for new connections, and the new address must be at its quota.
     stage.assert_refused(&host.peer(new), "quota");
     let others = [host.peer(old).connect(), host.peer(old).connect()];
     stage.await_connections(old, 2);
     links.iter().chain(&others).for_each(|link| link.fetch(10_000));
 
-    // Closed connections are removed from the count of the new address.
+    // Closed connections must be removed from the count of the new address.
     let [first, second] = links;
     first.close();
     stage.await_connections(new, 1);

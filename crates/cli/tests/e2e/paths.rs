@@ -1,6 +1,6 @@
-//! Tests of `equic get --path`: a download over two interfaces at once (RFC 10069). One interface
-//! goes down and comes back, a plugin limits the rate of one path, or another interface appears
-//! during the download.
+//! Tests of `equic get --path`: a download over two interfaces at once (RFC 10069). During the
+//! download, one interface goes down and comes back, a plugin limits the rate of one path, or
+//! another interface appears.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use equic_lab::{Lab, Namespace};
 
 use crate::common::{EQUIC, ROOT, Running, equic, eventually, finish, lab, v4};
 
-/// The client's address on its second interface, and the server's address there.
+/// The client's address on its second interface.
 const CLIENT: &str = "10.99.0.2";
 const SERVER: &str = "10.99.0.1";
-/// Rate of each link towards the client until a test has made its change. Over one such link, the
-/// download would take 80 seconds, so there is enough time on any machine.
+/// Rate of each link towards the client, until a test has made its change and removes the limit.
+/// Over one such link, the download would take 80 seconds, so there is enough time on any machine.
 const RATE: &str = "4mbit";
 const FILE: usize = 40 << 20;
-/// Number of bytes that a link must transfer to count as one that carries data.
+/// Number of bytes that a link must transfer before a test believes that it carries data.
 const SOME: u64 = 512 << 10;
 
 fn run(host: &Namespace, program: &str, args: &str) -> String {
@@ -25,8 +25,8 @@ fn run(host: &Namespace, program: &str, args: &str) -> String {
     finish(command).ok()
 }
 
-/// Adds another link between client and server, and waits until it works. On this link,
-/// `10.NET.0.2` is the client's address, and the server's ends with 1.
+/// Adds another link between client and server, and waits until it works. On this link, the client
+/// has the address `10.NET.0.2`, and the server `10.NET.0.1`.
 fn link(lab: &Lab, name: &str, net: u8) {
     let (server, client) = (lab.server(), lab.client(0));
     run(client, "ip", &format!("link add {name} type veth peer name {name} netns {}", server.name));
@@ -44,7 +44,7 @@ fn limit(server: &Namespace, interface: &str) {
     run(server, "tc", &limit);
 }
 
-/// Removes all these limits.
+/// Removes the rate limits of all links.
 fn unlimit(lab: &Lab) {
     let shown = run(lab.server(), "tc", "-j qdisc show");
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -54,8 +54,9 @@ fn unlimit(lab: &Lab) {
     }
 }
 
-/// Adds a link over which the client also reaches the server's own address, but only from its
-/// second interface. By default, the route over the first one is used.
+/// Adds a second link between client and server. Over it, the client can also reach the server's
+/// usual address, but only if it sends from its second interface. By default, the route over the
+/// first one is used.
 fn second_link(lab: &Lab) {
     let (server, client) = (lab.server(), lab.client(0));
     link(lab, "second", 99);
@@ -72,7 +73,7 @@ fn received(lab: &Lab, interface: &str) -> u64 {
     shown[0]["stats64"]["rx"]["bytes"].as_u64().expect("a number")
 }
 
-/// Waits until an interface has received [`SOME`] more bytes.
+/// Waits until an interface has received another [`SOME`] bytes.
 fn carries(lab: &Lab, interface: &str) {
     let before = received(lab, interface);
     eventually("data over the link", || (received(lab, interface) > before + SOME).then_some(()));
@@ -81,13 +82,13 @@ fn carries(lab: &Lab, interface: &str) {
 /// A download in progress.
 struct Scene<'a> {
     lab: &'a Lab,
-    /// File to which the body is written in order.
+    /// File to which the body is written, in order.
     body: PathBuf,
 }
 
 impl Scene<'_> {
-    /// Waits until the body has grown. This shows that data which was lost on a link that is now
-    /// down was sent again, because the body is written in order.
+    /// Waits until the body has grown. The body is written in order, so if it grows after a link
+    /// went down, the data lost on that link was sent again.
     fn grows(&self) {
         let length = || fs::metadata(&self.body).expect("it is under way").len();
         let before = length();
@@ -96,7 +97,7 @@ impl Scene<'_> {
 }
 
 /// Starts a download over both links, with `path` as the value of `--path`. Calls `act` when both
-/// links have carried data, and then checks the content. Returns the JSON output.
+/// links have carried data. At the end, checks the content and returns the JSON output.
 fn downloads(name: &str, path: &str, act: impl Fn(&Scene<'_>)) -> Option<serde_json::Value> {
     let lab = lab(name, 1)?;
     second_link(&lab);
@@ -129,7 +130,7 @@ fn set(lab: &Lab, interface: &str, state: &str) {
     run(lab.client(0), "ip", &format!("link set {interface} {state}"));
 }
 
-/// Returns the source addresses of the paths that were open at the end.
+/// Returns the source addresses of the paths that were open at the end of the download.
 fn from(printed: &serde_json::Value) -> Vec<&str> {
     let paths = printed["paths"].as_array().expect("paths");
     paths.iter().map(|path| path["from"].as_str().expect("an address")).collect()
@@ -156,7 +157,8 @@ fn a_download_outlives_the_interface_that_it_began_on() {
     assert_eq!(from(&printed), [CLIENT], "{printed}");
 }
 
-/// Every interface is a path. One that goes down and comes back becomes a path again.
+/// Every interface must become a path. An interface that goes down and comes back must become a
+/// path again.
 #[test]
 fn a_path_comes_back_with_its_interface() {
     let printed = downloads("e2e-path-back", "all", |scene| {
@@ -174,7 +176,7 @@ fn a_path_comes_back_with_its_interface() {
     assert!(printed["paths"][1]["id"].as_u64() > Some(1), "no path ID is used twice: {printed}");
 }
 
-/// An interface that appears during the download becomes a path too.
+/// An interface that appears during the download must become a path, too.
 #[test]
 fn an_interface_that_comes_is_a_path() {
     let printed = downloads("e2e-path-new", "all", |scene| {
@@ -188,12 +190,12 @@ fn an_interface_that_comes_is_a_path() {
     assert!(from(&printed).len() == 3 && from(&printed).contains(&"10.98.0.2"), "{printed}");
 }
 
-/// A policy that grants every author the classes that the plugin `cap` needs.
+/// A policy that grants plugins of any author the classes that the plugin `cap` needs.
 const POLICY: &str = "anyone = [\"observe\", \"tune\"]\n";
 
-/// Downloads over two interfaces, and returns the bytes that each has received. With `cap`, the
-/// client pushes a plugin to the server that limits the second path to this number of bytes per
-/// second. `serve` are additional options of the server.
+/// Downloads over two interfaces, and returns how many bytes each has received. If `cap` is given,
+/// the client pushes a plugin to the server that limits the second path to this number of bytes per
+/// second. `serve` has additional options of the server.
 fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 2]> {
     const BYTES: u64 = 6 << 20;
     let lab = lab(name, 1)?;
@@ -233,7 +235,8 @@ fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 
 #[test]
 fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
     let Some(usual) = downloads_with(None, &[], "e2e-path-nocap") else { return };
-    // The second path opens later than the first. How much later depends on the machine.
+    // The second path opens later than the first. How much later depends on the machine, so the
+    // test does not require equal shares.
     assert!(usual[1] > 1_000_000, "data comes over both: {usual:?}");
     let Some(capped) = downloads_with(Some(50_000), &[], "e2e-path-cap") else { return };
     println!("{usual:?} without a cap, {capped:?} with it");
@@ -241,8 +244,8 @@ fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
     assert!(capped[1] > 20_000, "it carries something: {capped:?}");
 }
 
-/// On the server, the plugin `weighted` must send at most a tenth as much over a path with cost 9
-/// as over the other path.
+/// The plugin `weighted` on the server must send at most a tenth as much over a path with cost 9 as
+/// over the other path.
 #[test]
 fn a_path_that_costs_more_carries_less() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,8 +254,8 @@ fn a_path_that_costs_more_carries_less() {
     equic(&["plugin", "build", &format!("{ROOT}/plugins/weighted"), "-o", bundle]).ok();
     let options = ["--plugin", bundle, "--path-cost", "10.99.0.0/24=9"];
     let Some(sent) = downloads_with(None, &options, "e2e-path-cost") else { return };
-    // The counter of the first link does not include packets that the link dropped, so the limit is
-    // 1/7 instead of 1/10.
+    // The first link's counter does not include packets that the link dropped, so compare with 1/7
+    // instead of 1/10.
     assert!(sent[1] < sent[0] / 7, "{sent:?}");
     assert!(sent[1] > 100_000, "it carries something: {sent:?}");
 }

@@ -1,4 +1,4 @@
-//! Tests of the quota: the limit is exact, and open connections stay open.
+//! Tests of the connection quota: the limit must be exact, and open connections must stay open.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,13 +20,13 @@ fn at_the_limit_only_new_connections_are_refused() {
     let _gateway = stage.gateway(&["--max-connections", "4"]);
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
-    // Each connection has its own socket and thus its own source port.
+    // Each connection has its own socket, and therefore its own source port.
     let sockets: Vec<Peer> = (0..5).map(|_| host.peer(host.v4())).collect();
     let mut links: Vec<Link> = sockets[..4].iter().map(Peer::connect).collect();
     stage.await_connections(host.v4(), 4);
     assert_eq!(stage.verdict("quota").packets, 0, "nothing was refused below the limit");
 
-    // An open connection continues while other attempts of the same source are refused.
+    // An open connection must continue while other attempts of the same source are refused.
     let mut download = links[0].download();
     for _ in 0..3 {
         download.read(500_000);
@@ -38,12 +38,12 @@ fn at_the_limit_only_new_connections_are_refused() {
     let row = &stage.source(host.v4())[0];
     assert_eq!((&row["limit"], &row["connections"]), (&4.into(), &4.into()), "{row}");
 
-    // Other sources are not affected.
+    // Other sources must not be affected.
     let elsewhere = open(&other.peer(other.v4()), 4);
     elsewhere.iter().for_each(|link| link.fetch(10_000));
     assert_eq!((stage.connections(other.v4()), stage.connections(host.v4())), (4, 4));
 
-    // CONNECTION_CLOSE passes, so its slot is free at once.
+    // The CONNECTION_CLOSE frame must get through, so that another connection can open at once.
     drop(download);
     links.remove(1).close();
     stage.await_connections(host.v4(), 3);
@@ -70,8 +70,8 @@ fn many_connections_of_one_socket_count_as_many() {
     links.iter().for_each(|link| link.fetch(10_000));
 }
 
-/// All handshakes start before one is complete, so the gateway lets them in. The server closes
-/// those that exceed the quota.
+/// All handshakes start before one is complete, so the gateway lets all of them in. The server must
+/// close those that exceed the quota.
 #[test]
 fn a_burst_ends_with_no_more_than_the_limit() {
     let Some(stage) = TestStage::new("burst", 1) else { return };
@@ -79,7 +79,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
     let _server = stage.serve(&[]);
     let host = stage.host(0);
     let peer = host.peer(host.v4());
-    // Clients whose first Initial was dropped have enough time to send a second one.
+    // Clients whose first Initial is dropped must have enough time to send a second one.
     let attempts = peer.attempt_many(16, Duration::from_secs(6));
     let count = |what: fn(&Attempt) -> bool| attempts.iter().filter(|a| what(a)).count();
     let open = count(|attempt| matches!(attempt, Attempt::Open(_)));
@@ -87,14 +87,14 @@ fn a_burst_ends_with_no_more_than_the_limit() {
     assert_eq!((open, turned_away), (4, 12));
     stage.await_connections(host.v4(), 4);
     let before = stage.verdict("quota").dropped;
-    // Once four are open, the kernel drops every further attempt.
+    // Once four connections are open, the kernel must drop every further attempt.
     let again = peer.attempt_many(16, Duration::from_millis(900));
     assert!(again.iter().all(|attempt| matches!(attempt, Attempt::Silence)));
     assert!(stage.verdict("quota").dropped >= before + 16);
     assert_eq!(stage.connections(host.v4()), 4);
 }
 
-/// The paper's parallel clients, which replace every connection that ends.
+/// Runs the eQUIC paper's parallel clients, which replace every connection that ends.
 #[test]
 fn parallel_clients_hold_their_share() {
     let Some(stage) = TestStage::new("parallel", 2) else { return };
@@ -151,7 +151,7 @@ fn a_source_of_ipv6_is_a_64() {
     stage.await_connections(source, 2);
     stage.assert_refused(&peer("fd65:7175:6963:1::3"), "quota");
     stage.assert_refused(&peer("fd65:7175:6963:1::1"), "quota");
-    // Another /64 of the same host counts as another source, and so does its IPv4 address.
+    // Another /64 of the same host must count as another source, and so must its IPv4 address.
     links.extend(open(&peer("2001:db8:77::1"), 2));
     stage.await_connections("2001:db8:77::/64", 2);
     stage.assert_refused(&peer("2001:db8:77::2"), "quota");
@@ -160,8 +160,8 @@ fn a_source_of_ipv6_is_a_64() {
     assert_eq!(stage.connections(source), 2);
 }
 
-/// With a limit of 1, the source is at its limit before its only connection has exchanged all
-/// handshake packets. These must still pass.
+/// With a limit of 1, the source reaches its limit before its only connection has exchanged all
+/// handshake packets. The remaining ones must still pass.
 #[test]
 fn a_limit_of_one_is_one() {
     let Some(stage) = TestStage::new("one", 1) else { return };
@@ -180,7 +180,7 @@ fn a_limit_of_one_is_one() {
     assert_eq!(stage.verdict("new").packets, 10);
 }
 
-/// The configuration makes an IPv6 /48 and an IPv4 /24 count as one source.
+/// With this configuration, an IPv6 /48 and an IPv4 /24 must each count as one source.
 #[test]
 fn sources_are_as_wide_as_configured() {
     let Some(stage) = TestStage::new("prefix", 2) else { return };

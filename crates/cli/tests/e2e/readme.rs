@@ -1,5 +1,6 @@
 //! Runs the README's commands in order, as printed there, on one machine with the interface `eth0`.
-//! Only the gateway's name is added, because gateways of other tests run at the same time.
+//! The only change is the name of the gateway, because gateways of other tests run at the same
+//! time.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,15 +9,15 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 
-/// Returns the commands of the README: indented lines that start with `equic`. Leaves out those of
-/// the simulator, which is a separate program.
+/// Returns the commands of the README: indented lines that start with `equic`. Leaves out the
+/// commands of the simulator, which is a separate program.
 fn commands() -> Vec<String> {
     let text = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
     let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
     indented.filter(|line| line.starts_with("equic ")).map(str::to_owned).collect()
 }
 
-/// Returns a shell that runs a line of the README. `equic` is the command that was built.
+/// Returns a shell that runs a line of the README. In it, `equic` is the command that was built.
 fn shell(host: &Namespace, folder: &Path, line: &str) -> Command {
     let mut shell = host.command("sh");
     shell.current_dir(folder).env_remove("EQUIC_LOG");
@@ -24,7 +25,7 @@ fn shell(host: &Namespace, folder: &Path, line: &str) -> Command {
     shell
 }
 
-/// Returns the command with the name of this gateway.
+/// Adds the name of this gateway to a command.
 fn named(line: &str, name: &str) -> String {
     if let Some(rest) = line.strip_prefix("equic gateway run ") {
         return format!("equic gateway run --name {name} {rest}");
@@ -36,7 +37,8 @@ fn named(line: &str, name: &str) -> String {
     line.replace("--gateway ", &format!("--gateway {name} "))
 }
 
-/// Returns the text that a command prints when it is ready, if it keeps running.
+/// Returns the text that a command prints when it is ready. The text is empty if the command does
+/// not keep running.
 fn ready(line: &str) -> &'static str {
     if line.starts_with("equic serve") { "serving HTTP/3 on " } else { "gateway `" }
 }

@@ -1,5 +1,5 @@
-//! Tests of servers that die: the gateway sends stateless resets to their clients. One server only
-//! seems dead.
+//! Tests of stateless resets: if a server dies, the gateway sends resets to its clients. A server
+//! that is only suspended must not lose its connections.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
 use crate::stage::{Host, TestStage};
 
-/// Milliseconds without a heartbeat. Even after this time, a living server must keep its slot in
-/// the gateway.
+/// Duration in milliseconds of a suspension without a heartbeat. Even after this time, a living
+/// server must keep its slot in the gateway.
 const LONG: f64 = 12_000.0;
 
 /// Returns a TLS configuration that trusts the server whose certificate is in this folder.
@@ -35,7 +35,7 @@ pub(crate) fn tls(folder: &Path) -> rustls::ClientConfig {
     tls
 }
 
-/// Opens a connection with our client. It never times out.
+/// Opens a connection that never times out, with eQUIC's own client.
 fn ours(
     host: &Host,
     address: IpAddr,
@@ -47,8 +47,8 @@ fn ours(
         let transport = TransportConfig { max_idle_timeout: never, ..TransportConfig::default() };
         let config = equic_quic::ClientConfig::new(tls).with_transport(transport);
         let mut settings = equic_quic::EndpointConfig::with_default_provider().expect("a provider");
-        // Two probes in one batch stay one packet on a veth. In generic mode, the program's answer
-        // would then be split at the original boundaries.
+        // On a veth interface, two probes that are sent in one batch stay one packet. In generic
+        // mode, the program's answer would then be split at the boundaries of the original batch.
         settings.send_offload = false;
         let sockets = equic_quic::Endpoint::bind(SocketAddr::new(address, 0), 1, None);
         let endpoint = equic_quic::Endpoint::new(settings, None, sockets.expect("a socket"));
@@ -83,8 +83,8 @@ pub(crate) fn quinns(
     })
 }
 
-/// Clients of both stacks and both families must learn of the server's death when they send their
-/// next packet.
+/// The server has died. Clients of both QUIC stacks and both address families must learn this from
+/// the answer to their next packet.
 fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Running) {
     let host = stage.host(0);
     let tls = tls(folder);
@@ -103,7 +103,7 @@ fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Run
     });
     assert!(matches!(ended, equic_quic::ConnectionError::Reset), "{ended}");
     let ended = host.run(async move {
-        // The connection may be reset already, because quinn also sends packets by itself.
+        // The connection may already be reset, because quinn also sends packets by itself.
         if let Ok(mut stream) = of_quinn.open_uni().await {
             let _ = stream.write_all(b"is anybody there?").await;
         }
@@ -121,8 +121,8 @@ pub(crate) fn with_certificate(folder: &Path) -> [&str; 4] {
 #[test]
 fn clients_of_a_killed_server_are_told() {
     let Some(stage) = TestStage::new("resets", 1) else { return };
-    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
-    // end has a program too.
+    // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
+    // end has a program, too.
     let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let server = stage.serve(&with_certificate(folder.path()));
@@ -151,8 +151,8 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
     clients_are_told_of_a_death(&stage, folder.path(), server);
 }
 
-/// After a long suspension of the server, its connections continue, because the gateway must not
-/// send resets for a server that is alive.
+/// The server is suspended for a long time, but it is alive. The gateway must send no resets for
+/// it, so its connections must continue.
 #[test]
 fn connections_of_a_server_that_was_stopped_go_on() {
     let Some(stage) = TestStage::new("no-resets", 1) else { return };

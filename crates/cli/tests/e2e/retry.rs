@@ -1,4 +1,4 @@
-//! Tests of address validation by the gateway, which answers in the server's name.
+//! Tests of address validation by the gateway, which sends Retry packets in the server's name.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,14 +10,14 @@ use crate::attack::{self, Attack, spoofed};
 use crate::common::{EQUIC, PATIENCE, Running, eventually};
 use crate::stage::{Host, TestStage};
 
-/// Returns the first Initial of a version 1 connection, without a token. Each number gives another
-/// packet.
+/// Returns the first Initial packet of a version 1 connection, without a token. Each `number` gives
+/// another packet.
 fn initial(number: u32) -> Vec<u8> {
     let id = [number.to_be_bytes(), number.to_be_bytes()].concat();
     initial_with(&id, &number.to_be_bytes(), &[])
 }
 
-/// Returns an Initial of version 1 with 1,200 bytes, with these Destination and Source Connection
+/// Returns a version 1 Initial packet of 1,200 bytes with these Destination and Source Connection
 /// IDs and this token.
 fn initial_with(dcid: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xc3, 0, 0, 0, 1, dcid.len() as u8];
@@ -38,10 +38,10 @@ fn clients_prove_their_addresses_to_the_gateway() {
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
-    // The rate of new connections is so low that a flood would use it up.
+    // The rate limit for new connections is so low that a flood would use it up.
     let gateway = ["--retry", "always", "--retry-keys", keys, "--new-per-service", "1/s burst 3"];
-    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
-    // end has a program too.
+    // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
+    // end has a program, too.
     let _gateway = stage.gateway(&[&gateway[..], &["--mode", "generic"]].concat());
     let mode = std::fs::metadata(keys).expect("the gateway wrote it").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -56,13 +56,13 @@ fn clients_prove_their_addresses_to_the_gateway() {
     host.peer(host.v6()).connect().fetch(100_000);
     assert_eq!(stage.verdict("proved").packets, 2);
 
-    // A host sends Initials as fast as possible and ignores the answers. The gateway must only
-    // answer and store nothing, and a new client must be able to connect.
+    // A host sends Initial packets as fast as possible and ignores the answers. The gateway must
+    // answer but store nothing, and a new client must be able to connect.
     let target = stage.target(other.v4());
     other.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for number in 0..5_000 {
-            // Continue even if the buffers are full.
+            // Continue even if the socket's buffer is full.
             let _ = socket.send_to(&initial(number), target);
         }
     });
@@ -72,14 +72,14 @@ fn clients_prove_their_addresses_to_the_gateway() {
     other.peer(other.v4()).connect().fetch(100_000);
     assert_eq!(stage.verdict("proved").packets, 3);
 
-    // Without Retry, the same server accepts clients that have no token.
+    // Without Retry, the same server must accept clients that have no token.
     stage.equic(&["set", "retry=never", "new_per_service=off"]).ok();
     host.peer(host.v4()).connect().fetch(1_000);
     assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
     drop(server);
 }
 
-/// Returns the Source Connection ID and the token of a Retry packet, which the client must use in
+/// Returns the Source Connection ID and the token of a Retry packet. The client must use both in
 /// its next Initial.
 fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
     assert_eq!(retry[0] >> 4, 0xf, "a long header of type Retry");
@@ -89,15 +89,15 @@ fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (retry[behind + 1..token].to_vec(), retry[token..retry.len() - 16].to_vec())
 }
 
-/// Tokens that are stolen, changed, truncated or extended must open no connection. They must not
-/// harm the client that got the token, nor the host whose address was forged.
+/// Tokens that are stolen, changed, truncated or extended must open no connection. They must harm
+/// neither the client that received the token, nor the host whose address was forged.
 #[test]
 fn tokens_are_of_who_was_given_them() {
     const SCID: [u8; 4] = [7; 4];
     /// More packets than a source may send.
     const MANY: u64 = 120;
     let Some(stage) = TestStage::new("tokens", 2) else { return };
-    // A flood of another test could fill the queues of these packets.
+    // Wait for floods of other tests to end, because they could fill the queues of these packets.
     let _turn = attack::turn();
     let limits = ["--new-per-source", "1/h burst 2", "--packets-per-source", "1/h burst 100"];
     let _gateway =
@@ -144,7 +144,7 @@ fn tokens_are_of_who_was_given_them() {
     for at in [1, 27, 35, 79] {
         refused(&own, &brings(&changed(at)), "bad_token");
     }
-    // The gateway did not issue these tokens, so it answers as if there were no token.
+    // The gateway did not issue these tokens, so it must answer as if there were no token.
     for other in [&token[..79], &token[..1], &[&token[..], &[0]].concat()[..], &[0x11; 1_100][..]] {
         refused(&own, &brings(other), "retry_sent");
     }
@@ -160,14 +160,15 @@ fn tokens_are_of_who_was_given_them() {
         assert!(stage.source(host.v4()).is_empty(), "nothing was charged to who was named");
     }
 
-    // The rightful owner can use the token, and the host with the abused address can connect.
+    // The client that received the token must be able to use it, and the host whose address was
+    // forged must be able to connect.
     own.send_to(&brings(&token), target).expect("it is sent");
     eventually("it holds", || (stage.verdict("proved").packets == 1).then_some(()));
     other.peer(other.v4()).connect().fetch(1_000);
     assert_eq!(stage.verdict("proved").packets, 2);
 
-    // Keys change: a token with a key that is still in the ring is valid, and one with a removed
-    // key is not.
+    // After key changes, a token whose key is still in the ring must be valid, and a token with a
+    // removed key must not.
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let (kept_id, kept) = asked(&initial(2));
     let rotate = |times: usize| {
@@ -184,7 +185,7 @@ fn tokens_are_of_who_was_given_them() {
 }
 
 /// Adaptive Retry, before, during and after a flood. Only clients that connect during the flood
-/// must validate their addresses.
+/// must have to validate their addresses.
 #[test]
 fn proof_is_asked_for_while_many_come() {
     let Some(stage) = TestStage::new("adaptive", 2) else { return };
@@ -239,8 +240,8 @@ fn proof_is_asked_for_while_many_come() {
     assert_eq!((state("asking"), state("began")), (false.into(), 1.into()));
 }
 
-/// Servers receive the keys when they join in either way. Retry cannot be enabled while a server
-/// cannot check tokens, unless the operator forces it.
+/// A server must receive the keys in both ways of joining. While a server cannot check tokens,
+/// Retry must not be enabled, unless the operator forces it.
 #[test]
 fn servers_take_the_keys_as_they_join() {
     let Some(stage) = TestStage::new("ring", 1) else { return };
@@ -265,7 +266,7 @@ fn servers_take_the_keys_as_they_join() {
     assert_eq!(stage.verdict("proved").packets, 2);
     assert_eq!(stage.status()["ledgers"][0]["keys"], true);
 
-    // A server that does not check tokens.
+    // This server does not check tokens.
     let mute = Ledger::connect(socket, "mute").expect("root may join");
     let condition = gateway.event("condition");
     assert_eq!(condition["about"], "retry");
@@ -281,9 +282,9 @@ fn servers_take_the_keys_as_they_join() {
     stage.set("retry=always");
 }
 
-/// Tests the checksums of answers. The checksum of the request may be left to hardware or not, and
-/// the kernel may complete the checksum of the answer in software or not. All four combinations
-/// must work.
+/// Tests the checksums of answers. The sender may leave the checksum of the request to hardware, or
+/// not. The kernel may complete the checksum of the answer in software, or not. All four
+/// combinations must work.
 #[test]
 fn answers_have_right_checksums() {
     let Some(stage) = TestStage::new("checksums", 2) else { return };
@@ -294,7 +295,7 @@ fn answers_have_right_checksums() {
         let (name, ifname) = (record.switch.clone(), port.to_owned());
         NamespaceRecord { name, ifname, ..record.hosts[0].clone() }.open().expect("the switch")
     };
-    // For one client's port, the kernel completes checksums in software.
+    // Without offloads on one client's port, the kernel completes checksums in software.
     switch("c0").set_offloads(false).expect("a veth takes the order");
     for offloads in [true, false] {
         for host in [stage.host(0), stage.host(1)] {
@@ -315,8 +316,8 @@ fn answers_have_right_checksums() {
     }
 }
 
-/// In native mode, the other end of a veth receives no answers, and `status` must warn about it. By
-/// default, the gateway attaches in generic mode there.
+/// In native mode, the other end of a veth receives no answers, so `status` must warn. By default,
+/// the gateway must attach in generic mode to a veth.
 #[test]
 fn answers_that_get_lost_are_reported() {
     let Some(stage) = TestStage::new("lost", 1) else { return };
@@ -346,13 +347,13 @@ fn answers_that_get_lost_are_reported() {
     assert!(socket.recv(&mut [0; 2_000]).is_ok());
     assert!(!lost());
     assert!(gateway.terminate().success());
-    // Without settings that send answers, the gateway attaches in native mode.
+    // Without settings that send answers, the gateway must attach in native mode.
     drop(stage.gateway(&[]));
 }
 
-/// A packet of an unknown version cannot carry a token. It must not open a connection, must not
-/// exempt later Initials of its sender from Retry, and must not count against the host whose
-/// address it has.
+/// A packet of an unknown version cannot carry a token. It must not open a connection. It must not
+/// exempt later Initials of its sender from Retry. It must not count against the host whose address
+/// it has.
 #[test]
 fn retry_is_not_evaded_by_unknown_versions() {
     let Some(stage) = TestStage::new("evade", 3) else { return };
@@ -369,7 +370,8 @@ fn retry_is_not_evaded_by_unknown_versions() {
     let (host, other, attacker) = (stage.host(0), stage.host(1), stage.host(2));
     let target = stage.target(host.v4());
 
-    // First send an unknown version, then Initials with the same ports and connection IDs.
+    // First send a packet of an unknown version, then Initials with the same ports and connection
+    // IDs.
     let mut unknown = initial(1);
     unknown[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
     host.run(async move {
@@ -382,7 +384,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
     eventually("answers", || (stage.verdict("retry_sent").packets == 63).then_some(()));
     assert_eq!(stage.verdict("version_negotiation_sent").packets, 1);
 
-    // Send forged packets: with the address of one client, and with many other addresses.
+    // Send forged packets: first with the address of one client, then with many other addresses.
     for prefix in [format!("{}/32", other.v4()), "198.18.0.0/15".to_owned()] {
         let origin = spoofed(&prefix);
         let payload = attack::future_versions();
@@ -395,7 +397,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
         assert_eq!(stage.verdict(reason).packets, 0, "{reason}");
     }
     assert!(stage.source(other.v4()).is_empty(), "nothing is charged to who is named");
-    // All hosts can connect, up to their limits.
+    // All hosts must still be able to connect, up to their limits.
     for client in [host, other, attacker] {
         for _ in 0..4 {
             client.peer(client.v4()).connect().fetch(1_000);
@@ -405,8 +407,8 @@ fn retry_is_not_evaded_by_unknown_versions() {
     assert_eq!(stage.verdict("proved").packets, 12);
 }
 
-/// A validated address and an attempt in progress are only valid for the port of the service that
-/// received the token.
+/// A validated address, and a connection attempt in progress, must be valid only for the port of
+/// the service that received the token.
 #[test]
 fn retry_is_asked_for_at_each_port() {
     let Some(stage) = TestStage::new("ports", 1) else { return };
@@ -425,7 +427,7 @@ fn retry_is_asked_for_at_each_port() {
     socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[0]).expect("it is sent");
     eventually("it goes on", || (stage.verdict("underway").packets == 1).then_some(()));
     // On the other port, the same packet belongs to no attempt, and the source has used up its
-    // rate.
+    // rate. It must be dropped.
     socket.send_to(&initial_with(&id, &[7; 4], &[]), targets[1]).expect("it is sent");
     eventually("it is asked", || (stage.verdict("retry_sent").packets == 2).then_some(()));
     socket.send_to(&initial_with(&id, &[7; 4], &token), targets[1]).expect("it is sent");

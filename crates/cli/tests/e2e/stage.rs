@@ -1,5 +1,5 @@
-//! A lab with a gateway on the server's interface, an HTTP/3 server behind it, and hosts that act
-//! as QUIC clients. A test opens, uses and closes their connections one by one.
+//! A lab for tests, with a gateway on the server's interface, an HTTP/3 server behind it, and hosts
+//! that act as QUIC clients. A test can open, use and close single connections of the clients.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,22 @@ use crate::common::{
     EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
 };
 
-/// Time after which a connection attempt that must be dropped is given up. It only sends one
-/// Initial, because quinn sends the next one after 1 s.
+/// Timeout of a connection attempt that must be dropped. Within this time, quinn sends only one
+/// Initial, because it sends the next one after 1 s.
 const IN_VAIN: Duration = Duration::from_millis(600);
 
-/// Idle timeout that is longer than any test, so that it never ends a connection unless a test sets
+/// Idle timeout that is longer than any test. It applies to all connections unless a test sets
 /// another one.
 const NEVER: &str = "1h";
 
-/// A lab, and the name of the gateway in it.
+/// A lab, and the name of the gateway that runs in it.
 pub(crate) struct TestStage {
     hosts: Vec<Host>,
     pub name: String,
     pub lab: Lab,
 }
 
-/// Number of packets with one reason.
+/// Counts of the packets with one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReasonCount {
     pub packets: u64,
@@ -40,7 +40,7 @@ pub(crate) struct ReasonCount {
 }
 
 impl TestStage {
-    /// Creates a lab with `clients` clients. Returns `None` without root.
+    /// Creates a lab with `clients` clients. Returns `None` if the test does not run as root.
     pub(crate) fn new(name: &str, clients: usize) -> Option<TestStage> {
         TestStage::with(name, |lab| lab.clients(clients))
     }
@@ -62,7 +62,8 @@ impl TestStage {
         self.gateway_with(&[&["-i", "eth0", "-p", "443"], rest].concat()).0
     }
 
-    /// Starts a gateway in the server's namespace. Also returns its `ready` event.
+    /// Starts a gateway in the server's namespace, with these options. Also returns its `ready`
+    /// event.
     pub(crate) fn gateway_with(&self, rest: &[&str]) -> (Running, Value) {
         let (gateway, ready) = self.gateway_as(rest);
         let native = !rest.contains(&"generic");
@@ -72,7 +73,7 @@ impl TestStage {
         (gateway, ready)
     }
 
-    /// Starts a gateway that chooses its mode itself.
+    /// Starts a gateway without `--mode`, so that it chooses its mode itself.
     pub(crate) fn gateway_as(&self, rest: &[&str]) -> (Running, Value) {
         let args = ["gateway", "run", "--json", "--name", &self.name];
         let gateway = Running::start(self.lab.server().command(EQUIC), &[&args, rest].concat());
@@ -80,12 +81,12 @@ impl TestStage {
         (gateway, ready)
     }
 
-    /// Returns the command on the server's host.
+    /// Returns the command `equic` on the server's host.
     pub(crate) fn command(&self) -> std::process::Command {
         self.lab.server().command(EQUIC)
     }
 
-    /// Starts an HTTP/3 server on port 443 that feeds the gateway.
+    /// Starts an HTTP/3 server on port 443 that reports its connections to the gateway.
     pub(crate) fn serve(&self, rest: &[&str]) -> Running {
         self.serve_on(443, rest)
     }
@@ -130,7 +131,7 @@ impl TestStage {
         self.equic(&["status", "--json"]).json()
     }
 
-    /// Returns the count of a reason for the first service.
+    /// Returns the counts of packets with this reason in the first service.
     pub(crate) fn verdict(&self, reason: &str) -> ReasonCount {
         self.verdict_of(0, reason)
     }
@@ -147,7 +148,7 @@ impl TestStage {
         }
     }
 
-    /// Returns the rows of `sources` for one source: one for each service.
+    /// Returns the rows about one source in the output of `sources`: one for each service.
     pub(crate) fn source(&self, source: impl ToString) -> Vec<Value> {
         let args = ["sources", "--json", "--top", "1000000", "--by", "connections"];
         let sources = self.equic(&args).json();
@@ -156,8 +157,8 @@ impl TestStage {
         rows.into_iter().filter(|row| row["source"] == source.as_str()).collect()
     }
 
-    /// Returns the number of open connections of a source, in the service (or group of services)
-    /// with the most.
+    /// Returns the number of open connections of a source. If it has connections in several
+    /// services (or groups of services), returns the largest number.
     pub(crate) fn connections(&self, source: impl ToString) -> u64 {
         let rows = self.source(source);
         rows.iter().map(|row| row["connections"].as_u64().expect("a number")).max().unwrap_or(0)
@@ -171,7 +172,7 @@ impl TestStage {
         });
     }
 
-    /// Waits until `count` servers feed the gateway. Dead servers are removed from the count.
+    /// Waits until exactly `count` servers report to the gateway. Dead servers do not count.
     pub(crate) fn await_servers(&self, count: usize) {
         eventually(&format!("{count} servers"), || {
             (self.status()["ledgers"].as_array()?.len() == count).then_some(())
@@ -207,7 +208,7 @@ impl TestStage {
     }
 }
 
-/// A client's host. Its runtime has one thread, which lives in the host's namespace.
+/// A client's host. It has a runtime with one thread, which runs in the host's namespace.
 pub(crate) struct Host {
     runtime: Runtime,
     pub namespace: Namespace,
@@ -251,12 +252,12 @@ impl Host {
         self.peer_of(address, server)
     }
 
-    /// Like [`Host::peer`], for another server address.
+    /// Like [`Host::peer`], but connects to this address of the server.
     pub(crate) fn peer_of(&self, address: IpAddr, server: IpAddr) -> Peer<'_> {
         self.peer_via(address, server, None)
     }
 
-    /// Like [`Host::peer_of`], with all packets sent to `via`.
+    /// Like [`Host::peer_of`], but sends all packets to `via`.
     pub(crate) fn peer_via(
         &self,
         address: IpAddr,
@@ -283,9 +284,9 @@ pub(crate) struct Peer<'a> {
     server: IpAddr,
 }
 
-/// Result of an attempt to connect.
+/// Result of a connection attempt.
 pub(crate) enum Attempt<'a> {
-    /// A request on the connection was answered.
+    /// A connection on which the server has answered a request.
     Open(Link<'a>),
     /// The server closed the connection right after the handshake.
     Refused,
@@ -312,7 +313,7 @@ impl<'a> Peer<'a> {
         self.read(self.host.run(attempt))
     }
 
-    /// Makes `count` attempts in parallel, each with the whole timeout.
+    /// Makes `count` connection attempts in parallel. `patience` is the timeout of each.
     pub(crate) fn attempt_many(&self, count: usize, patience: Duration) -> Vec<Attempt<'a>> {
         let attempt = || attempt(self.client.clone(), self.url(443), patience);
         let tasks: Vec<_> = (0..count).map(|_| self.host.runtime.spawn(attempt())).collect();
@@ -320,7 +321,7 @@ impl<'a> Peer<'a> {
         ended.map(|result| self.read(result.expect("the task does not panic"))).collect()
     }
 
-    /// Moves all connections to a socket with another address.
+    /// Moves all connections to a new socket with this address.
     pub(crate) fn rebind(&self, address: IpAddr) {
         let client = self.client.clone();
         let moved = self.host.run(async move { client.rebind(SocketAddr::new(address, 0)) });
@@ -367,20 +368,21 @@ async fn get(connection: &Connection, path: &str) -> Result<Response, ClientErro
     connection.get(&path).await
 }
 
-/// An open connection. It is closed when dropped.
+/// An open connection. It is closed when the value is dropped.
 pub(crate) struct Link<'a> {
     host: &'a Host,
     connection: Connection,
 }
 
 impl Link<'_> {
-    /// Fetches `bytes` bytes.
+    /// Fetches a body of `bytes` bytes.
     pub(crate) fn fetch(&self, bytes: u64) {
         let fetched = self.fetch_within(bytes, PATIENCE);
         assert_eq!(fetched, Some(bytes), "closed: {}", !self.connection.is_open());
     }
 
-    /// Fetches `bytes` bytes. Returns `None` if this fails or takes longer than `patience`.
+    /// Fetches a body of `bytes` bytes. Returns `None` if this fails or takes longer than
+    /// `patience`.
     pub(crate) fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
         let connection = self.connection.clone();
         let fetch = async move {
@@ -395,7 +397,7 @@ impl Link<'_> {
         self.fetch_within(1, Duration::from_millis(500)).is_some()
     }
 
-    /// Starts a download, which continues as the body is read.
+    /// Starts a download. It makes progress only while the body is read.
     pub(crate) fn download(&self) -> Download<'_> {
         let connection = self.connection.clone();
         let response = self.host.run(async move { get(&connection, "/bytes/1000000000").await });

@@ -1,8 +1,8 @@
 //! Runs every command of the tutorials in order, as printed there, and compares the output.
 //!
-//! In a block of the language `console`, commands follow `$ `, and the other lines are their
-//! output. `...` stands for lines that are left out. A command with the comment `# keep it running`
-//! runs until the end of the page.
+//! In a block of the language `console`, commands follow `$ `, and the other lines are the output.
+//! `...` stands for omitted lines. A command with the comment `# keep it running` runs until the
+//! end of the page.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use equic_lab::Namespace;
 
 use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 
-/// A command of a page, and the output that the page shows.
+/// A command of a tutorial, and the output that the page shows.
 #[derive(Debug)]
 struct Step {
     command: String,
@@ -24,8 +24,8 @@ impl Step {
     }
 }
 
-/// Returns the steps of a page, and its files: TOML and C blocks after a line that ends with a file
-/// name.
+/// Returns the commands of a page, and the files that it shows. A file is a TOML or C block after a
+/// line that ends with the file's name.
 fn steps(page: &str) -> Vec<Step> {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/tutorials/{page}.md")).unwrap();
     let mut steps: Vec<Step> = Vec::new();
@@ -47,8 +47,8 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Removes everything that differs from run to run: numbers, spaces, and words that are as long as
-/// a fingerprint.
+/// Removes everything from a line that differs from run to run: numbers, spaces, and words that are
+/// as long as a fingerprint.
 fn bare(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
         let mut bare = String::new();
@@ -64,7 +64,7 @@ fn bare(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Checks that the output contains the shown lines in the same order.
+/// Checks that the output contains the lines that the page shows, in the same order.
 fn compare(step: &Step, output: &str) {
     let mut lines = output.lines().map(bare);
     for shown in step.shown.iter().filter(|shown| !matches!(shown.trim(), "..." | "")) {
@@ -77,7 +77,7 @@ fn compare(step: &Step, output: &str) {
     }
 }
 
-/// Plays a reader at a machine with the interfaces `lo` and `eth0`.
+/// Imitates a reader at a machine with the interfaces `lo` and `eth0`.
 struct Reader<'a> {
     host: &'a Namespace,
     folder: &'a Path,
@@ -98,7 +98,7 @@ impl Reader<'_> {
         if step.keeps_running() {
             let program = Running::start(shell, &[]);
             for shown in &step.shown {
-                // Only wait for the text before the first number.
+                // Numbers differ from run to run, so wait only for the text before the first one.
                 let begins = shown.split(|c: char| c.is_ascii_digit()).next().unwrap();
                 program.line(begins);
             }
@@ -111,7 +111,7 @@ impl Reader<'_> {
     }
 }
 
-/// Runs all commands of a page.
+/// Runs all commands of a page. Fails if the page has fewer than `least`.
 fn play(page: &str, least: usize) {
     let Some(lab) = lab(&unique(page), 1) else { return };
     let host = lab.server();

@@ -1,5 +1,5 @@
-//! Tests of clients with versions that a service does not support. The gateway answers with the
-//! supported versions, and nothing reaches the server.
+//! Tests of clients that use QUIC versions that a service does not support. The gateway must answer
+//! with the supported versions, and nothing may reach the server.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::common::PATIENCE;
 use crate::stage::{Host, TestStage};
 
-/// Draft 29 of RFC 9000. quinn still supports it, but our stack does not.
+/// Draft 29 of RFC 9000. quinn still supports this version, eQUIC's own stack does not.
 const DRAFT_29: u32 = 0xff00_001d;
 
 fn tls(roots: RootCertStore) -> rustls::ClientConfig {
@@ -28,7 +28,7 @@ fn tls(roots: RootCertStore) -> rustls::ClientConfig {
 }
 
 /// Makes one connection attempt with quinn, which starts with draft 29 and also supports version 1.
-/// Returns why it ended.
+/// Returns why the attempt ended.
 fn attempt_by_quinn(host: &Host, address: IpAddr, server: SocketAddr) -> quinn::ConnectionError {
     host.run(async move {
         let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls(RootCertStore::empty()));
@@ -45,8 +45,8 @@ fn attempt_by_quinn(host: &Host, address: IpAddr, server: SocketAddr) -> quinn::
     })
 }
 
-/// Sends a short header packet, and returns the datagrams that arrived at the server's socket
-/// before it.
+/// Sends a packet with a short header, and returns the datagrams that arrived at the server's
+/// socket before this packet.
 fn seen_so_far(
     host: &Host,
     address: IpAddr,
@@ -69,8 +69,8 @@ fn seen_so_far(
 #[test]
 fn the_server_sees_nothing_of_unknown_versions() {
     let Some(stage) = TestStage::new("versions", 1) else { return };
-    // On a veth, packets that the program sends back only arrive in generic mode, or if the other
-    // end has a program too.
+    // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
+    // end has a program, too.
     let _gateway =
         stage.gateway(&["--version-negotiation", "--versions", "1", "--mode", "generic"]);
     let socket = stage.lab.server().run(|| UdpSocket::bind("[::]:443")).expect("inside");
@@ -90,7 +90,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
         stage.source(host.v4()).iter().map(|row| row["packets"].clone()).collect();
     assert_eq!(counted, [1], "one short header packet, and no answered one");
 
-    // Without the setting, the gateway passes the packet, because the server must answer.
+    // If the setting is disabled, the gateway must pass the packet, because the server must answer.
     stage.set("version_negotiation=false");
     let server = stage.target(host.v4());
     host.run(async move {
@@ -104,8 +104,8 @@ fn the_server_sees_nothing_of_unknown_versions() {
     assert_eq!(stage.verdict("new_version").packets, 1);
 }
 
-/// A client that gets a Version Negotiation packet must connect with an offered version to the
-/// server behind the gateway.
+/// A client that gets a Version Negotiation packet must connect to the server behind the gateway,
+/// with a version that the packet offers.
 #[test]
 fn a_client_goes_on_in_a_version_that_it_was_told() {
     let Some(stage) = TestStage::new("fallback", 1) else { return };

@@ -1,4 +1,5 @@
-//! Tests of modes, interfaces, services, servers, and other programs on the interface.
+//! Tests of XDP modes, of several interfaces, services and servers, and of other XDP programs on
+//! the interface.
 
 use std::net::IpAddr;
 
@@ -44,7 +45,7 @@ fn generic_mode_does_the_same() {
     }
 }
 
-/// Adds a second veth between the server and the first client. Returns both addresses.
+/// Adds a second veth link between the server and the first client. Returns both addresses.
 fn second_interface(stage: &TestStage) -> (IpAddr, IpAddr) {
     let (server, client) = (stage.lab.server(), &stage.host(0).namespace);
     let pair = format!("link add eth1 type veth peer name eth1 netns {}", client.name);
@@ -77,7 +78,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
         let source = if std::ptr::eq(peer, &near) { host.v4() } else { client };
         stage.await_connections(source, 1);
         stage.assert_refused_by(peer, 0, 443, "quota");
-        // The other service has its own count.
+        // The other service must have its own count.
         let alt = [peer.connect_at(8443), peer.connect_at(8443)];
         stage.await_connections(source, 2);
         stage.assert_refused_by(peer, 1, 8443, "quota");
@@ -87,7 +88,7 @@ fn two_interfaces_and_two_services_of_one_gateway() {
         let seen: Vec<_> = rows.iter().map(row).collect();
         assert_eq!(seen, [("alt".into(), 2.into()), ("web".into(), 1.into())], "{rows:?}");
     }
-    // Detached from one interface, the gateway continues on the other one.
+    // After it was detached from one interface, the gateway must continue on the other one.
     stage.equic(&["status"]).ok();
     let detached = equic_in(stage.lab.server(), &["gateway", "detach", &stage.name, "-i", "eth1"]);
     assert!(detached.ok().contains("eth1"));
@@ -99,7 +100,8 @@ fn two_interfaces_and_two_services_of_one_gateway() {
     assert_eq!((stage.program_on("eth0"), stage.program_on("eth1")), (None, None));
 }
 
-/// Two services of a group have one server each. A source's connections to both are added up.
+/// Two services of a group have one server each. The connections of a source to both must be added
+/// up.
 #[test]
 fn counts_of_two_servers_add_up_until_one_dies() {
     let Some(stage) = TestStage::new("servers", 1) else { return };
@@ -160,19 +162,22 @@ fn another_program_on_the_interface_is_left_alone() {
     let mut serve = server.command(EQUIC);
     serve.args(["serve", "--listen", "[::]:443", "--attach", "eth0", "--name", &stage.name]);
     assert_eq!(crate::common::finish(serve).code, Some(1));
-    // `detach` must not remove the foreign program, neither by interface nor by program ID.
+    // `detach` must not remove a program that is not the gateway's, neither by interface nor by
+    // program ID.
     for selector in ["eth0", &program.to_string()] {
         let detached = equic_in(server, &["gateway", "detach", selector]);
         assert_eq!(detached.code, Some(1), "{detached:?}");
         assert_eq!(stage.program_on("eth0"), Some(program));
     }
-    // A gateway that is attached to another interface, or to none, must not remove it either.
+    // A gateway that is attached to another interface, or to none, must not remove that program
+    // either.
     second_interface(&stage);
     let place = ["-i", "eth1", "-p", "443"];
     let (gateway, _) = stage.gateway_with(&place);
     let detached = equic_in(server, &["gateway", "detach", &stage.name, "-i", "eth0"]);
     assert_eq!(detached.code, Some(1), "{detached:?}");
-    // If one interface is taken, the gateway must not stay attached to the free ones.
+    // If one of the interfaces already has another program, the gateway must not stay attached to
+    // the others.
     let both = ["-i", "eth1", "-i", "eth0", "-p", "443", "--name", "never"];
     equic(&["gateway", "detach", &stage.name]).ok();
     let mut gateway = gateway;
@@ -181,12 +186,12 @@ fn another_program_on_the_interface_is_left_alone() {
     let refused = equic_in(server, &[&["gateway", "run"], &both[..]].concat());
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert_eq!((stage.program_on("eth0"), stage.program_on("eth1")), (Some(program), None));
-    // When its owner removes the program, the gateway can attach.
+    // After the owner has removed the other program, the gateway must be able to attach.
     stage.ip(server, "link set dev eth0 xdp off");
     let gateway = stage.gateway(&[]);
     let own = stage.program_on("eth0");
     assert!(own.is_some_and(|id| id != program));
-    // A second gateway on the same interface is refused.
+    // A second gateway on the same interface must be refused.
     let second = run(server, "second", "auto");
     assert!(second.code == Some(1) && second.stderr.contains("equic gateway detach"), "{second:?}");
     assert_eq!(stage.program_on("eth0"), own);

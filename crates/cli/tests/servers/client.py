@@ -22,8 +22,8 @@ from aioquic.quic.connection import QuicConnection
 
 PATIENCE = 60
 HOST, PORT, ALPN = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-# Use the address format of received datagrams, because aioquic treats an unequal tuple as another
-# path.
+# Use the same tuple format as for received datagrams, because aioquic treats a different tuple as
+# another path.
 SERVER = (HOST, PORT, 0, 0) if ":" in HOST else (HOST, PORT)
 
 
@@ -91,7 +91,7 @@ async def done(order: str, name: str, address: str = "", seconds: str = "") -> s
     if order == "close":
         client.close()
         return "closed"
-    # For `ask`, the word after the name is a size instead of an address.
+    # For `ask`, the word after the name is a size, not an address.
     size = int(address) if order == "ask" and address else 14
     return await asyncio.wait_for(client.ask(size), PATIENCE)
 
@@ -102,7 +102,7 @@ async def obey(line: str) -> None:
         result = await done(*line.split())
     except TimeoutError:
         result = "silence"
-        # Nothing waits for this connection any longer.
+        # Nothing waits for this connection any longer, so remove the waiter.
         clients[name]._connected_waiter = None
         clients[name].close()
     except ConnectionError:

@@ -1,5 +1,5 @@
-//! Clients for the examples: quinn with HTTP/3 in this process, or aioquic in a separate process.
-//! Each server is tested with the client of another stack.
+//! Clients for the example servers: quinn with HTTP/3 in this process, or aioquic in a separate
+//! process. Each server is tested with the client of another QUIC stack.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::common::{PATIENCE, ROOT};
 use crate::example::{Example, built};
 use crate::stage::{Attempt, Host, Link, Peer, TestStage};
 
-/// Clients on one host.
+/// Clients on one host of the lab.
 pub(crate) enum Clients<'a> {
     Quinn(&'a Host),
     Aioquic(Aioquic),
@@ -36,14 +36,14 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Opens a connection, and waits for an answer on it.
+    /// Opens a connection, and waits for an answer of the server on it.
     pub(crate) fn open(&'a self, from: IpAddr) -> Open<'a> {
         let opened = self.attempt(from, 1, PATIENCE).pop().flatten();
         opened.expect("the server lets it in")
     }
 
-    /// Makes `count` attempts in parallel. An attempt that gets no answer or a refusal returns
-    /// `None`.
+    /// Makes `count` connection attempts in parallel. The result is `None` for an attempt that was
+    /// refused or got no answer.
     pub(crate) fn attempt(
         &'a self,
         from: IpAddr,
@@ -106,12 +106,12 @@ impl Open<'_> {
     }
 }
 
-/// `client.py` on a host of the lab. It is killed when dropped.
+/// A process of `client.py` on a host of the lab. It is killed when the value is dropped.
 pub(crate) struct Aioquic {
     child: Child,
     orders: RefCell<ChildStdin>,
     answers: Receiver<(u32, String)>,
-    /// Answers that arrived while another one was awaited.
+    /// Answers of the process that arrived while the answer to another command was awaited.
     early: RefCell<HashMap<u32, String>>,
     next: Cell<u32>,
 }
@@ -148,7 +148,7 @@ impl Aioquic {
         writeln!(self.orders.borrow_mut(), "{order}").expect("the client listens");
     }
 
-    /// Returns the client's answer to the last command for this connection.
+    /// Returns the process's answer to the last command for this connection.
     fn answer(&self, id: u32) -> String {
         loop {
             if let Some(answer) = self.early.borrow_mut().remove(&id) {

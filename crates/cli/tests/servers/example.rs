@@ -19,9 +19,9 @@ pub(crate) enum Example {
     Quiche,
     QuicGo,
     Aioquic,
-    /// The example with the connection handles of libequic.
+    /// The ngtcp2 example that uses the connection handles of libequic.
     Ngtcp2,
-    /// The example with the API of the paper.
+    /// The ngtcp2 example that uses the API of the eQUIC paper.
     Ngtcp2Paper,
     Picoquic,
 }
@@ -31,7 +31,7 @@ use Example::{Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic, QuicGo, Quiche, Quinn, S2n
 pub(crate) const ALL: [Example; 8] =
     [Quinn, S2nQuic, Quiche, QuicGo, Aioquic, Ngtcp2, Ngtcp2Paper, Picoquic];
 
-/// Directory with the results of `scripts/examples.sh`.
+/// Directory in which `scripts/examples.sh` builds the examples.
 const BUILT: &str = "target/servers";
 
 pub(crate) fn built(file: &str) -> PathBuf {
@@ -41,7 +41,7 @@ pub(crate) fn built(file: &str) -> PathBuf {
 }
 
 impl Example {
-    /// Returns a short name for the lab.
+    /// Returns a short name of the example, for the name of its lab.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Quinn => "quinn",
@@ -69,7 +69,7 @@ impl Example {
         })
     }
 
-    /// Returns whether the example loads a gateway itself, with a limit in its code.
+    /// Returns whether the example loads a gateway itself. The limit is then in the example's code.
     pub(crate) fn own_gateway(self) -> bool {
         matches!(self, Quinn | Ngtcp2Paper)
     }
@@ -84,8 +84,9 @@ impl Example {
         matches!(self, Quinn | S2nQuic | Ngtcp2 | Ngtcp2Paper | Picoquic)
     }
 
-    /// Returns whether the example counts a client at its new address after a migration. quinn does
-    /// not report when an address is validated, and the paper's API has no function for it.
+    /// After a migration, returns whether the example counts the client at its new address. quinn
+    /// does not report when an address is validated, and the eQUIC paper's API has no function for
+    /// it.
     pub(crate) fn follows(self) -> bool {
         !matches!(self, Quinn | Ngtcp2Paper)
     }
@@ -131,7 +132,7 @@ impl Example {
     }
 }
 
-/// A running example. It is killed when dropped.
+/// A running example. It is killed when the value is dropped.
 pub(crate) struct Server {
     child: Child,
 }
@@ -154,7 +155,7 @@ impl Server {
         server
     }
 
-    /// Kills the example without a chance to clean up.
+    /// Kills the example, so that it cannot clean up.
     pub(crate) fn kill(mut self) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGKILL).expect("the child is ours");

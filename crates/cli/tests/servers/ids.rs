@@ -1,5 +1,5 @@
-//! Tests of servers with verifiable connection IDs: key changes must not affect their clients, and
-//! packets with forged IDs must not reach them.
+//! Tests of example servers with verifiable connection IDs. Key changes must not affect their
+//! clients, and packets with forged IDs must not reach them.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -13,16 +13,16 @@ use crate::stage::{Host, TestStage};
 
 const FORGED: u64 = 300;
 
-/// Sends short headers with forged connection IDs.
+/// Sends packets with short headers and forged connection IDs.
 fn forge(stage: &TestStage, host: &Host) {
     let target = stage.target(host.v4());
     host.run(async move {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for number in 0..FORGED {
-            // Length and key number are valid.
+            // The length and the key number in the ID are valid; the rest is random.
             let mut packet = vec![0x41, (number as u8 % 7) << 5 | 11];
             packet.extend([number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 6].concat());
-            // Continue even if the buffers are full.
+            // Continue even if the socket's buffer is full.
             let _ = socket.send_to(&packet, target);
         }
     });
@@ -37,14 +37,14 @@ fn checked(example: Example) {
     let forged = || stage.verdict("forged_id").packets;
     let control = Control::open(Some(&stage.name)).expect("root may look");
     let rotate = || {
-        // The first rotation announces a key, and the second one uses it.
+        // The first key rotation announces a key, and the second one starts to use it.
         for _ in 0..2 {
             control.rotate_keys().expect("keys");
         }
     };
 
-    // While another server has not declared its support, the check cannot be enabled. With the
-    // example alone, it can.
+    // While another server has not declared its support, the check must not be enabled. When only
+    // the example is left, it must be possible.
     let mute = control.join_checking("mute", TokenKeys::Take).expect("root may join");
     let refused = stage.equic(&["set", "check_ids=true"]);
     assert!(refused.stderr.contains("mute (process"), "{}", refused.stderr);
@@ -53,7 +53,7 @@ fn checked(example: Example) {
     stage.await_servers(1);
     stage.set("check_ids=true");
 
-    // After the migration, the client uses an ID from a NEW_CONNECTION_ID frame.
+    // After the migration, the client must use an ID from a NEW_CONNECTION_ID frame.
     let open = clients.open(here(1));
     open.migrate(here(99));
     stage.await_connections(here(99), 1);
@@ -61,14 +61,14 @@ fn checked(example: Example) {
     forge(&stage, stage.host(1));
     eventually("drops", || (forged() > FORGED / 2).then_some(()));
 
-    // IDs of new clients use new keys, and IDs that were issued before stay valid.
+    // IDs of new clients must use new keys, and IDs that were issued before must stay valid.
     for _ in 0..5 {
         rotate();
     }
     open.assert_alive();
     open.close();
     stage.await_connections(here(99), 0);
-    // None of the first keys is left, so an ID with such a key would count as forged.
+    // None of the first keys is left, so an ID with such a key must count as forged.
     for last in [2, 3] {
         rotate();
         let before = forged();
@@ -77,7 +77,7 @@ fn checked(example: Example) {
         assert_eq!(forged(), before, "{}", stage.status());
     }
 
-    // The next gateway has other keys, and checks IDs from the start.
+    // The next gateway has other keys, and must check IDs from the start.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
     let _gateway = stage.gateway(&["--check-ids"]);

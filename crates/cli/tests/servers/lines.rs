@@ -1,23 +1,23 @@
-//! Counts the lines of an example that deal with eQUIC: lines between `-- eQUIC` and `--`, and
-//! lines that end in `eQUIC`. Lines about the tokens of Retry packets are marked with `eQUIC Retry`
-//! instead, and lines about connection IDs with `eQUIC IDs`. Unmarked lines must not mention any of
-//! these.
+//! Counts the lines of each example that deal with eQUIC. These are the lines between `-- eQUIC`
+//! and `--`, and lines that end in `eQUIC`. Lines about the tokens of Retry packets have the mark
+//! `eQUIC Retry` instead, and lines about connection IDs `eQUIC IDs`. Lines without a mark must not
+//! mention any of these subjects.
 
 use std::fs;
 
 use crate::example::{ALL, Example};
 
-/// Every example has fewer lines than this about its quota.
+/// Every example must have fewer lines than this about its quota.
 const LIMIT: usize = 30;
-/// Every example that checks tokens has fewer lines than this about them.
+/// Every example that checks tokens must have fewer lines than this about them.
 const RETRY_LIMIT: usize = 40;
-/// Every example with verifiable connection IDs has fewer lines than this about them.
+/// Every example with verifiable connection IDs must have fewer lines than this about them.
 const IDS_LIMIT: usize = 20;
 
 /// The marked lines of an example.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lines<'a> {
-    /// Lines about the quota.
+    /// Lines that deal with the quota.
     about: Vec<&'a str>,
     /// Lines about the tokens of Retry packets.
     retry: Vec<&'a str>,
@@ -34,7 +34,8 @@ fn every_example_needs_fewer_than_thirty() {
         assert!(!about.is_empty(), "{example:?} has no marked lines");
         assert!(about.len() < LIMIT, "{example:?} has {}:\n{}", about.len(), about.join("\n"));
         let hooks = match example {
-            // The user's event loop, which reads the token from a packet.
+            // The token is read from a packet in the event loop of the user, which is in another
+            // file.
             Example::Ngtcp2 => fs::read_to_string(example.source().with_file_name("server.c")),
             _ => Ok(String::new()),
         };
@@ -72,13 +73,13 @@ enum Part {
     Rest,
 }
 
-/// Returns the code lines by subject, without comments and blank lines.
+/// Returns the marked lines of code by subject, without comments and blank lines.
 fn split(text: &str) -> Lines<'_> {
     let (mut lines, mut part, mut quoted) = (Lines::default(), Part::Rest, false);
     let mut block = false;
     for line in text.lines() {
         let code = line.trim();
-        // C comments on separate lines.
+        // A C comment that starts on a line of its own.
         let begins = code.starts_with("/*");
         if (block || begins) && !code.ends_with("*/") {
             block = true;
@@ -87,7 +88,7 @@ fn split(text: &str) -> Lines<'_> {
         if std::mem::take(&mut block) {
             continue;
         }
-        // The docstring of a Python file.
+        // The docstring of a Python file is not code.
         if code.starts_with("\"\"\"") {
             quoted = !quoted && code.matches("\"\"\"").count() == 1;
             continue;
@@ -123,7 +124,7 @@ fn split(text: &str) -> Lines<'_> {
 
 /// Returns the text of a line that contains only a comment.
 fn comment(code: &str) -> Option<&str> {
-    // C preprocessor lines start with the same character as Python comments.
+    // A C preprocessor line starts with `#`, like a Python comment.
     let hash = || code.strip_prefix('#').filter(|rest| !rest.starts_with(char::is_alphabetic));
     let block = || code.strip_prefix("/*").and_then(|rest| rest.strip_suffix("*/"));
     code.strip_prefix("//").or_else(block).or_else(hash).map(str::trim)

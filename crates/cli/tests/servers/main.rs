@@ -1,6 +1,6 @@
 //! Tests of servers on other QUIC stacks with a quota in the kernel: quinn, s2n-quic, quiche,
-//! quic-go, aioquic, ngtcp2 and picoquic. Each is the server of an example, and is tested with the
-//! client of another stack.
+//! quic-go, aioquic, ngtcp2 and picoquic. Each server is one of the examples, and is tested with
+//! the client of another stack.
 //!
 //! [`scenario`] has the tests for all servers, and [`ids`] those for servers with verifiable
 //! connection IDs. [`example`] starts the servers, and [`client`] has the clients. [`lines`] counts
@@ -20,7 +20,7 @@ mod stage;
 
 use equic_testing as common;
 
-/// If `make test` compiles this test, it has assertions and overflow checks.
+/// If `make test` compiled this test, it must have assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

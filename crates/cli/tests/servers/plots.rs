@@ -10,7 +10,7 @@ use equic_bench::{End, Figures, Key, Noise, RECORDS, Record, WhyNot};
 use crate::common::{ROOT, equic_lab};
 use crate::example::built;
 
-/// Rates in Gbit/s by round and attempt. Some attempts do not count.
+/// Rates in Gbit/s by round and attempt. Attempts with a reason at the end do not count.
 const ATTEMPTS: [(i64, u32, f64, Option<WhyNot>); 6] = [
     (-1, 1, 9.5, Some(WhyNot::WarmUp)),
     (0, 1, 1.25, Some(WhyNot::Noisy)),
@@ -57,7 +57,7 @@ fn samples() -> String {
         .iter()
         .flat_map(|(client, speed)| ATTEMPTS.map(|attempt| record(client, *speed, attempt)))
         .collect();
-    // Records of another workload, and without a figure.
+    // Add a record of another workload, and one without a figure.
     let mut failed = records[2].clone();
     failed.key.client = "broken".to_owned();
     failed.end = End::Unsupported { why: "not that".to_owned() };
@@ -67,7 +67,7 @@ fn samples() -> String {
     records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect()
 }
 
-/// Returns the medians in Gbit/s by client from a CSV table with a header.
+/// Reads a CSV table with a header, and returns the median of each client in Gbit/s.
 fn medians(csv: &str, client: &str, value: &str, scale: f64) -> BTreeMap<String, f64> {
     let mut lines = csv.lines().filter(|line| !line.is_empty());
     let header: Vec<&str> = lines.next().expect("a header").split(',').collect();

@@ -1,4 +1,4 @@
-//! The test scenario that every server with a quota must pass.
+//! The test that every example server with a quota must pass.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::common::eventually;
 use crate::example::Example;
 use crate::stage::TestStage;
 
-/// Time after which an attempt that the kernel must drop is given up. It is enough for a few
-/// Initials.
+/// Timeout of a connection attempt that the kernel must drop. It is long enough for a few Initial
+/// packets.
 const IN_VAIN: Duration = Duration::from_millis(900);
 
-/// Time after which each attempt of a burst is given up. If the kernel drops its Initials, there is
-/// no answer.
+/// Timeout of each attempt of a burst. If the kernel drops the attempt's Initials, there is no
+/// answer.
 const BURST: Duration = Duration::from_secs(3);
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Opens `count` connections, and waits for an answer on each.
+/// Opens `count` connections, and waits for an answer of the server on each.
 fn fill<'a>(clients: &'a Clients<'a>, from: IpAddr, count: usize) -> Vec<Open<'a>> {
     (0..count).map(|_| clients.open(from)).collect()
 }
 
-/// Checks that the kernel drops one more attempt because of the quota.
+/// Checks that the kernel drops one more connection attempt because of the quota.
 fn assert_refused(stage: &TestStage, clients: &Clients<'_>, from: IpAddr) {
     let before = stage.verdict("quota");
     let attempt = clients.attempt(from, 1, IN_VAIN).pop().flatten();
@@ -65,7 +65,7 @@ fn scenario(example: Example) {
     let gateway = (!example.own_gateway()).then(|| stage.gateway(&["--max-connections", &setting]));
     let server = example.start(&stage);
     if example.own_gateway() {
-        // The example's gateway has no name that the test knows, so use the program's ID.
+        // The test does not know a name of the example's gateway, so use the program's ID.
         stage.name = stage.program_on("eth0").expect("it is attached").to_string();
     }
     let (clients, others) = (Clients::new(&stage, 0, example), Clients::new(&stage, 1, example));
@@ -116,8 +116,8 @@ fn scenario(example: Example) {
     open.iter().for_each(Open::assert_alive);
 }
 
-/// Parallel handshakes pass the kernel before any of them counts. The server must close those that
-/// exceed the quota.
+/// Parallel handshakes pass the kernel before any of them counts. The server must close the
+/// connections that exceed the quota.
 fn race(stage: &TestStage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     let attempts = clients.attempt(from, 3 * limit, Duration::from_secs(6));
     let open: Vec<_> = attempts.into_iter().flatten().collect();
@@ -128,14 +128,14 @@ fn race(stage: &TestStage, clients: &Clients<'_>, from: IpAddr, limit: usize) {
     stage.await_connections(from, 0);
 }
 
-/// Tests an example behind a gateway that sends Retry packets. The handshake only completes if the
+/// Tests an example behind a gateway that sends Retry packets. The handshake completes only if the
 /// server's transport parameters match the token (RFC 9000 s.7.3), so an open connection shows that
-/// the server has checked its token. This must also work after a change of the gateway, and for
+/// the server has checked its token. This must also work when the gateway is replaced, and for
 /// clients without a token when Retry is disabled.
 fn behind_retry(example: Example) {
     let Some(stage) = TestStage::new(&format!("retry-{}", example.name()), 1) else { return };
     let setting = example.limit().to_string();
-    // On a veth, packets that the program sends back arrive in generic mode.
+    // On a veth interface, answers of an XDP program only arrive in generic mode.
     let options = ["--mode", "generic", "--max-connections", &setting, "--retry", "always"];
     let mut gateway = stage.gateway(&options);
     let _server = example.start(&stage);
@@ -150,7 +150,7 @@ fn behind_retry(example: Example) {
     assert_eq!(counts(), (1, 0), "{}", stage.status());
     assert!(stage.verdict("retry_sent").packets >= 1);
 
-    // The next gateway has other keys. The server gets them when it joins.
+    // The next gateway has other keys. The server must get them when it joins.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
     let _gateway = stage.gateway(&options);
@@ -158,7 +158,7 @@ fn behind_retry(example: Example) {
     let second = clients.open(host.v4());
     assert_eq!(counts(), (1, 0), "{}", stage.status());
 
-    // Without Retry, the same server accepts clients that have no token.
+    // Without Retry, the same server must accept clients that have no token.
     stage.set("retry=never");
     let third = clients.open(host.v4());
     assert_eq!(counts(), (1, 1), "{}", stage.status());
@@ -186,8 +186,8 @@ fn ngtcp2_behind_retry() {
     behind_retry(Example::Ngtcp2);
 }
 
-/// quic-go checks its own tokens and has no hook for others. So Retry cannot be enabled for its
-/// clients unless the operator forces it.
+/// quic-go checks its own tokens and has no hook for others. So Retry must not be enabled for this
+/// server, unless the operator forces it.
 #[test]
 fn quic_go_is_not_put_behind_retry() {
     let example = Example::QuicGo;
@@ -219,9 +219,9 @@ fn quic_go() {
     scenario(Example::QuicGo);
 }
 
-/// Bursts from a source without connections, with one or two free slots, or whose connections are
-/// just being closed. In the end, the source holds exactly the connections that were answered, and
-/// never more than its quota.
+/// Runs bursts of connection attempts. The source has no connections, or one or two free slots, or
+/// its connections are just being closed. In the end, the source must hold exactly the connections
+/// that were answered, and never more than its quota.
 #[test]
 fn quic_go_under_bursts() {
     let example = Example::QuicGo;
@@ -238,7 +238,7 @@ fn quic_go_under_bursts() {
         let attempts = clients.attempt(from, 4 * limit, BURST);
         open.extend(attempts.into_iter().flatten());
         assert!(open.len() <= limit, "{} were answered: {}", open.len(), stage.status());
-        // Attempts that were refused or gave up must not count.
+        // Attempts that were refused or timed out must not count.
         stage.await_connections(from, open.len() as u64);
         open.iter().for_each(Open::assert_alive);
     }
@@ -261,8 +261,8 @@ fn picoquic() {
     scenario(Example::Picoquic);
 }
 
-/// The paper's API does not report whether a connection exceeds the quota. So only the gateway can
-/// limit parallel handshakes.
+/// The eQUIC paper's API does not report whether a connection exceeds the quota. So only the
+/// gateway can limit parallel handshakes.
 #[test]
 fn ngtcp2_by_the_papers_api() {
     let example = Example::Ngtcp2Paper;
@@ -274,8 +274,7 @@ fn ngtcp2_by_the_papers_api() {
     let limit = example.limit();
     let open = to_the_limit(&stage, &clients, &others, here, limit);
 
-    // A migrated connection counts at its old address, and is removed from that count when it is
-    // closed.
+    // With this API, a migrated connection must count at its old address until it is closed.
     open[0].migrate(there);
     stage.await_connections(here, limit as u64);
     open.into_iter().for_each(Open::close);

@@ -1,14 +1,15 @@
-//! Limits the number of lines that peers can cause.
+//! Rate limit for the output lines that peers can cause.
 
 use std::time::{Duration, Instant};
 
-/// Maximum number of lines in a burst.
+/// Maximum number of lines that peers can cause in a burst.
 const BURST: u32 = 100;
 
 /// Interval after which one more line is permitted.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of lines that peers may still cause, and number of lines that were left out.
+/// A token bucket for output lines: the number of lines that peers may still cause, and the number
+/// of lines that were suppressed.
 #[derive(Debug)]
 pub struct Lines {
     tokens: u32,
@@ -17,13 +18,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Creates the limit with a full burst at the time `now`.
+    /// Creates the limit at the time `now`. A full burst is available.
     pub fn new(now: Instant) -> Lines {
         Lines { tokens: BURST, counted_to: now, left_out: 0 }
     }
 
-    /// Returns `None` if a line must be left out. Otherwise returns how many lines were left out
-    /// since the last line.
+    /// Asks for permission to print a line. Returns `None` if the line must be suppressed.
+    /// Otherwise returns how many lines were suppressed since the last permitted one.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
         let elapsed = now.saturating_duration_since(self.counted_to);
         let more = u32::try_from(elapsed.as_millis() / INTERVAL.as_millis()).unwrap_or(u32::MAX);

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     rules: Vec<(Vec<IpNet>, Vec<Arc<Push>>)>,
-    /// For peers that match no rule.
+    /// Plugins to offer to peers that match no rule.
     usual: Vec<Arc<Push>>,
 }
 
@@ -30,7 +30,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// Addresses and prefixes, such as `192.0.2.0/24`.
+    /// Addresses and prefixes of the peers that the rule matches, such as `192.0.2.0/24`.
     peers: Vec<String>,
     /// Paths of the bundles, relative to the file of rules. If the list is empty, nothing is
     /// offered.
@@ -38,7 +38,8 @@ struct Rule {
 }
 
 impl Lists {
-    /// Reads the bundles for peers without a rule, and those in a file of rules.
+    /// Reads the bundles in `usual`, which are offered to peers that match no rule, and the bundles
+    /// that the file `rules` names.
     pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Result<Lists> {
         let read = |files: &mut dyn Iterator<Item = PathBuf>| {
             files.map(|file| bundle(&file)).collect::<Result<Vec<Arc<Push>>>>()
@@ -72,7 +73,7 @@ impl Lists {
         &self.usual
     }
 
-    /// Returns whether no peer is offered any plugin.
+    /// Returns whether the lists are empty, so that no peer is offered any plugin.
     pub(super) fn is_empty(&self) -> bool {
         self.usual.is_empty() && self.rules.iter().all(|(_, push)| push.is_empty())
     }

@@ -1,5 +1,5 @@
-//! Exchange of plugins over connections: those that `equic serve` and `equic get` offer to their
-//! peers, and those that they accept.
+//! Exchange of plugins over connections: the plugins that `equic serve` and `equic get` offer to
+//! their peers, and the plugins that they accept from them.
 //!
 //! * [`ExchangeArgs`] has the options, and creates the QUIC extension from them.
 //! * [`lists`]: lists of plugins to offer, by the peer's address.
@@ -54,17 +54,18 @@ pub struct ExchangeArgs {
     plugin_cache: Option<PathBuf>,
 }
 
-/// The peer whose plugins a cache stores.
+/// Says whose plugins a cache stores, or why no cache may be used.
 pub enum CacheOf {
-    /// A single peer, identified by its authenticated name or certificate.
+    /// The name of the peer: its authenticated name or its certificate. A server uses one name for
+    /// all its clients.
     Peer(String),
-    /// The cache must not be used, for this reason.
+    /// No cache may be used, for this reason.
     Nobody(&'static str),
 }
 
 impl ExchangeArgs {
-    /// Returns the extension for connections, or `None` if the options enable no exchange. `tally`
-    /// counts the calls of plugins that run here.
+    /// Returns the QUIC extension that exchanges plugins, or `None` if the options enable no
+    /// exchange. `tally` counts the calls of plugins that run on this endpoint.
     pub fn extension(
         &self,
         cache: &CacheOf,
@@ -108,7 +109,8 @@ impl ExchangeArgs {
     }
 }
 
-/// Returns a clock that measures the time for which peers are charged when their plugins run.
+/// Returns the clock that measures how long the plugins of a peer run. This time is charged to the
+/// peer.
 fn meter() -> Clock {
     let start = Instant::now();
     Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -123,7 +125,7 @@ fn policy(file: &Path) -> Result<Policy> {
     Policy::parse(&text).map_err(|error| what(&error))
 }
 
-/// Wraps the exchange as an extension of QUIC, with the lists of plugins to offer.
+/// Wraps the plugin exchange as a QUIC extension, with the lists of plugins to offer.
 fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     let parameters = vec![config.parameter()];
     let hooks = Hooks::new(move |connection: &mut NewConnection<'_>| {
@@ -138,8 +140,8 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     Extension { parameters, hooks }
 }
 
-/// Returns the exchange of an endpoint that accepts plugins of any author with all classes that may
-/// be granted to anyone, and that offers these plugins.
+/// Returns the configuration of an exchange that offers the plugins `push`, and that accepts
+/// plugins of any author, with every capability class that a policy may grant to `anyone`.
 pub fn open_to_all(push: &[PathBuf]) -> Result<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
@@ -148,7 +150,7 @@ pub fn open_to_all(push: &[PathBuf]) -> Result<ExchangeConfig> {
     Ok(config)
 }
 
-/// Attaches the exchange to a connection.
+/// Attaches the plugin exchange to a connection.
 pub fn attach(mut config: ExchangeConfig, connection: &mut NewConnection<'_>) {
     config.peer = Some(connection.remote_address().ip());
     let attach =

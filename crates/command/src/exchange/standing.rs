@@ -1,4 +1,4 @@
-//! State of plugins on connections, as reported by listeners of the exchange.
+//! State of plugins on connections, as the listeners of the plugin exchange report it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub struct Standing {
     pub by: &'static str,
     /// Number of the offer, or `None` if the plugin was not offered.
     pub offer: Option<u64>,
-    /// SHA-256 of the bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: String,
-    /// Name in the manifest, or `None` if the manifest was not read.
+    /// Name of the plugin in its manifest, or `None` if the manifest was not read.
     pub name: Option<String>,
-    /// Version in the manifest, or `None` if the manifest was not read.
+    /// Version of the plugin in its manifest, or `None` if the manifest was not read.
     pub version: Option<String>,
     /// `offered`, `not offered`, `fetched`, `active`, or the name of the final status.
     pub state: String,
@@ -32,7 +32,7 @@ pub struct Standing {
     pub cached: bool,
     /// Whether the plugin was active on this connection at any time, even if it no longer is.
     pub ran: bool,
-    /// Why the plugin does not run, in words.
+    /// Why the plugin does not run, in words, or `None` if it runs.
     pub reason: Option<String>,
     /// Number of connections on which the plugin failed, or to which it could not be attached. Only
     /// for a `local` plugin.
@@ -66,7 +66,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether both belong to the same offer.
+    /// Returns whether both values belong to the same offer.
     fn is(&self, other: &Standing) -> bool {
         let of = |one: &Standing| (one.by, one.offer);
         self.peer == other.peer && of(self) == of(other) && self.hash == other.hash
@@ -77,7 +77,7 @@ impl Standing {
         !matches!(&*self.state, "offered" | "fetched")
     }
 
-    /// Returns whether the plugin does not run, or no longer runs.
+    /// Returns whether the plugin has ended, or will never run.
     fn is_over(&self) -> bool {
         self.is_settled() && self.state != "active"
     }
@@ -133,7 +133,8 @@ impl Standing {
     }
 }
 
-/// Callback for every change of a plugin's state. It is called while the connection is locked.
+/// Callback for every change of a plugin's state. It is called while the connection is locked, so
+/// it must not block.
 pub(super) type Teller = Arc<dyn Fn(&Standing) + Send + Sync>;
 
 /// Offers of one connection that have not ended.
@@ -165,11 +166,11 @@ pub(super) fn listener(peer: String, tell: Teller) -> Listener {
     })
 }
 
-/// Maximum number of ended plugins of peers that [`Standings`] keeps. Further ones are only
-/// counted.
+/// Maximum number of ended plugins of peers that [`Standings`] keeps. If there are more, they are
+/// only counted.
 const MAX_OVER: usize = 64;
 
-/// State of the plugins on all connections, for a command that has few connections.
+/// State of the plugins on all connections of a command. The command must have few connections.
 #[derive(Clone, Default)]
 pub struct Standings {
     kept: Arc<Mutex<Kept>>,
@@ -178,11 +179,11 @@ pub struct Standings {
 
 #[derive(Default)]
 struct Kept {
-    /// In the order in which they were first reported.
+    /// States of the plugins, in the order in which they were first reported.
     all: Vec<Standing>,
-    /// Number of plugins of peers in `all` that have ended.
+    /// Number of entries in `all` that are plugins of peers and have ended.
     over: usize,
-    /// Number of plugins of peers that have ended and were not kept.
+    /// Number of plugins of peers that have ended and are not in `all`, because it was full.
     left_out: u64,
 }
 
@@ -272,7 +273,7 @@ mod tests {
         }
         let left: Vec<Option<u64>> = open.0.iter().map(|one| one.offer).collect();
         assert_eq!(left, [Some(1_000)]);
-        // A plugin that ran and was then detached still has `ran` set.
+        // The plugin was active and was then detached. `ran` must still be true.
         let reported = open.on_update("peer", &update(Origin::Peer, 1_000, over()));
         assert!(reported.ran && open.0.is_empty());
     }

@@ -1,14 +1,14 @@
-//! A thread that writes reports of connections. Connections pass reports to it while they are
-//! locked, so they must not block. If the output blocks, the thread drops reports and counts them.
+//! A thread that prints reports about connections. A connection passes on its report while it is
+//! locked, so this must not block. If the output blocks, reports are dropped and counted.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Maximum number of waiting reports.
+/// Maximum number of reports that wait to be written.
 const MAX_WAITING: usize = 4096;
 
-/// An item to write.
+/// An item to write: a report, or a note that reports were dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Report<T> {
     /// A report that was passed to the thread.
@@ -34,14 +34,16 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next report. Returns `None` at the end.
+    /// Waits for the next report. Returns `None` when the writer was dropped and all reports are
+    /// written.
     fn next(&self) -> Option<Report<T>> {
         let mut state = self.state();
         loop {
             if let Some(one) = state.waiting.pop_front() {
                 return Some(Report::Of(one));
             }
-            // Dropped reports were later than the waiting ones, so announce them after these.
+            // The dropped reports are newer than the waiting ones, so announce them only after the
+            // waiting reports.
             match std::mem::take(&mut state.lost) {
                 0 if state.ended => return None,
                 0 => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -51,7 +53,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// The thread, and the queue of its reports.
+/// The writing thread and the queue of its reports. Dropping the value waits until all are written.
 pub struct Writer<T> {
     queue: Arc<Queue<T>>,
     thread: Option<JoinHandle<()>>,
@@ -93,7 +95,7 @@ impl<T> Drop for Writer<T> {
         self.queue.state().ended = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // If writing has panicked, nothing is left to write.
+            // If the thread has panicked, nothing more can be written.
             let _ = thread.join();
         }
     }
@@ -128,7 +130,8 @@ mod tests {
             .filter_map(|one| if let Report::Of(n) = one { Some(*n) } else { None })
             .collect();
         assert_eq!(numbers.len() as u64 + lost, 100_000);
-        // The report that was being written, and the waiting ones.
+        // All but the report that was being written, and those that were waiting, must have been
+        // dropped.
         assert!((MAX_WAITING..=MAX_WAITING + 1).contains(&numbers.len()), "{}", numbers.len());
         assert!(numbers.is_sorted() && numbers[0] == 0);
     }

@@ -38,7 +38,7 @@ pub fn parse<'b>(path: &Path, bytes: &'b [u8]) -> Result<Bundle<'b>> {
     Bundle::parse(bytes).map_err(|error| Failure::because(path.display(), error))
 }
 
-/// Loads a local plugin of the user, and grants all that it declares.
+/// Loads a local plugin of the user, and grants it every capability that it declares.
 pub fn load(path: &Path) -> Result<Plugin> {
     let bytes = read(path)?;
     load_bytes(path, &bytes)
@@ -51,8 +51,8 @@ pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Plugin> {
     let granted = decide(&bundle, Origin::Own, &Policy::default(), seconds_now());
     let granted = granted.map_err(|error| Failure::because(path.display(), error))?;
     Plugin::load(&bundle, &granted).map_err(|error| {
-        // Report missing declarations first, because they are clearer than the error that a helper
-        // does not exist.
+        // Report missing declarations first. The loader's error only says that a helper does not
+        // exist.
         let faults = lint(&bundle);
         if faults.is_empty() {
             Failure::because(path.display(), error)
@@ -62,8 +62,8 @@ pub fn load_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Plugin> {
     })
 }
 
-/// Loads local plugins of the user, and tries to attach them. `tally` counts their calls, and
-/// `tell` is called for failures.
+/// Loads local plugins of the user, and attaches them to a test connection in memory. `tally`
+/// counts their calls, and `tell` is called when one fails.
 pub fn own(paths: &[PathBuf], tally: Option<Tally>, tell: Option<OnFailure>) -> Result<OwnPlugins> {
     let load = |path: &PathBuf| {
         let bytes = read(path)?;

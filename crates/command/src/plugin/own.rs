@@ -1,5 +1,5 @@
-//! Local plugins on the connections of a command: attached to each connection, watched for
-//! failures, and counted.
+//! Local plugins on the connections of a command. Each plugin is attached to each connection, its
+//! calls are counted, and its failures are reported.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 /// peer may be able to make the plugin fail on each connection.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(10);
 
-/// Number of calls of a plugin's hook, on one connection.
+/// Number of calls of a plugin's hook on one connection.
 #[derive(Debug, Default)]
 struct Counters {
     calls: AtomicU64,
@@ -38,11 +38,11 @@ pub struct Counts {
     pub calls: u64,
     /// Number of calls in which the plugin replaced an operation's default behaviour.
     pub answers: u64,
-    /// Number of frames of the plugin's own types that it wrote.
+    /// Number of frames that the plugin wrote, of frame types that it defines itself.
     pub frames: u64,
 }
 
-/// Counters of a plugin's hooks, one for each connection, by the hash of its bundle.
+/// Maps the hash of a plugin's bundle to the counters of its hooks, one for each connection.
 type ByHash = HashMap<[u8; 32], Vec<Arc<Counters>>>;
 
 /// Counts of each plugin's calls over all connections.
@@ -71,13 +71,13 @@ impl Tally {
         Some(sum)
     }
 
-    /// Wraps a loader so that the hooks of its plugins are counted here.
+    /// Wraps a plugin loader so that this tally counts the calls of the hooks that it loads.
     pub fn counting(&self, load: impl Load + 'static) -> Counting {
         Counting { load: Box::new(load), tally: self.clone() }
     }
 }
 
-/// Loads the plugins of an exchange, and counts their calls.
+/// A loader for the plugins of an exchange, which also counts their calls.
 pub struct Counting {
     load: Box<dyn Load>,
     tally: Tally,
@@ -99,7 +99,7 @@ fn hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Called when a hook fails.
+/// Callback for the failure of a hook.
 type Failed = Box<dyn FnMut(&HookError) + Send>;
 
 /// A hook whose calls are counted and whose failure is reported.
@@ -185,15 +185,15 @@ impl Hook for Watched {
     }
 }
 
-/// A local plugin, and its results on the connections so far.
+/// A local plugin and its results on all connections so far.
 struct One {
     plugin: Plugin,
     hash: [u8; 32],
-    /// Number of connections to which it was attached.
+    /// Number of connections to which the plugin was attached.
     attached: u64,
-    /// Number of connections on which it failed, or to which it could not be attached.
+    /// Number of connections on which the plugin failed, or to which it could not be attached.
     failed: u64,
-    /// The first failure.
+    /// State of the plugin at its first failure, or `None` if it never failed.
     first: Option<Standing>,
     reported: Option<Instant>,
 }
@@ -211,8 +211,8 @@ pub struct OwnPlugins {
 }
 
 impl OwnPlugins {
-    /// Creates the state of plugins with the hashes of their bundles. `tally` counts their calls,
-    /// and `tell` is called for failures.
+    /// Creates the state of these plugins, given with the hashes of their bundles. `tally` counts
+    /// their calls, and `tell` is called when one fails.
     pub(super) fn new(
         plugins: Vec<(Plugin, [u8; 32])>,
         tally: Option<Tally>,
@@ -272,8 +272,8 @@ impl OwnPlugins {
         }
     }
 
-    /// Records that a plugin failed. Reports the first failure at once, and later ones at most
-    /// every [`BETWEEN_REPORTS`].
+    /// Records that a plugin failed, and reports it, but at most once every [`BETWEEN_REPORTS`] for
+    /// each plugin.
     fn failed(&self, at: usize, peer: &str, state: &str, why: &str) {
         let standing = {
             let mut all = self.all();
@@ -307,7 +307,7 @@ impl OwnPlugins {
         all.iter().map(standing).collect()
     }
 
-    /// Fails if one of the plugins failed on a connection, or could not be attached to it.
+    /// Fails if one of the plugins has failed on a connection, or could not be attached to one.
     pub fn check(&self) -> Result {
         let all = self.all();
         let Some(one) = all.iter().find(|one| one.failed > 0) else { return Ok(()) };
@@ -325,7 +325,7 @@ impl OwnPlugins {
     }
 }
 
-/// Returns the state of a plugin as the verb of a sentence.
+/// Returns the verb that describes a state in a sentence.
 fn was(state: &str) -> &str {
     if state == "failed" { "failed and was detached" } else { "was not attached" }
 }
@@ -350,7 +350,8 @@ impl One {
     }
 }
 
-/// Attaches plugins to a connection in memory, in the same way as to a real one.
+/// Attaches plugins to a connection in memory, in the same way as to a real connection, to find
+/// errors early.
 ///
 /// # Errors
 /// A plugin cannot be attached to any connection.

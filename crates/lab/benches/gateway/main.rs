@@ -1,16 +1,18 @@
-//! Cost of the XDP program and of a counted connection: the first half of `make bench-gateway`.
+//! Measures the cost of the XDP program and of counting a connection. This is the first half of
+//! `make bench-gateway`.
 //!
 //! Measures nanoseconds per packet of the real program with BPF_PROG_TEST_RUN, for each path
-//! through it. They are compared with a program that only passes, and with the reference
-//! (`reference.rs`), which run just before in the same round. Also measures nanoseconds per
-//! open/close pair of the ledger. Rounds are interleaved in random order. TEST_RUN skips the
-//! driver, so these ratios do not predict packets per second. `equic-lab gateway-bench` measures the other
-//! half: what a flood leaves of a server's capacity.
+//! through the program. They are compared with a program that only passes packets, and with the
+//! reference program (`reference.rs`); both run just before, in the same round. Also measures
+//! nanoseconds per open/close pair of the ledger, the table of a server's connections. Rounds are
+//! interleaved in random order. TEST_RUN skips the driver, so these ratios do not predict packets
+//! per second. The other half of `make bench-gateway` is `equic-lab gateway-bench`: it measures how
+//! much of a server's capacity remains during a flood.
 //!
-//! The options `--quick`, `--markdown` and `--json` are as there. The result is also written to
-//! out/bench-gateway/program.json. `--object FILE` also measures each path through the program in
-//! that file, in the same rounds, to show the effect of a change. The file must have the same
-//! version of `abi.h`.
+//! The options `--quick`, `--markdown` and `--json` have the same meaning as in `equic-lab
+//! gateway-bench`. The result is also written to out/bench-gateway/program.json. `--object FILE`
+//! also measures each path through the program in that file, in the same rounds, to show the effect
+//! of a change. The file must have the same version of `abi.h`.
 
 mod packets;
 mod program;
@@ -39,12 +41,12 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SCHEMA: &str = "equic.bench.gateway/2";
 const ROUNDS: usize = 40;
 const QUICK_ROUNDS: usize = 6;
-/// Open/close pairs per round.
+/// Number of open/close pairs per round.
 const PAIRS: u32 = 200_000;
-/// Target: maximum nanoseconds per pair.
+/// Target: maximum nanoseconds per open/close pair.
 const PAIR_AIM: f64 = 200.0;
 
-/// A median over the rounds, with its 95 % interval. Fewer than 6 rounds have no interval.
+/// A median over the rounds with its 95 % interval. With fewer than 6 rounds, there is no interval.
 #[derive(Serialize)]
 struct Figure {
     median: f64,
@@ -57,7 +59,7 @@ impl Figure {
         Ok(Figure { median: sample.median().ok_or("no rounds")?, interval: sample.median_95() })
     }
 
-    /// Returns the quotient (second by first) of values that were measured in the same round.
+    /// Returns the ratio second / first of values that were measured in the same round.
     fn ratio(pairs: impl IntoIterator<Item = (f64, f64)>) -> Result<Figure> {
         let ratio = Ratio::of_pairs(pairs).ok_or("no rounds")?;
         Ok(Figure { median: ratio.value, interval: ratio.interval })
@@ -70,7 +72,7 @@ impl Figure {
     }
 }
 
-/// Cost of an open/close pair of the ledger.
+/// Cost of opening and closing a connection in the ledger.
 #[derive(Serialize)]
 struct Pair {
     sources: u32,
@@ -85,12 +87,12 @@ struct Costs {
     ledger: Vec<Pair>,
 }
 
-/// Measures pairs of this number of sources in turn, in one thread.
+/// Measures open/close pairs in one thread, using this number of sources in turn.
 fn ledger(sources: u32, rounds: usize) -> Result<Pair> {
     let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
     let service = gateway.ledger()?.service_at(0)?;
     let peer = |n: u32| SocketAddr::new(IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n % sources)), 9);
-    // Nothing here waits, so the thread's CPU time is its cost, whatever else is running.
+    // Nothing in this loop waits, so the thread's CPU time is the cost, whatever else is running.
     let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let round = || {
         let start = now()?;
@@ -151,7 +153,7 @@ fn out() -> std::path::PathBuf {
 }
 
 fn main() -> Result<()> {
-    // cargo adds `--bench`.
+    // Cargo adds the argument `--bench`, so remove it.
     let mut arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let mut other = None;
     if let Some(at) = arguments.iter().position(|argument| argument == "--object") {

@@ -1,5 +1,5 @@
-//! Nanoseconds per packet of the XDP program, for each path through it. They are compared with a
-//! program that only passes, and with the minimal filter by source.
+//! Measures the XDP program in nanoseconds per packet, for each path through it. The results are
+//! compared with a program that only passes packets, and with the minimal filter by source address.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{Figure, Result};
 
 const REPEAT: u32 = 20_000;
 
-/// All features enabled, with limits that are never reached.
+/// Options that enable all features of the program, with limits that are never reached.
 const FEATURES: [(&str, &str); 5] = [
     ("max_connections", "100000"),
     ("new_per_source", "100000000/s"),
@@ -27,14 +27,15 @@ const FEATURES: [(&str, &str); 5] = [
 struct Path {
     what: &'static str,
     expected: Option<&'static str>,
-    /// Target: maximum multiple of the reference's time.
+    /// Target: maximum multiple of the reference program's time, or `None` for no target.
     aim: Option<f64>,
     gateway: Gateway,
-    /// One packet that is run repeatedly, or several that are run once each. A second run of these
-    /// would be part of the same attempt, or would use the answer that the program wrote over the
-    /// packet.
+    /// One packet that is run repeatedly, or several that are run once each. Several are needed if
+    /// a second run would follow another path: the packet would be part of the same attempt, or the
+    /// program has overwritten it with its answer.
     frames: Vec<Vec<u8>>,
-    /// Creates the packets of the next round from a seed.
+    /// Creates the packets of the next round from a seed. `None` if the same packets are used in
+    /// every round.
     next: Option<Next>,
     _held: Vec<Guard>,
     rounds: Vec<Round>,
@@ -43,7 +44,7 @@ struct Path {
 /// Creates packets from a seed.
 type Next = Box<dyn Fn(u64) -> Result<Vec<Vec<u8>>>>;
 
-/// Nanoseconds per packet in one round, of a path and of the programs for comparison.
+/// Nanoseconds per packet in one round: of a path, and of the programs that it is compared with.
 #[derive(Clone, Copy)]
 struct Round {
     null: f64,
@@ -69,12 +70,12 @@ impl Path {
         Ok(Path { what, expected, aim, gateway, frames, next: None, _held: held, rounds })
     }
 
-    /// Uses new packets for every run.
+    /// Uses new packets in every round.
     fn each_new(self, next: fn(u64) -> Vec<Vec<u8>>) -> Result<Path> {
         self.each(Box::new(move |seed| Ok(next(seed))))
     }
 
-    /// Like [`Path::each_new`], with a token of the gateway's own ring in each packet.
+    /// Like [`Path::each_new`], with a valid token of the gateway in each packet.
     fn each_with_token(self) -> Result<Path> {
         let ring = self.gateway.control().key_ring()?;
         self.each(Box::new(move |seed| packets::with_tokens(&ring, seed)))
@@ -93,7 +94,7 @@ impl Path {
         Ok(self)
     }
 
-    /// Measures the path, and just before it the programs for comparison.
+    /// Measures the path, and just before it the programs that it is compared with.
     fn round(&mut self, programs: &Programs) -> Result<()> {
         let repeat = if self.next.is_some() { 1 } else { REPEAT };
         let (mut null, mut reference, mut ours) = Default::default();
@@ -105,7 +106,7 @@ impl Path {
         let each = |time: Duration| time.as_secs_f64() * 1e9 / self.frames.len() as f64;
         let round = Round { null: each(null), reference: each(reference), ours: each(ours) };
         if let Some(next) = &self.next {
-            // Attempts must be new again.
+            // Every attempt must be a new one, so create new packets.
             self.frames = next(u64::from(ours.subsec_nanos()))?;
         }
         self.rounds.push(round);
@@ -128,7 +129,7 @@ impl Path {
     }
 }
 
-/// Returns the mean time of a program that drops the frame.
+/// Returns the mean time that a program takes to drop the frame.
 fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> Result<Duration> {
     match programs.run(which, frame, repeat)? {
         (XDP_DROP, time) => Ok(time),
@@ -136,7 +137,7 @@ fn dropping(programs: &Programs, which: Program, frame: &[u8], repeat: u32) -> R
     }
 }
 
-/// Returns the paths for a service with only the options in `settings`.
+/// Returns the paths through a program whose service has only the options in `settings`.
 fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
     let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
         Path::new(object, what, expected, aim, settings, frame)
@@ -160,8 +161,8 @@ fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
         path("established, no limits", Some("established"), None, &[], packets::short_header())?,
         all,
         denied,
-        // The source has opened nothing for a while, so it is not looked up in the table of
-        // handshakes. A long flood from a source over its quota leads to this state.
+        // The source has not opened a connection for a while, so the program does not look it up in
+        // the table of handshakes. A long flood from a source over its quota leads to this state.
         path("over quota, policy new", Some("quota"), Some(2.5), &limit, packets::initial(1, 2))?
             .holding(5)?,
         path(
@@ -179,7 +180,7 @@ fn paths(object: &ObjectSource) -> Result<Vec<Path>> {
     Ok(paths)
 }
 
-/// Returns the paths with verification of addresses and connection IDs, and those that answer.
+/// Returns the paths that verify addresses and connection IDs, and those that answer.
 fn proving(object: &ObjectSource) -> Result<Vec<Path>> {
     let path = |what, expected, aim, settings: &[(&str, &str)], frame| {
         Path::new(object, what, expected, aim, settings, frame)
@@ -223,19 +224,20 @@ fn proving(object: &ObjectSource) -> Result<Vec<Path>> {
     ])
 }
 
-/// Cost of a path through the program, or of a program for comparison.
+/// Cost of a path through the XDP program, or of a program that it is compared with.
 #[derive(Serialize)]
 pub(crate) struct Row {
     pub what: &'static str,
     /// Nanoseconds per packet.
     pub nanos: Figure,
-    /// Multiple of the null program's time in the same round.
+    /// Time as a multiple of the program that only passes packets, in the same round.
     pub times_null: Figure,
-    /// Multiple of the reference's time in the same round.
+    /// Time as a multiple of the reference program, in the same round.
     pub times_reference: Figure,
-    /// Target: maximum multiple of the reference's time.
+    /// Target: maximum multiple of the reference program's time, or `None` for no target.
     pub aim: Option<f64>,
-    /// Time divided by another object's in the same round, if there is one.
+    /// Time divided by that of the program in `--object FILE`, in the same round. `None` without
+    /// this option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times_other: Option<Figure>,
 }
@@ -255,7 +257,7 @@ impl Row {
     }
 }
 
-/// The reference and its variants in one round, in nanoseconds per packet.
+/// Nanoseconds per packet of the reference program and its variants, in one round.
 struct Bases {
     null: f64,
     reference: f64,
@@ -279,9 +281,9 @@ impl Bases {
 /// All measured costs of programs.
 #[derive(Serialize)]
 pub(crate) struct Costs {
-    /// The reference and its variants.
+    /// Costs of the reference program and its variants.
     pub references: Vec<Row>,
-    /// Each way through the gateway's program.
+    /// Costs of each path through the gateway's program.
     pub paths: Vec<Row>,
     /// Nanoseconds per call of a function that does nothing.
     pub call_nanos: Figure,
@@ -304,8 +306,8 @@ fn references(bases: &[Bases]) -> Result<Vec<Row>> {
     rows.into_iter().map(row).collect()
 }
 
-/// Measures every path `rounds` times in random order, and each time also that of another object,
-/// if there is one.
+/// Measures every path `rounds` times, in random order. If another object is given, also measures
+/// its paths in the same rounds.
 pub(crate) fn measure(
     rounds: usize,
     other: Option<&ObjectSource>,
@@ -317,7 +319,8 @@ pub(crate) fn measure(
     let mut others = other.map(paths).transpose()?.unwrap_or_default();
     let (mut paths, mut bases) = (paths(&ObjectSource::Embedded)?, Vec::new());
     let frame = packets::short_header();
-    // One index more than there are paths, for the variants of the reference.
+    // One index more than there are paths. The last one stands for the variants of the reference
+    // program.
     let mut order: Vec<usize> = (0..=paths.len()).collect();
     for round in 0..rounds {
         order.shuffle(rng);

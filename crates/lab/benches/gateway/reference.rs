@@ -1,5 +1,6 @@
-//! The programs for comparison: one that only passes, and the minimal filter by source,
-//! `bpf/reference.bpf.c`. The tests of the lab compile this file, too.
+//! Programs that the gateway's XDP program is compared with: one that only passes packets, and the
+//! minimal filter by source address, `bpf/reference.bpf.c`. The tests of the crate compile this
+//! file, too.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -10,41 +11,41 @@ use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Additional calls in [`Program::MoreCalls`], compared with [`Program::Reference`]: CALLS in the C
-/// file.
+/// Number of additional calls in [`Program::MoreCalls`], compared with [`Program::Reference`]. The
+/// C file has the same constant.
 pub(crate) const CALLS: u32 = 16;
-/// Verdicts of an XDP program.
+/// Verdict of an XDP program that drops the packet.
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;
 
-/// Alignment for the ELF parser.
+/// Aligns the bytes of the BPF program to 8, as the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/reference.bpf.o")));
 
-/// A program for comparison.
+/// A program that the gateway's XDP program is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `return XDP_PASS`.
     Null,
-    /// Parses to UDP, looks up the source in an LRU hash table, and drops.
+    /// Parses the packet up to UDP, looks up the source in an LRU hash table, and drops the packet.
     Reference,
-    /// Like the reference, with a table whose look-up is inlined.
+    /// Like `Reference`, with a table whose look-up the kernel inlines.
     NoCalls,
-    /// The reference with [`CALLS`] additional calls of a function that does nothing.
+    /// Like `Reference`, with [`CALLS`] additional calls of a function that does nothing.
     MoreCalls,
 }
 
-/// All programs for comparison, loaded.
+/// All programs for comparison, loaded into the kernel.
 pub(crate) struct Programs {
     null: OwnedFd,
     object: Object,
 }
 
 impl Programs {
-    /// Loads them. The tables of those that look up sources have only this one.
+    /// Loads the programs. The tables of sources contain only `source`.
     ///
     /// # Errors
     /// Fails without the privilege to load BPF programs.
@@ -61,10 +62,11 @@ impl Programs {
         Ok(Programs { null: null()?, object })
     }
 
-    /// Runs one of them `repeat` times on a frame. Returns its verdict, and the mean time of a run.
+    /// Runs one of the programs `repeat` times on a frame. Returns its verdict, and the mean time
+    /// of a run.
     ///
     /// # Errors
-    /// Fails if the kernel does not run it.
+    /// Fails if the kernel cannot run the program.
     pub(crate) fn run(&self, which: Program, frame: &[u8], repeat: u32) -> Result<(u32, Duration)> {
         let name = match which {
             Program::Null => return run(self.null.as_raw_fd(), frame, repeat),
@@ -77,7 +79,7 @@ impl Programs {
     }
 }
 
-/// Returns the key of a source: `struct source` of the C file.
+/// Returns the key of a source in the tables: `struct source` of the C file.
 fn key(source: IpAddr) -> [u8; 16] {
     match source {
         IpAddr::V4(v4) => {
@@ -89,7 +91,7 @@ fn key(source: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Index of a source in `places`.
+/// Returns the index of a source in the table `places`. Must agree with place() in the C file.
 fn place(key: [u8; 16]) -> u32 {
     let mut mixed = 0;
     for word in key.as_chunks::<4>().0 {
@@ -100,7 +102,7 @@ fn place(key: [u8; 16]) -> u32 {
 
 fn null() -> Result<OwnedFd> {
     let insn = |code, imm| libbpf_sys::bpf_insn { code, imm, ..Default::default() };
-    // r0 = XDP_PASS; exit
+    // The instructions r0 = XDP_PASS; exit.
     let program = [insn(0xb7, XDP_PASS.cast_signed()), insn(0x95, 0)];
     // SAFETY: the strings end in NUL, and the array has the given number of instructions.
     let fd = unsafe {

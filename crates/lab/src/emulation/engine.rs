@@ -1,4 +1,4 @@
-//! The thread that advances the network's virtual time with the real clock.
+//! The thread that advances the simulated network's virtual time with the real clock.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,14 +16,14 @@ use super::tap::{Outbox, Tap};
 use super::{Ends, FIRST_PORT, Lateness, Losses, Report, packet};
 use crate::LabError;
 
-/// Maximum time until the thread notices that it must end.
+/// Maximum time until the thread checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Number of packets read from one host before the next host's turn.
 const TURN: usize = 64;
-/// Larger than any packet.
+/// Size of the buffer in bytes. It is larger than any packet.
 const BUFFER: usize = 1 << 16;
 
-/// The two ends of a connection in the network.
+/// The two ends of a connection in the simulated network.
 struct Taps {
     ends: Ends,
     client: AgentId,
@@ -38,7 +38,7 @@ pub(super) struct Engine {
     interfaces: u16,
     losses: Losses,
     pub(super) run: Simulation,
-    /// Connections, in the order of their ports.
+    /// The connections of the emulation, in the order of their ports.
     connections: Vec<Taps>,
     outbox: Outbox,
     lateness: Lateness,
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// Attaches both ends of a connection to their nodes.
+    /// Attaches both ends of a connection to their nodes in the simulated network.
     pub(super) fn connect(
         &mut self,
         (client, server): (NodeId, NodeId),
@@ -99,8 +99,8 @@ impl Engine {
         Ok(Report { run: self.run, flows, lateness: self.lateness, strangers: self.strangers })
     }
 
-    /// Waits for at most this time, or until a host has sent packets. The indices of their
-    /// interfaces are then in `ready`.
+    /// Waits until a host has sent packets, but for at most `most`. Stores the indices of the TUN
+    /// devices with packets in `ready`.
     fn wait(&self, most: Duration, ready: &mut Vec<usize>) -> Result<(), LabError> {
         let mut polled: Vec<PollFd<'_>> =
             self.tuns.iter().map(|tun| PollFd::new(tun.as_fd(), PollFlags::POLLIN)).collect();
@@ -117,7 +117,7 @@ impl Engine {
     fn read(&mut self, tun: usize, buffer: &mut [u8]) -> Result<(), LabError> {
         let several = usize::from(self.interfaces);
         let (host, link) = (tun / several, tun % several);
-        // With one interface, the routes decide.
+        // If the host has only one interface, the network's routes choose the link.
         let link = (several > 1).then_some(link as u16);
         for _ in 0..TURN {
             let length = match (&self.tuns[tun]).read(buffer) {
@@ -140,13 +140,15 @@ impl Engine {
         Ok(())
     }
 
-    /// True if this packet of a host must be dropped (see [`Live::lose`](super::Live::lose)).
+    /// Returns whether the next packet of a host must be dropped (see
+    /// [`Live::lose`](super::Live::lose)).
     fn is_lost(&self, host: usize) -> bool {
         let left = |count: u64| count.checked_sub(1);
         self.losses[host].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
-    /// Returns the end of the connection for a packet of this host between these ports.
+    /// Returns the end of the connection that a packet of this host belongs to, by the packet's
+    /// ports.
     fn tap(&self, host: usize, (source, destination): (u16, u16)) -> Option<AgentId> {
         let find = |port: u16| self.connections.get(usize::from(port.checked_sub(FIRST_PORT)?));
         match find(destination).filter(|one| one.ends.client == host) {
@@ -177,11 +179,11 @@ impl Engine {
 }
 
 /// Asks the kernel for precise and prioritised wake-ups of this thread. Without permission, the
-/// thread wakes up later, which [`Lateness`] shows.
+/// thread wakes up later. [`Lateness`] shows by how much.
 fn be_punctual() {
     let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: prctl(2) with this option takes an integer. The parameter of the other call lives
-    // during the call.
+    // SAFETY: prctl(2) with this option takes an integer. The structure that is passed to the other
+    // call lives during the call.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000);
         libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority);

@@ -1,4 +1,5 @@
-//! Lateness of packets: the time between their event in the simulation and its execution.
+//! Lateness of packets: how much later than scheduled by the simulation a packet is delivered in
+//! real time.
 
 use std::time::Duration;
 
@@ -30,18 +31,18 @@ impl Lateness {
         self.most = self.most.max(late);
     }
 
-    /// Number of delivered packets.
+    /// Returns the number of delivered packets.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Largest lateness of a packet.
+    /// Returns the largest lateness of a packet.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// Returns the lateness that this share of the packets (from 0 to 1) did not exceed. The
-    /// resolution is 50 us, and the maximum 100 ms. Returns `None` without packets.
+    /// Returns the lateness that a share of the packets (`share`, from 0 to 1) did not exceed. The
+    /// resolution is 50 us, and the maximum 100 ms. Returns `None` if no packet was delivered.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share * self.packets as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,20 +1,23 @@
 //! A network of `equic-sim` in real time, between programs on the hosts of a lab.
 //!
 //! Each end of a connection is on a host with its own TUN interface, whose other side is in this
-//! process. Packets that the host sends there enter the simulated network. When they leave it, they
-//! are written to another host's interface. Links, queues, delay and loss are those of the
-//! simulator, by the same code. The hosts can run any program, with the kernel's sockets.
+//! process. Packets that the host sends to this interface enter the simulated network. When they
+//! leave the network, they are written to another host's interface. The code of the simulator
+//! implements links, queues, delay and loss. The hosts can run any program, with the kernel's
+//! sockets.
 //!
 //! [`Emulation::prepare`] creates the interfaces, [`Emulation::begin`] starts the time, and
 //! [`Live::stop`] ends it.
 //!
 //! * `tun.rs`: interfaces; `packet.rs`: packet headers; `tap.rs`: where packets enter and leave the
 //!   network;
-//! * `engine.rs`: the thread that runs it; `lateness.rs`: how well it keeps up with the clock.
+//! * `engine.rs`: the thread that runs the network; `lateness.rs`: how well the thread keeps up
+//!   with the clock.
 //!
-//! The network is the simulator's because the kernel's `netem` has other queues and other loss, and cannot
-//! lose packets from a list. TUN interfaces carry whole IP packets of any protocol; a raw socket on veth
-//! would receive batches of segments (GSO).
+//! The kernel's `netem` is not used, because it has other queues and another model of loss, and
+//! cannot drop the packets of a given list. Interfaces are TUN devices, because these carry whole
+//! IP packets of any protocol. A raw socket on a veth interface would receive batches of segments
+//! (GSO).
 
 mod engine;
 mod lateness;
@@ -45,21 +48,20 @@ const FIRST_PORT: u16 = 10_000;
 /// Settings of hosts and their interfaces.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// MTU of the hosts' interfaces in bytes. It must be the smallest MTU of the network, so that
-    /// no packet is too large.
+    /// MTU of the hosts' interfaces in bytes. It must be the smallest MTU of the simulated network,
+    /// so that no packet is too large for a link.
     pub mtu: u32,
     /// Initial congestion window of TCP in segments, or `None` for the kernel's default.
     pub initial_window: Option<u32>,
     /// Minimum that TCP's retransmission timeout adds to the round-trip time, or `None` for the
     /// kernel's default.
     pub min_rto: Option<Duration>,
-    /// Number of interfaces per host: 1 or 2. With two, each leads over the link with the same
-    /// index of the host's node, so a packet takes the link of its interface. With one, the
-    /// network's routes decide.
+    /// Number of interfaces per host: 1 or 2. With 2, each interface uses the link with the same
+    /// index of the host's node. With 1, the network's routes choose the link.
     pub interfaces: u16,
 }
 
-/// A network with its hosts, before its time starts.
+/// A network with its hosts, before its time is started.
 pub struct Emulation {
     engine: Engine,
     hosts: Vec<Namespace>,
@@ -68,19 +70,19 @@ pub struct Emulation {
     losses: Losses,
 }
 
-/// For each host, the number of its next packets to drop.
+/// For each host, how many of its next packets must be dropped.
 type Losses = Arc<[AtomicU64]>;
 
-/// The hosts of a connection's ends, and its port.
+/// The hosts at both ends of a connection, and the server's port.
 #[derive(Clone, Copy)]
 struct Ends {
-    /// Indices of the hosts.
+    /// Index of the client's host; `server` has the index of the server's host.
     client: usize,
     server: usize,
     port: u16,
 }
 
-/// A running network, with its own thread. Dropping it ends it.
+/// A running network, which has its own thread. Dropping the value ends the network.
 #[derive(Debug)]
 pub struct Live {
     start: Instant,
@@ -93,30 +95,32 @@ pub struct Live {
 
 /// Results of an emulation that has ended.
 pub struct Report {
-    /// The network with its counters.
+    /// The simulated network with its counters.
     pub run: Simulation,
     /// For each connection: the flows of the packets from its client, and from its server.
     pub flows: Vec<(FlowId, FlowId)>,
-    /// Delay of packets beyond the emulated delay, measured by the clock.
+    /// How much later than emulated packets were delivered, measured with the real clock.
     pub lateness: Lateness,
-    /// Packets of hosts that belonged to no connection, and were dropped. The kernel sends such
-    /// packets, for example ICMP.
+    /// Number of packets from hosts that belonged to no connection and were dropped. The kernel
+    /// sends such packets, for example ICMP.
     pub strangers: u64,
 }
 
 impl Emulation {
-    /// Number of hosts that a lab needs for connections between these nodes, including its server.
+    /// Returns the number of hosts, including the server, that a lab needs for connections between
+    /// these nodes.
     pub fn hosts_for(connections: &[(NodeId, NodeId)]) -> usize {
         numbered(connections).len().max(2)
     }
 
-    /// Assigns a host of the lab with an interface to the ends of all connections. Each connection
-    /// is from a client's node to a server's. `run` is the network, without agents.
+    /// Assigns a host of the lab, with its interfaces, to each node at an end of `connections`.
+    /// Each connection is given as the client's node and the server's node. `run` is the network
+    /// without agents.
     ///
     /// # Errors
     /// Fails with [`LabError::Plan`] if the lab is too small, if there are too many connections, or
-    /// if a host has a different number of links than interfaces. Fails with other errors if a
-    /// system call fails.
+    /// if a host does not have exactly one link for each of its interfaces. Fails with other errors
+    /// if a system call fails.
     pub fn prepare(
         lab: &Lab,
         run: Simulation,
@@ -162,7 +166,8 @@ impl Emulation {
         Ok(Emulation { engine, hosts, ends, ip, losses })
     }
 
-    /// Returns the client's host of a connection (counted from 0), and an address to send from.
+    /// Returns the host of a connection's client, and an address to send from. Connections are
+    /// counted from 0.
     ///
     /// # Panics
     /// Panics if there is no such connection.
@@ -171,8 +176,8 @@ impl Emulation {
         (&self.hosts[ends.client], SocketAddr::new(address(self.ip, ends.client, 0), 0))
     }
 
-    /// Returns the address of a connection's client on one of its interfaces (counted from 0), to
-    /// send from.
+    /// Returns the address of a connection's client on one of its interfaces. Connections and
+    /// interfaces are counted from 0.
     ///
     /// # Panics
     /// Panics if there is no such connection.
@@ -180,8 +185,8 @@ impl Emulation {
         address(self.ip, self.ends[connection].client, interface)
     }
 
-    /// Returns the server's host of a connection (counted from 0), and the address to listen on.
-    /// Packets to other addresses are dropped.
+    /// Returns the host of a connection's server, and the address to listen on. Connections are
+    /// counted from 0. Packets to other addresses are dropped.
     ///
     /// # Panics
     /// Panics if there is no such connection.
@@ -190,12 +195,12 @@ impl Emulation {
         (&self.hosts[ends.server], SocketAddr::new(address(self.ip, ends.server, 0), ends.port))
     }
 
-    /// The network, for adding background traffic.
+    /// Returns the simulated network, so that the caller can add background traffic.
     pub fn network(&mut self) -> &mut Simulation {
         &mut self.engine.run
     }
 
-    /// Hosts that have an interface.
+    /// Returns the hosts that have an interface.
     pub fn hosts(&self) -> &[Namespace] {
         &self.hosts
     }
@@ -217,13 +222,13 @@ impl Emulation {
 }
 
 impl Live {
-    /// Start time of the network.
+    /// Returns the start time of the network.
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Drops the next `packets` packets that the host of a connection's client sends, before they
-    /// reach any queue.
+    /// Drops the next `packets` packets that the client of a connection sends, before they reach
+    /// any queue.
     ///
     /// # Panics
     /// Panics if there is no such connection.
@@ -231,15 +236,16 @@ impl Live {
         self.losses[self.clients[connection]].store(packets, Ordering::Relaxed);
     }
 
-    /// True if it has ended by itself. [`Live::stop`] returns the error.
+    /// Returns whether the emulation ended before [`Live::stop`] was called, because of an error.
+    /// `stop` returns this error.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the emulation.
+    /// Ends the emulation and returns its results.
     ///
     /// # Errors
-    /// Returns the error if it had already ended by itself.
+    /// Returns the error that ended the emulation early, if there was one.
     pub fn stop(mut self) -> Result<Report, LabError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -253,13 +259,13 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The report is not needed after a drop.
+            // The value was dropped without `stop`, so the report is not needed.
             let _ = thread.join();
         }
     }
 }
 
-/// Numbers the hosts, by node, in the order in which connections name them.
+/// Numbers the hosts of the nodes, in the order in which the connections name them.
 fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
     let mut numbers = HashMap::new();
     for node in connections.iter().flat_map(|(client, server)| [*client, *server]) {
@@ -272,7 +278,7 @@ fn numbered(connections: &[(NodeId, NodeId)]) -> HashMap<NodeId, usize> {
 /// Maximum number of interfaces of a host.
 const MAX_INTERFACES: u16 = 2;
 
-/// Checks that hosts with several interfaces have as many links.
+/// Checks that each host with several interfaces has exactly one link for each.
 fn check_interfaces(
     run: &Simulation,
     mut nodes: impl Iterator<Item = NodeId>,
@@ -291,7 +297,8 @@ fn check_interfaces(
 /// Returns the address of a host on one of its interfaces, from the range for benchmarks (RFC 2544)
 /// or a unique local prefix (RFC 4193).
 fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
-    // A lab has at most 251 hosts, and a host at most two interfaces.
+    // The address has room for both numbers: a lab has at most 251 hosts, and a host at most two
+    // interfaces.
     match ip {
         IpVersion::V4 => Ipv4Addr::new(198, 18 + interface as u8, host as u8, 1).into(),
         IpVersion::V6 => {
@@ -300,7 +307,7 @@ fn address(ip: IpVersion, host: usize, interface: u16) -> IpAddr {
     }
 }
 
-/// Returns the prefix of all interfaces with this index.
+/// Returns the prefix that contains the addresses of all interfaces with this index.
 fn prefix(ip: IpVersion, interface: u16) -> String {
     match ip {
         IpVersion::V4 => format!("198.{}.0.0/16", 18 + interface),

@@ -5,7 +5,7 @@ use equic_sim::Ecn;
 /// Fields of an IP packet that the emulation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Port numbers of source and destination.
+    /// Source and destination port.
     pub(super) ports: (u16, u16),
     pub(super) ecn: Ecn,
 }
@@ -54,7 +54,7 @@ pub(super) fn mark(packet: &mut [u8]) {
             let before = u16::from_be_bytes([packet[0], packet[1]]);
             packet[1] |= 3;
             let after = u16::from_be_bytes([packet[0], packet[1]]);
-            // RFC 1624 s.3: HC' = ~(~HC + ~m + m').
+            // Update the checksum as RFC 1624 s.3 says: HC' = ~(~HC + ~m + m').
             let checksum = u16::from_be_bytes([packet[10], packet[11]]);
             let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
             let sum = (sum & 0xffff) + (sum >> 16);
@@ -120,7 +120,7 @@ mod tests {
             packet[at] = value;
             read(&packet)
         };
-        // Another version, a header that is too short, a fragment, ICMP.
+        // Rejected: another IP version, a header that is too short, a fragment, and ICMP.
         assert!(
             [with(0, 0x55), with(0, 0x44), with(6, 0x20), with(9, 1)].iter().all(Option::is_none)
         );

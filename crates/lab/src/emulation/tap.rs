@@ -1,4 +1,4 @@
-//! The end of a connection in the simulated network, where a host's packets enter and leave it.
+//! One end of a connection in the simulated network, where a host's packets enter and leave it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +9,20 @@ use super::packet;
 
 /// A packet that has crossed the network.
 pub(super) struct Delivered {
-    /// Time of its arrival.
+    /// Time at which the packet arrived at the end of the network.
     pub(super) at: Time,
     /// Index of the destination host.
     pub(super) host: usize,
-    /// Index of the link it arrived on, among the links of the host's node.
+    /// Index of the link on which the packet arrived, among the links of the host's node.
     pub(super) link: u16,
     pub(super) packet: Vec<u8>,
 }
 
-/// The packets of all taps that have crossed the network.
+/// Packets that have crossed the network and wait to be written to their hosts. All taps share it.
 pub(super) type Outbox = Arc<Mutex<Vec<Delivered>>>;
 
-/// One end of a connection in the network. The host runs the connection itself.
+/// One end of a connection in the simulated network. The connection's protocol runs on the host,
+/// not in the simulator.
 pub(super) struct Tap {
     peer: Address,
     flow: FlowId,
@@ -32,11 +33,11 @@ pub(super) struct Tap {
     outbox: Outbox,
 }
 
-/// A packet of the host that enters the network.
+/// A packet from the host that must enter the network.
 struct IncomingPacket {
     packet: Vec<u8>,
     ecn: Ecn,
-    /// Index of the outgoing link, or `None` to use the routes.
+    /// Index of the link to send on, or `None` to let the network's routes choose.
     link: Option<u16>,
 }
 
@@ -52,8 +53,8 @@ impl Tap {
         Tap { peer, flow, headers, host, inbox: VecDeque::new(), outbox }
     }
 
-    /// Puts a packet of the host into the network, on this link of its node, or by the routes for
-    /// `None`.
+    /// Puts a packet of the host into the network. `link` is the index of the node's link to use,
+    /// or `None` to let the routes choose.
     pub(super) fn take(&mut self, packet: &[u8], ecn: Ecn, link: Option<u16>) {
         self.inbox.push_back(IncomingPacket { packet: packet.to_vec(), ecn, link });
     }
@@ -73,7 +74,8 @@ impl Agent for Tap {
 
     fn poll_transmit(&mut self, _: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let IncomingPacket { packet, ecn, link: interface } = self.inbox.pop_front()?;
-        // The interface has the network's smallest MTU, the buffer has its largest.
+        // The MTU of the interface is the smallest of the network, and the buffer has room for the
+        // largest, so nothing is cut off.
         let size = packet.len().min(buffer.len());
         buffer[..size].copy_from_slice(&packet[..size]);
         let header_fields = self.headers;
@@ -81,8 +83,8 @@ impl Agent for Tap {
         Some(Transmit { ecn, header_fields, interface, ..usual })
     }
 
-    /// A time that never comes: it makes the run advance to the present even if no packet is in
-    /// flight.
+    /// Returns a time that is never reached, so that a timer is always pending. With it, the run
+    /// advances to the present even if no packet is in flight.
     fn next_timer(&mut self) -> Option<Time> {
         Some(Time::END)
     }

@@ -1,5 +1,5 @@
-//! TUN interfaces, whose other side is in this process (Linux,
-//! Documentation/networking/tuntap.rst).
+//! Creates TUN interfaces on hosts of a lab. This process holds the other side of each interface
+//! (Linux, Documentation/networking/tuntap.rst).
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -13,27 +13,27 @@ use super::Settings;
 use crate::construct::Ip;
 use crate::{LabError, Namespace};
 
-/// Prefix of the names of a host's interfaces. The index follows.
+/// Prefix of the names of a host's interfaces. The index of the interface follows.
 const NAME: &str = "net";
-/// Metric of routes that only sockets bound to the interface use.
+/// Metric of routes that are used only by sockets that are bound to the interface.
 const AVOIDED: u32 = 2_000;
 const DEVICE: &str = "/dev/net/tun";
-/// Queue length of the interface towards this process, in packets. The network does not
-/// count packets lost here.
+/// Queue length of the interface towards this process, in packets. The simulated network does not
+/// count packets that are lost in this queue.
 const QUEUE: u32 = 20_000;
 
-/// One of the interfaces of a host.
+/// Index, address and prefixes of an interface of a host.
 pub(super) struct Place {
     /// Index of the interface, from 0.
     pub(super) interface: u16,
     pub(super) address: IpAddr,
-    /// The prefixes of all interfaces, by index.
+    /// The prefixes of all interfaces of the host, by the interface's index.
     pub(super) prefixes: Vec<String>,
 }
 
-/// Creates an interface of a host, with an address. The host uses it to reach the prefix with the
-/// interface's index. Sockets that are bound to the interface can reach the other prefixes, too.
-/// The interface disappears when the file is closed.
+/// Creates an interface of a host, with an address. The host uses the interface to reach the prefix
+/// with the same index. Sockets that are bound to the interface can reach the other prefixes, too.
+/// The kernel removes the interface when the returned file is closed.
 pub(super) fn make(host: &Namespace, place: &Place, settings: &Settings) -> Result<File, LabError> {
     let Place { interface, address, prefixes } = place;
     let name = format!("{NAME}{interface}");
@@ -73,7 +73,7 @@ fn open(name: &str) -> io::Result<File> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the request lives during the call and has the type that TUNSETIFF expects.
+    // How long the answer was awaited, in seconds.
     if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

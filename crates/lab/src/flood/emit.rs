@@ -78,7 +78,8 @@ fn open_udp(address: SocketAddr, target: SocketAddr) -> Result<UdpSocket, FloodE
     let socket = UdpSocket::bind(address).map_err(failed)?;
     let wait = Duration::from_micros(SEND_WAIT_US.unsigned_abs());
     socket.set_write_timeout(Some(wait)).map_err(failed)?;
-    // Nothing reads the answers, so let the kernel drop them early. It raises 0 to its minimum.
+    // Nothing reads the answers, so make the receive buffer as small as possible, and let the
+    // kernel drop them early. The kernel raises 0 to its minimum.
     setsockopt(&socket, sockopt::RcvBuf, &0).map_err(|e| failed(e.into()))?;
     Ok(socket)
 }
@@ -86,7 +87,8 @@ fn open_udp(address: SocketAddr, target: SocketAddr) -> Result<UdpSocket, FloodE
 impl Emitter for Sockets {
     fn send(&mut self, datagrams: Vec<Datagram<'_>>) -> Batch {
         let messages: Vec<[&[u8]; 2]> = datagrams.iter().map(|&(bytes, _)| [bytes, &[]]).collect();
-        // With at least two sockets, a full batch uses at least two of them.
+        // Divide the batch among the sockets. If there are at least two, a full batch uses at least
+        // two of them.
         let share = messages.len().div_ceil(self.sockets.len().min(16));
         let mut batch = Batch::default();
         for chunk in messages.chunks(share.max(1)) {
@@ -166,8 +168,8 @@ impl Emitter for Frames {
         let mut headers = vec![([0; MAX_HEADERS], 0); datagrams.len()];
         for ((buffer, length), (bytes, sum)) in headers.iter_mut().zip(&datagrams) {
             let (source, id) = (self.source(), self.rng.random());
-            // The families were compared before, so the only possible error is a payload that does
-            // not fit.
+            // The address families were compared before, so the only possible error is that the
+            // payload does not fit.
             *length = self.template.headers(buffer, source, id, bytes.len(), *sum).unwrap_or(0);
         }
         let messages: Vec<[&[u8]; 2]> = headers
@@ -226,7 +228,7 @@ pub(super) fn send_all(
         .iter()
         .map(|message| {
             message.map(|part| libc::iovec {
-                // sendmmsg(2) only reads, but iovec has no const.
+                // sendmmsg(2) only reads the memory, but the type iovec has no const pointer.
                 iov_base: part.as_ptr().cast_mut().cast(),
                 iov_len: part.len(),
             })

@@ -34,7 +34,7 @@ pub enum FloodError {
     NotVeth {
         /// The interface.
         ifname: String,
-        /// Its driver. Empty if it has no name.
+        /// Name of the interface's driver. Empty if the driver has no name.
         driver: String,
     },
     /// The description of the flood is invalid.
@@ -46,7 +46,7 @@ pub enum FloodError {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// The operation, with its object.
+        /// The operation that failed, and what it was applied to.
         what: String,
         /// Error of the operating system.
         #[source]

@@ -34,8 +34,8 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Writes all headers for a payload with this length and [`sum`]. Returns their length, or
-    /// `None` like [`udp_frame`].
+    /// Writes all headers for a payload of this length, whose [`sum`] is given. Returns the length
+    /// of the headers, or `None` in the same cases as [`udp_frame`].
     pub(super) fn headers(
         &self,
         out: &mut [u8; MAX_HEADERS],
@@ -55,7 +55,7 @@ impl Template {
                 header[0] = 0x45;
                 header[2..4].copy_from_slice(&udp_length.checked_add(20)?.to_be_bytes());
                 header[4..6].copy_from_slice(&identification.to_be_bytes());
-                // Don't Fragment, as QUIC requires (RFC 9000 s.14).
+                // Set Don't Fragment, as QUIC requires (RFC 9000 s.14).
                 header[6] = 0x40;
                 (header[8], header[9]) = (TTL, UDP);
                 header[12..16].copy_from_slice(&from.octets());
@@ -84,7 +84,7 @@ impl Template {
         header[4..6].copy_from_slice(&udp_length.to_be_bytes());
         header[6..].fill(0);
         let pseudo = addresses + u32::from(UDP) + u32::from(udp_length);
-        // Zero would mean "no checksum" (RFC 768).
+        // A checksum of zero would mean "no checksum" (RFC 768), so it is sent as 0xffff.
         let checksum = match finish(pseudo + sum(header) + payload_sum) {
             0 => 0xffff,
             other => other,
@@ -94,8 +94,8 @@ impl Template {
     }
 }
 
-/// Sum of 16-bit words, with an odd last byte padded by zero (RFC 1071). For at most 65,536 bytes,
-/// so that a few sums can be added without overflow.
+/// Returns the sum of 16-bit words, with an odd last byte padded by zero (RFC 1071). `bytes` may
+/// have at most 65,536 bytes, so that a few sums can be added without overflow.
 pub(super) fn sum(bytes: &[u8]) -> u32 {
     let (words, odd) = bytes.as_chunks::<2>();
     let total: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn ipv4_header_is_the_textbook_one() {
-        // Computed by hand: 4500 + 0020 + 4000 + 4011 + 0a4d + 0101 + 0a4d + 0001 = dacd, and its
-        // complement:
+        // The sum was computed by hand: 4500 + 0020 + 4000 + 4011 + 0a4d + 0101 + 0a4d + 0001 =
+        // dacd. The checksum is its complement.
         let frame = frame("10.77.1.1:1000", "10.77.0.1:443", b"abcd").unwrap();
         assert_eq!(frame[24..26], [0x25, 0x32]);
         assert_eq!(frame.len(), 14 + 20 + 8 + 4);
         assert_eq!(finish(sum(&frame[14..34])), 0, "a right header sums up to nothing");
-        // An odd payload: the last byte counts as the high one.
+        // If the length is odd, the last byte counts as the high byte of a word.
         assert_eq!(sum(b"abc"), sum(b"abc\0"));
     }
 

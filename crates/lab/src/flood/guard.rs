@@ -1,5 +1,5 @@
-//! Safety checks: nothing is sent unless the calling thread is in a network namespace of a lab, the
-//! target is an address of the lab, and the interface is a veth.
+//! Safety checks of floods. Nothing is sent unless the calling thread is in a network namespace of
+//! a lab, the target is an address of the lab, and the interface is a veth.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,19 +19,19 @@ const FIRST: &str = "/proc/1/ns/net";
 const INIT_ONLY: &str = "/proc/sys/net/core/dev_weight";
 const EVERYWHERE: &str = "/proc/sys/net/core/somaxconn";
 
-/// What the calling thread can find out about its namespace.
+/// Facts that the calling thread can find out about its namespace.
 #[derive(Debug, Clone, Copy)]
 struct Ground {
     here: Option<Identity>,
-    /// `None` if reading it needs more privileges than we have (proc_pid_ns(5)). Then the
-    /// parameters and the record's home must be sufficient.
+    /// Network namespace of PID 1, or `None` if reading it needs more privileges than this process
+    /// has (proc_pid_ns(5)). The other checks must then be sufficient.
     first: Option<Identity>,
     shows_init_only: bool,
     shows_everywhere: bool,
 }
 
 impl Ground {
-    /// `/proc/sys/net` shows the namespace of the reading thread.
+    /// Collects this information. `/proc/sys/net` shows the namespace of the thread that reads it.
     fn look() -> Self {
         Self {
             here: identity(Path::new(HERE)),
@@ -65,12 +65,13 @@ pub(super) fn check_namespace() -> Result<String, FloodError> {
 fn judge(ground: Ground, mut labs: impl Iterator<Item = Named>) -> Result<String, FloodError> {
     let unknown = |path: &str| FloodError::Unknown(format!("{path} is not readable"));
     let here = ground.here.ok_or_else(|| unknown(HERE))?;
-    // Check this first, whatever a name in /run/netns points to.
+    // Check this before any name, because a name in /run/netns may also point to the initial
+    // namespace.
     if ground.shows_init_only || ground.first == Some(here) {
         return Err(FloodError::InitNamespace);
     }
     if !ground.shows_everywhere {
-        // If this parameter is not visible, the absence of the other one proves nothing.
+        // If even this parameter is not visible, it proves nothing that the other one is not.
         return Err(unknown(EVERYWHERE));
     }
     let lab = labs.find(|named| named.identity == here).ok_or(FloodError::NotInLab)?;
@@ -82,7 +83,8 @@ pub(super) fn check_destination(address: IpAddr) -> Result<(), FloodError> {
     if plan::in_range(address) { Ok(()) } else { Err(FloodError::ForeignDestination(address)) }
 }
 
-/// Guards against a real interface that was moved into the namespace.
+/// Checks that the interface is a veth, to guard against a real interface that was moved into the
+/// namespace.
 pub(super) fn check_interface(interface: &Interface) -> Result<(), FloodError> {
     let driver = interface.driver()?;
     if driver == "veth" {
@@ -99,8 +101,8 @@ mod tests {
     const INIT: Identity = (4, 1);
     const HOME: Identity = (4, 9);
 
-    /// Names in one lab: a valid one, one that is bound to the initial namespace, and one bound to
-    /// the lab's home.
+    /// Judges a thread in namespace `here`. The record of the lab has three names: one is valid,
+    /// one is bound to the initial namespace, and one to the namespace that the lab was built from.
     fn verdict(here: Identity, change: impl FnOnce(&mut Ground)) -> Result<String, FloodError> {
         let mut ground = Ground {
             here: Some(here),
@@ -125,7 +127,7 @@ mod tests {
         assert!(matches!(verdict((4, 2), hidden), Err(FloodError::InitNamespace)));
         assert!(matches!(verdict(HOME, |_| ()), Err(FloodError::NotInLab)));
         assert!(matches!(verdict((4, 3), |_| ()), Err(FloodError::NotInLab)));
-        // The same inode on another file system.
+        // A namespace with the same inode on another file system is not in the lab.
         assert!(matches!(verdict((5, 2), |_| ()), Err(FloodError::NotInLab)));
     }
 
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_init_namespace() {
-        // Every namespace except the initial one lacks the parameter. Creating one needs root.
+        // In a new namespace, the parameter must not be visible. Creating a namespace needs root.
         let fresh = std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok().map(|()| Ground::look())
         });

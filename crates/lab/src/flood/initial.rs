@@ -19,7 +19,8 @@ use super::FloodError;
 /// Length of both connection IDs. A server drops Initial packets with shorter ones (RFC 9000
 /// s.7.2).
 const CID_LENGTH: usize = 8;
-/// A server drops Initial packets in smaller datagrams (RFC 9000 s.14.1).
+/// Length of each datagram in bytes. A server drops Initial packets in smaller datagrams (RFC 9000
+/// s.14.1).
 const DATAGRAM: usize = 1200;
 /// Length of the packet number in bytes.
 const NUMBER_LENGTH: usize = 4;
@@ -35,7 +36,7 @@ const HEADER: usize = 5 + 2 * (1 + CID_LENGTH) + 1 + 2 + NUMBER_LENGTH;
 #[derive(Debug)]
 pub struct InitialFactory {
     client_hello: Vec<u8>,
-    /// Offset of initial_source_connection_id in the ClientHello.
+    /// Offset of the value of initial_source_connection_id in the ClientHello.
     cid_at: usize,
 }
 
@@ -82,7 +83,8 @@ impl InitialFactory {
     /// Fails with [`FloodError::Initial`] if packet protection fails.
     pub fn write(&self, rng: &mut impl RngCore, out: &mut Vec<u8>) -> Result<(), FloodError> {
         let (dcid, scid): ([u8; CID_LENGTH], [u8; CID_LENGTH]) = (rng.random(), rng.random());
-        // RFC 9000 s.17.2.2: long header, Fixed Bit, type Initial, four bytes of packet number 0.
+        // The first byte (RFC 9000 s.17.2.2): long header, Fixed Bit, type Initial, and a packet
+        // number of four bytes. The number is 0.
         out.clear();
         out.push(0xc0 | (NUMBER_LENGTH as u8 - 1));
         out.extend(1u32.to_be_bytes());
@@ -95,7 +97,7 @@ impl InitialFactory {
         out.extend((0x4000 | length as u16).to_be_bytes());
         out.extend([0; NUMBER_LENGTH]);
         debug_assert_eq!(out.len(), HEADER);
-        // RFC 9000 s.19.6: CRYPTO at offset 0, followed by PADDING.
+        // A CRYPTO frame at offset 0 (RFC 9000 s.19.6). PADDING follows the ClientHello.
         out.extend([0x06, 0x00]);
         out.extend((0x4000 | self.client_hello.len() as u16).to_be_bytes());
         let hello = out.len();
@@ -120,14 +122,14 @@ fn seal(dcid: &[u8], packet: &mut Vec<u8>) -> Result<(), FloodError> {
     packet.extend_from_slice(tag.as_ref());
     let (header, payload) = packet.split_at_mut(HEADER);
     let (first, number) = header.split_at_mut(HEADER - NUMBER_LENGTH);
-    // The sample begins four bytes after the start of the packet number, that is, right after its
-    // four bytes.
+    // The sample for header protection begins four bytes after the start of the packet number, that
+    // is, right after its four bytes.
     let sample = &payload[..keys.local.header.sample_len()];
     keys.local.header.encrypt_in_place(sample, &mut first[0], number)?;
     Ok(())
 }
 
-/// Transport parameters of an ordinary client (RFC 9000 s.18.2).
+/// Returns the transport parameters of an ordinary client (RFC 9000 s.18.2).
 fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
     // max_idle_timeout (ms), initial_max_data, three initial_max_stream_data, two
     // initial_max_streams.
@@ -152,8 +154,8 @@ fn transport_parameters(scid: [u8; CID_LENGTH]) -> Vec<u8> {
     out
 }
 
-/// Encodes in the shortest form (RFC 9000 s.16), which some servers demand. `value` must be below
-/// 2^30.
+/// Encodes an integer in the shortest form (RFC 9000 s.16), which some servers demand. `value` must
+/// be below 2^30.
 fn varint(value: u32) -> Vec<u8> {
     match value {
         0..0x40 => vec![value as u8],

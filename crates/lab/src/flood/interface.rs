@@ -17,7 +17,7 @@ pub(super) struct Interface {
     control: OwnedFd,
 }
 
-/// `struct ethtool_drvinfo` (linux/ethtool.h).
+/// The structure `ethtool_drvinfo` of linux/ethtool.h.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -59,7 +59,8 @@ impl Interface {
         Ok(mac)
     }
 
-    /// The driver's name. Empty if it has none (the loopback interface).
+    /// Returns the driver's name. It is empty if the interface has no driver, as for the loopback
+    /// interface.
     pub(super) fn driver(&self) -> Result<String, FloodError> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let mut request = self.request();

@@ -1,8 +1,8 @@
-//! Attack traffic for experiments. It refuses to run outside of a lab.
+//! Attack traffic for experiments. This module refuses to send outside of a lab.
 //!
-//! Start at [`Flood`]: the content ([`Payload`]), the sources ([`Origin`]), the target server, and
-//! the mandatory [`Limits`]. [`Flood::run`] works in the calling thread, which must be in a
-//! namespace of a lab: call it in [`Namespace::run`](crate::Namespace::run).
+//! Start at [`Flood`]. It has the content ([`Payload`]), the sources ([`Origin`]), the target
+//! server, and the mandatory [`Limits`]. [`Flood::run`] works in the calling thread, which must be
+//! in a namespace of a lab: call it in [`Namespace::run`](crate::Namespace::run).
 //!
 //! * `guard`: the safety checks. All code that sends calls them first.
 //! * `initial`: valid QUIC Initial packets; `payload`: pools of datagrams.
@@ -38,23 +38,25 @@ pub use self::raw::RawSender;
 
 /// Maximum duration of a flood.
 pub const MAX_DURATION: Duration = Duration::from_secs(3600);
-/// Datagrams per system call.
+/// Number of datagrams in a system call.
 const BATCH: usize = 64;
 /// If this many packets failed and none was sent, the flood ends with an error.
 const HOPELESS: u64 = 256;
-/// Maximum time between two checks of the stop flag while a flood waits for its rate.
+/// Maximum time between two checks of the stop flag while the flood waits because of its rate
+/// limit.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
 /// Source addresses of the datagrams.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// UDP sockets bound to these addresses of the sender, in turn. Port 0 is any port. Answers
-    /// arrive at them, and are not read.
+    /// UDP sockets that are bound to these addresses of the sender and used in turn. Port 0 stands
+    /// for any port. Answers arrive at the sockets but are not read.
     Sockets(Vec<SocketAddr>),
-    /// Frames with forged sources: each has a random address of `prefixes` (of the target's family,
-    /// each prefix with the same probability) and a random port of `ports`.
+    /// Frames with forged sources. Each has a random address from `prefixes` and a random port from
+    /// `ports`. Only prefixes of the target's address family are used, all with the same
+    /// probability.
     Spoofed {
-        /// The interface, usually [`IFNAME`](crate::plan::IFNAME).
+        /// Name of the interface to send on, usually [`IFNAME`](crate::plan::IFNAME).
         interface: String,
         /// Source prefixes.
         prefixes: Vec<IpNet>,
@@ -64,8 +66,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Returns forged sources in `prefixes`, sent through a host's interface from unprivileged
-    /// ports.
+    /// Returns forged sources in `prefixes`. Frames leave through a host's usual interface, with
+    /// unprivileged source ports.
     pub fn spoofed(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
         Self::Spoofed {
             interface: crate::plan::IFNAME.to_owned(),
@@ -74,55 +76,55 @@ impl Origin {
         }
     }
 
-    /// Returns `count` sockets on `address`, each with its own port.
+    /// Returns an origin of `count` sockets on `address`, each with its own port.
     pub fn ports_of(address: IpAddr, count: usize) -> Self {
         Self::Sockets(vec![SocketAddr::new(address, 0); count])
     }
 }
 
-/// Limits on duration, packets and rate of a flood.
+/// Limits on the duration, the number of packets and the rate of a flood.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Time after which the flood ends, at most [`MAX_DURATION`].
     pub duration: Duration,
-    /// Number of packets after which the flood ends. Failed ones count.
+    /// Number of packets after which the flood ends, including failed ones.
     pub packets: u64,
-    /// Average rate in packets per second. Bursts are limited to 10 ms (or one batch of 64).
-    /// `None`: as fast as possible.
+    /// Average rate in packets per second, or `None` for no limit. A burst may have the packets of
+    /// 10 ms, but at least one batch of 64.
     pub pps: Option<NonZeroU64>,
 }
 
 /// A flood, ready to run.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// The target: an address of the lab.
+    /// Description of a flood that is ready to run.
     pub target: SocketAddr,
-    /// Source addresses of the datagrams.
+    /// Address and port of the target, which must be in the lab.
     pub origin: Origin,
     /// Content of the datagrams.
     pub payload: Payload,
-    /// Limits of duration, packets and rate.
+    /// Limits on the duration, the number of packets and the rate.
     pub limits: Limits,
-    /// Seed of all random choices. The same seed sends the same packets.
+    /// Seed of all random choices. With the same seed, a flood sends the same packets.
     pub seed: u64,
 }
 
 /// Results of a flood.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodReport {
-    /// Packets handed to the kernel.
+    /// Number of packets that the kernel accepted.
     pub sent: u64,
-    /// Packets that the kernel did not accept.
+    /// Number of packets that the kernel did not accept.
     pub errors: u64,
     /// Duration of the flood, in seconds.
     pub seconds: f64,
-    /// Packets sent per second, on average.
+    /// Average number of packets sent per second.
     pub pps: f64,
     /// The last error of the kernel, or `None` if it accepted all packets.
     pub last_error: Option<String>,
 }
 
-/// Progress of a flood: reported when its first packets are sent, and then once per second.
+/// Progress of a flood. It is reported when the first packets are sent, and then once per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Progress {
     /// Seconds since the flood began.
@@ -131,17 +133,17 @@ pub struct Progress {
     pub sent: u64,
     /// Packets that failed so far.
     pub errors: u64,
-    /// Packets sent per second since the last report. 0 in the first.
+    /// Packets sent per second since the last report, or 0 in the first report.
     pub pps: f64,
 }
 
 impl Flood {
-    /// Sends until a limit is reached or `stop` is set (checked at least every 50 ms). Calls
-    /// `progress` when the first packets are sent, and then about once per second.
+    /// Sends packets until a limit is reached or `stop` is set (checked at least every 50 ms).
+    /// Calls `progress` when the first packets are sent, and then about once per second.
     ///
     /// # Errors
-    /// Fails with one of the safety checks of [`FloodError`] before anything is sent. Single failed
-    /// packets are counted in the report. If the first 256 all fail, returns
+    /// Fails before anything is sent if a safety check fails (see [`FloodError`]). Single failed
+    /// packets are only counted in the report. If the first 256 packets all fail, returns
     /// [`FloodError::System`].
     pub fn run(
         &self,

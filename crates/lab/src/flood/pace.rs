@@ -1,4 +1,4 @@
-//! Pace and progress of a flood.
+//! Controls the rate of a flood, and reports its progress.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::emit::Batch;
 use super::{BATCH, FloodReport, Progress, STOP_LOOK};
 
-/// Counts of the packets sent so far.
+/// Counts of the packets that were sent so far.
 pub(super) struct Count {
     pub begun: Instant,
     pub sent: u64,
@@ -58,9 +58,9 @@ impl Count {
     }
 }
 
-/// A token bucket in packets.
+/// A token bucket that limits the rate of packets.
 pub(super) struct Pacer {
-    /// `None`: no limit.
+    /// Rate in packets per second, or `None` for no limit.
     pps: Option<f64>,
     burst: f64,
     credit: f64,
@@ -75,7 +75,7 @@ impl Pacer {
         Self { pps, burst, credit: 1.0, filled_at: Duration::ZERO }
     }
 
-    /// Number of packets that may be sent at time `elapsed`.
+    /// Returns how many packets may be sent at the time `elapsed` since the start.
     pub(super) fn due(&mut self, elapsed: Duration) -> u64 {
         let Some(pps) = self.pps else { return u64::MAX };
         let since = elapsed.saturating_sub(self.filled_at).as_secs_f64();
@@ -88,7 +88,7 @@ impl Pacer {
         self.credit -= packets as f64;
     }
 
-    /// Time until the next packet may be sent.
+    /// Returns the time until the next packet may be sent.
     pub(super) fn wait(&self) -> Duration {
         let missing = (1.0 - self.credit).max(0.0);
         Duration::try_from_secs_f64(missing / self.pps.unwrap_or(f64::INFINITY))
@@ -100,7 +100,8 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// In virtual time: one second at each rate, in steps of 100 µs, with a stall of 200 ms.
+    /// Runs the pacer in virtual time for one second at each rate, in steps of 100 µs and with a
+    /// stall of 200 ms.
     #[test]
     fn the_pacer_keeps_its_rate_and_does_not_catch_up_after_a_stall() {
         for pps in [1u64, 7, 1000, 100_000] {

@@ -1,5 +1,5 @@
-//! Contents of a flood's datagrams: pools that are created in advance, or Initial packets created
-//! on the fly.
+//! Contents of a flood's datagrams: pools of datagrams that are created in advance, or Initial
+//! packets that are created while the flood runs.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub enum Payload {
     /// The datagrams of a pool, in turn.
     Pool(Arc<DatagramPool>),
     /// A new Initial packet each time. No connection ID occurs twice, so servers do not treat
-    /// packets as retransmissions. Sealing costs the sender some microseconds of CPU time per
-    /// packet.
+    /// packets as retransmissions. Encrypting a packet costs the sender some microseconds of CPU
+    /// time.
     FreshInitials(Arc<InitialFactory>),
 }
 
@@ -29,14 +29,15 @@ pub enum Payload {
 #[derive(Debug)]
 pub struct DatagramPool {
     datagrams: Vec<Vec<u8>>,
-    /// Sums for the UDP checksum.
+    /// For each datagram, its [`sum`] for the UDP checksum.
     sums: Vec<u32>,
 }
 
 impl DatagramPool {
     /// Creates `count` Initial packets with different connection IDs. A server treats a second
-    /// packet with the same connection ID as a retransmission, so the size of the pool limits how
-    /// many connections it opens at the same time. Each takes 1.2 kB and some microseconds.
+    /// packet with the same connection ID as a retransmission, so the server opens at most `count`
+    /// connections at the same time. A packet takes 1.2 kB of memory and some microseconds of CPU
+    /// time.
     ///
     /// # Errors
     /// Fails with [`FloodError::Invalid`] if `count` is 0 or above a million.
@@ -65,7 +66,7 @@ impl DatagramPool {
         let datagram = |_| {
             let mut datagram = vec![0; size];
             rng.fill_bytes(&mut datagram);
-            // Header Form 0, Fixed Bit 1.
+            // Set Header Form to 0 and Fixed Bit to 1, as in a short header.
             datagram[0] = datagram[0] & 0x3f | 0x40;
             datagram
         };
@@ -75,8 +76,8 @@ impl DatagramPool {
     /// Creates a pool of the caller's datagrams.
     ///
     /// # Errors
-    /// Fails with [`FloodError::Invalid`] if there are none or more than a million, or if one is
-    /// empty or too large.
+    /// Fails with [`FloodError::Invalid`] if `datagrams` is empty or has more than a million, or if
+    /// one datagram is empty or too large.
     pub fn new(datagrams: Vec<Vec<u8>>) -> Result<Self, FloodError> {
         check_count(datagrams.len())?;
         datagrams.iter().try_for_each(|datagram| check_size(datagram.len()))?;
@@ -107,7 +108,7 @@ fn check_size(size: usize) -> Result<(), FloodError> {
 /// A datagram and its [`sum`].
 pub(super) type Datagram<'a> = (&'a [u8], u32);
 
-/// Returns datagrams of a payload in batches.
+/// An endless sequence of a payload's datagrams, in batches.
 pub(super) struct Source<'a> {
     payload: &'a Payload,
     rng: SmallRng,

@@ -1,4 +1,4 @@
-//! Sends arbitrary frames, for tests of components that process frames.
+//! Sends arbitrary frames, to test components that process frames.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -6,7 +6,7 @@ use super::emit::{Batch, open_packet, send_all};
 use super::interface::Interface;
 use super::{FloodError, guard};
 
-/// Sends frames on one interface of the lab.
+/// A sender of frames on one interface of the lab.
 #[derive(Debug)]
 pub struct RawSender {
     socket: OwnedFd,
@@ -14,11 +14,11 @@ pub struct RawSender {
 }
 
 impl RawSender {
-    /// Opens a sender on an interface in the calling thread's namespace. After that it works in any
-    /// thread, because the socket stays in the namespace.
+    /// Opens a sender on an interface in the calling thread's namespace. After that, the sender
+    /// works in any thread, because its socket stays in the namespace.
     ///
     /// # Errors
-    /// Fails with one of the safety checks of [`FloodError`]: the thread is not in a lab, or the
+    /// Fails if a safety check of [`FloodError`] fails: the thread is not in a lab, or the
     /// interface is not a veth.
     pub fn open(interface: &str) -> Result<Self, FloodError> {
         guard::check_namespace()?;
@@ -27,7 +27,7 @@ impl RawSender {
         Ok(Self { socket, interface })
     }
 
-    /// Link-layer address of the interface.
+    /// Returns the link-layer address of the interface.
     ///
     /// # Errors
     /// Fails with [`FloodError::System`] if the interface no longer exists.
@@ -35,11 +35,11 @@ impl RawSender {
         self.interface.mac()
     }
 
-    /// Sends one frame, including its Ethernet header.
+    /// Sends one frame, which includes its Ethernet header.
     ///
     /// # Errors
-    /// Fails with [`FloodError::System`] if the kernel rejects it because it is shorter than an
-    /// Ethernet header or longer than the MTU permits.
+    /// Fails with [`FloodError::System`] if the kernel rejects the frame, because it is shorter
+    /// than an Ethernet header or longer than the MTU permits.
     pub fn send(&self, frame: &[u8]) -> Result<(), FloodError> {
         let mut batch = Batch::default();
         let room = send_all(self.socket.as_raw_fd(), None, &[[frame, &[]]], &mut batch);

@@ -1,4 +1,5 @@
-//! Run time of BPF programs, as measured by the kernel on request.
+//! Measures how long BPF programs run. The kernel counts this only while its statistics are
+//! enabled.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// While it exists, the kernel measures every BPF program of the machine, which costs two clock
-/// readings per run.
+/// Keeps the kernel's statistics of BPF programs enabled. While the value exists, the kernel
+/// measures every BPF program of the machine, which costs two clock readings per run.
 #[derive(Debug)]
 pub struct BpfStatistics {
     _on: OwnedFd,
 }
 
-/// Runs of one program since it was loaded, while the statistics were enabled.
+/// Runs of one BPF program since it was loaded. Only runs while the statistics were enabled count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BpfRuns {
     /// Number of runs.
@@ -26,17 +27,17 @@ fn descriptor(returned: i32, what: &str) -> Result<OwnedFd, LabError> {
     if returned < 0 {
         return Err(LabError::system(what, std::io::Error::from_raw_os_error(-returned)));
     }
-    // SAFETY: a new descriptor without another owner.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(returned) })
 }
 
 impl BpfStatistics {
-    /// Enables the statistics.
+    /// Enables the kernel's statistics of BPF programs.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] without CAP_SYS_ADMIN, or before Linux 5.8.
     pub fn enable() -> Result<Self, LabError> {
-        // SAFETY: takes a number and returns a new descriptor.
+        // SAFETY: bpf_enable_stats takes a number and returns a new descriptor.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         Ok(Self { _on: descriptor(fd, "turn on the statistics of BPF programs")? })
     }
@@ -49,11 +50,11 @@ impl BpfRuns {
     /// Fails with [`LabError::System`] if there is no such program.
     pub fn of(program: u32) -> Result<Self, LabError> {
         let what = || format!("look at BPF program {program}");
-        // SAFETY: takes a number and returns a new descriptor.
+        // SAFETY: bpf_prog_get_fd_by_id takes a number and returns a new descriptor.
         let fd = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) }, &what())?;
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut length = size_of_val(&info) as u32;
-        // SAFETY: the structure has the given length, and lives during the call.
+        // SAFETY: the structure has the given length and lives during the call.
         let returned = unsafe {
             libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut length)
         };
@@ -63,7 +64,7 @@ impl BpfRuns {
         Ok(Self { count: info.run_cnt, nanoseconds: info.run_time_ns })
     }
 
-    /// Runs since `earlier`.
+    /// Returns the runs since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -72,7 +73,7 @@ impl BpfRuns {
         }
     }
 
-    /// Nanoseconds per run, or `None` without runs.
+    /// Returns the average time of a run in nanoseconds, or `None` if there were no runs.
     pub fn mean_ns(self) -> Option<f64> {
         (self.count > 0).then(|| self.nanoseconds as f64 / self.count as f64)
     }

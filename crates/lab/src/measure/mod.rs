@@ -1,9 +1,9 @@
-//! Cost of an experiment: CPU time of processes and of the machine, dropped datagrams, packets on
-//! interfaces.
+//! Measures the cost of an experiment: CPU time of processes and of the machine, dropped datagrams,
+//! and packets on interfaces.
 //!
 //! Start at [`Sampler`], which takes a sample at each interval and returns a [`Series`].
 //! [`Sample::take`] takes a single [`Sample`]. All values are the kernel's counters.
-//! [`Sample::since`] is the difference of two samples. `proc` reads the files.
+//! [`Sample::since`] returns the difference of two samples. `proc` reads the files of proc(5).
 //!
 //! For more detail: [`SyscallCounter`] counts the system calls of a process, [`BpfRuns`] measures a
 //! BPF program, [`Memory`] and [`cpu_time`] measure one process.
@@ -26,37 +26,39 @@ pub use bpf::{BpfRuns, BpfStatistics};
 pub use process::{Memory, cpu_time, family_cpu_seconds};
 pub use syscalls::{Calls, SyscallCounter, all_calls};
 
-/// All counters at one time, or their growth between two samples.
+/// All counters at one time, or their increase between two samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Seconds since the sampler began, or between the two samples of a difference.
+    /// Seconds since the sampler was started. In a difference: seconds between the two samples.
     pub seconds: f64,
-    /// Processes by their given names. A process that has ended is missing in later samples.
+    /// CPU time of the watched processes, by the names given to [`Sampler::watch`]. A process that
+    /// has ended is missing in later samples.
     pub processes: BTreeMap<String, ProcessCpu>,
-    /// The machine's CPUs, by number.
+    /// Time of each CPU of the machine, by CPU number.
     pub cpus: Vec<CpuTime>,
-    /// Namespaces by name. A namespace whose lab was removed is missing in later samples.
+    /// Network counters by the name of the namespace. A namespace whose lab was removed is missing
+    /// in later samples.
     pub namespaces: BTreeMap<String, NetCounters>,
 }
 
 /// CPU time of a process with all its threads, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessCpu {
-    /// Time in user space.
+    /// Time in user space, in seconds.
     pub user_seconds: f64,
-    /// Time in the kernel on behalf of the process.
+    /// Time in the kernel on behalf of the process, in seconds.
     pub system_seconds: f64,
 }
 
 /// Time of one CPU in seconds, by use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Time that is neither idle nor waiting for I/O.
+    /// Time that is neither idle nor waiting for I/O, in seconds.
     pub busy_seconds: f64,
-    /// Time in soft interrupts, mainly for receiving packets.
+    /// Time in soft interrupts, mainly for receiving packets, in seconds.
     pub softirq_seconds: f64,
-    /// Total time, including idle time. The kernel corrects idle time afterwards, so over a
-    /// fraction of a second the total can grow less than `busy_seconds`.
+    /// Total time in seconds, including idle time. The kernel corrects idle time afterwards, so
+    /// over a fraction of a second the total can grow less than `busy_seconds`.
     pub total_seconds: f64,
 }
 
@@ -67,7 +69,7 @@ pub struct NetCounters {
     pub udp4: UdpCounters,
     /// UDP over IPv6.
     pub udp6: UdpCounters,
-    /// By interface name.
+    /// Counters of each interface, by its name.
     pub interfaces: BTreeMap<String, InterfaceCounters>,
 }
 
@@ -78,9 +80,10 @@ pub struct UdpCounters {
     pub in_datagrams: u64,
     /// Datagrams to ports without a listener.
     pub no_ports: u64,
-    /// Datagrams that could not be delivered. The next two counters are included.
+    /// Number of datagrams that could not be delivered. Includes those in `rcvbuf_errors` and
+    /// `csum_errors`.
     pub in_errors: u64,
-    /// Datagrams dropped because the socket's receive buffer was full.
+    /// Number of datagrams dropped because the socket's receive buffer was full.
     pub rcvbuf_errors: u64,
     /// Datagrams dropped because of a wrong checksum.
     pub csum_errors: u64,
@@ -95,7 +98,7 @@ pub struct InterfaceCounters {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Received packets dropped before the network stack.
+    /// Number of received packets that were dropped before the network stack.
     pub rx_dropped: u64,
     /// Packets sent.
     pub tx_packets: u64,
@@ -106,7 +109,7 @@ pub struct InterfaceCounters {
 }
 
 impl ProcessCpu {
-    /// Sum of user and system time, in seconds.
+    /// Returns the sum of user and system time, in seconds.
     pub fn seconds(&self) -> f64 {
         self.user_seconds + self.system_seconds
     }
@@ -121,14 +124,15 @@ impl NetCounters {
     /// Reads the counters of `namespace`.
     ///
     /// # Errors
-    /// Fails with [`LabError::System`] if it cannot be entered, or if the counters cannot be read.
+    /// Fails with [`LabError::System`] if the namespace cannot be entered, or if its counters
+    /// cannot be read.
     pub fn of(namespace: &Namespace) -> Result<Self, LabError> {
         namespace.run(proc::net_counters)?
     }
 }
 
 impl Sample {
-    /// Takes a sample now, with `seconds` 0.
+    /// Takes a single sample now. Its `seconds` is 0.
     pub fn take(processes: &[(String, u32)], namespaces: &[Namespace]) -> Self {
         let processes =
             processes.iter().filter_map(|(name, pid)| Some((name.clone(), ProcessCpu::of(*pid)?)));
@@ -143,7 +147,8 @@ impl Sample {
         }
     }
 
-    /// Growth of all counters since `earlier`. A counter that was missing then counts from zero.
+    /// Returns how much all counters have increased since `earlier`. A counter that `earlier` does
+    /// not contain counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let processes = self.processes.iter().map(|(name, now)| {
@@ -184,7 +189,7 @@ impl NetCounters {
     }
 }
 
-/// Differences of all fields. They are never below zero.
+/// Subtracts all fields of two structures. A difference is never below zero.
 macro_rules! growth {
     ($type:ty, $minus:expr, $($field:ident),+) => {
         impl $type {
@@ -222,23 +227,23 @@ growth!(
     tx_dropped
 );
 
-/// Samples in the order they were taken.
+/// Samples in the order in which they were taken.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Nominal time between samples in seconds. A sample's own `seconds` is exact.
+    /// Planned time between samples, in seconds. The exact time of a sample is in its `seconds`.
     pub interval_seconds: f64,
     /// The samples. The first is taken at the start, the last when the sampler is stopped.
     pub samples: Vec<Sample>,
 }
 
 impl Series {
-    /// Growth of all counters between each sample and the next.
+    /// Returns the increase of all counters between each sample and the next.
     pub fn intervals(&self) -> impl Iterator<Item = Sample> {
         self.samples.windows(2).map(|pair| pair[1].since(&pair[0]))
     }
 }
 
-/// Takes samples in its own thread until it is stopped or dropped.
+/// Takes samples in a separate thread until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -269,8 +274,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sampler {
-    /// Takes the first sample, and then one every `interval` (at least a millisecond). A second is
-    /// usual, because the kernel counts CPU time in hundredths of a second.
+    /// Takes the first sample, and then one every `interval` (at least a millisecond). An interval
+    /// of one second is usual, because the kernel counts CPU time in hundredths of a second.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] if the thread cannot be started.
@@ -291,7 +296,8 @@ impl Sampler {
                 move || {
                     let mut next = begun;
                     loop {
-                        // On a fixed grid, so that a slow sample does not delay the later ones.
+                        // The times of samples are fixed multiples of the interval, so a slow
+                        // sample does not delay the later ones.
                         next = (next + interval).max(Instant::now());
                         let wait = next.saturating_duration_since(Instant::now());
                         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
@@ -305,8 +311,8 @@ impl Sampler {
         Ok(Self { shared, begun, interval, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Watches process `pid` as `name` from the next sample on. It replaces an earlier process of
-    /// that name.
+    /// Includes process `pid` under `name` from the next sample on. If another process had this
+    /// name, it is replaced.
     pub fn watch(&self, name: impl Into<String>, pid: u32) {
         let name = name.into();
         let mut processes = lock(&self.shared.processes);
@@ -314,17 +320,17 @@ impl Sampler {
         processes.push((name, pid));
     }
 
-    /// The samples so far.
+    /// Returns the samples taken so far.
     pub fn samples(&self) -> Vec<Sample> {
         lock(&self.shared.samples).clone()
     }
 
-    /// Time since the start, as in [`Sample::seconds`].
+    /// Returns the time since the sampler was started, as in [`Sample::seconds`].
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Takes the last sample and ends the sampler.
+    /// Takes the last sample, ends the sampler and returns all samples.
     pub fn stop(mut self) -> Series {
         self.end();
         self.shared.sample(self.begun);
@@ -359,7 +365,7 @@ mod tests {
         sampler.watch("nobody", u32::MAX);
         let deadline = Instant::now() + Duration::from_secs(20);
         let before = ProcessCpu::of(std::process::id()).unwrap();
-        // Use CPU time until the kernel has counted it.
+        // Busy loop until the kernel's counter shows the CPU time.
         while ProcessCpu::of(std::process::id()).unwrap().since(before).seconds() < 0.05 {
             assert!(Instant::now() < deadline, "no CPU time is counted");
         }

@@ -19,16 +19,16 @@ pub(super) fn cpus() -> Vec<CpuTime> {
     fs::read_to_string("/proc/stat").map(|text| parse_cpus(&text)).unwrap_or_default()
 }
 
-/// Reads the counters of the calling thread's namespace.
+/// Reads the network counters of the calling thread's namespace.
 pub(super) fn net_counters() -> Result<NetCounters, LabError> {
-    // Not /proc/net, which shows the namespace of the main thread.
+    // Do not read /proc/net, which shows the namespace of the main thread.
     let read = |name: &str| {
         let path = Path::new("/proc/thread-self/net").join(name);
         fs::read_to_string(&path).map_err(|e| LabError::file("read", &path, e))
     };
     Ok(NetCounters {
         udp4: parse_snmp(&read("snmp")?),
-        // The file is missing if IPv6 is disabled.
+        // The file snmp6 is missing if IPv6 is disabled.
         udp6: read("snmp6").map(|text| parse_snmp6(&text)).unwrap_or_default(),
         interfaces: parse_dev(&read("dev")?),
     })
@@ -45,7 +45,8 @@ fn ticks_to_seconds(ticks: u64) -> f64 {
 }
 
 fn parse_process(stat: &str) -> Option<ProcessCpu> {
-    // The name is in parentheses and may contain anything. utime and stime are fields 14 and 15.
+    // The process name is in parentheses and may contain anything. utime and stime are fields 14
+    // and 15.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().skip(11);
     let mut next = || Some(ticks_to_seconds(fields.next()?.parse().ok()?));
     Some(ProcessCpu { user_seconds: next()?, system_seconds: next()? })
@@ -54,9 +55,10 @@ fn parse_process(stat: &str) -> Option<ProcessCpu> {
 fn parse_cpus(stat: &str) -> Vec<CpuTime> {
     let cpu = |line: &str| {
         let mut words = line.split_whitespace();
-        // The line "cpu" without a number is the sum of all CPUs.
+        // Skip the line "cpu" without a number, which is the sum of all CPUs.
         words.next()?.strip_prefix("cpu")?.parse::<usize>().ok()?;
-        // user nice system idle iowait irq softirq steal. Guest time is included in user.
+        // The fields are user, nice, system, idle, iowait, irq, softirq and steal. The guest fields
+        // after them are already part of user.
         let ticks: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
         let total: u64 = ticks.iter().sum();
@@ -80,7 +82,8 @@ fn udp(get: impl Fn(&str) -> u64) -> UdpCounters {
     }
 }
 
-/// Parses two lines that begin with "Udp:": names, then values.
+/// Parses the UDP counters of /proc/net/snmp: two lines that begin with "Udp:", the first with
+/// names, the second with values.
 fn parse_snmp(text: &str) -> UdpCounters {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -92,7 +95,8 @@ fn parse_snmp(text: &str) -> UdpCounters {
     udp(|name| table.get(name).copied().unwrap_or(0))
 }
 
-/// Parses one line per counter: "Udp6InErrors 7".
+/// Parses the UDP counters of /proc/net/snmp6, which has one line per counter, such as
+/// "Udp6InErrors 7".
 fn parse_snmp6(text: &str) -> UdpCounters {
     let table: BTreeMap<&str, u64> = text
         .lines()
@@ -104,7 +108,8 @@ fn parse_snmp6(text: &str) -> UdpCounters {
     udp(|name| table.get(name).copied().unwrap_or(0))
 }
 
-/// Parses two header lines, then "name: 8 counters received, 8 sent".
+/// Parses /proc/net/dev: two header lines, then for each interface "name:" with 8 counters of
+/// received and 8 of sent packets.
 fn parse_dev(text: &str) -> BTreeMap<String, InterfaceCounters> {
     let interface = |line: &str| {
         let (name, rest) = line.rsplit_once(':')?;

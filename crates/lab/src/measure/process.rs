@@ -1,4 +1,4 @@
-//! Detailed measurements of one process: CPU time in nanoseconds, and real memory.
+//! Detailed measurements of one process: CPU time in nanoseconds, and memory in use.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads `/proc/PID/smaps_rollup` of process `pid`. Returns `None` if it has ended.
+    /// Reads the memory use of process `pid` from `/proc/PID/smaps_rollup`. Returns `None` if the
+    /// process has ended.
     pub fn of(pid: u32) -> Option<Self> {
         parse(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
     }
@@ -39,10 +40,11 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     Some(clock_gettime(clock).ok()?.into())
 }
 
-/// CPU time in seconds of this process and of its children that have ended and were waited for.
+/// Returns the CPU time in seconds of this process and of those children that have ended and were
+/// waited for.
 pub fn family_cpu_seconds() -> f64 {
     let seconds = |who| {
-        // This can only fail for other arguments.
+        // getrusage(2) fails only for invalid arguments.
         getrusage(who).map_or(0.0, |usage| {
             let times = [usage.user_time(), usage.system_time()];
             times.iter().map(|t| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6).sum()
@@ -69,7 +71,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_uses_its_cpu() {
         let me = std::process::id();
-        // Written to, so that the pages are allocated.
+        // Write to the memory, so that its pages are allocated.
         let block = vec![1_u8; 32 << 20];
         let with = Memory::of(me).unwrap();
         assert_eq!(block.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 32 << 20);

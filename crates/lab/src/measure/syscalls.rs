@@ -1,7 +1,7 @@
 //! Counts the system calls of a process, with three tracepoints in the kernel.
 //!
-//! In contrast to strace(1), which stops a process twice per call, this hardly changes its timing.
-//! The counts are the same. `bpf/syscalls.bpf.c` counts, and this file loads it and reads the
+//! strace(1) counts the same calls, but stops the process twice per call. This counter hardly
+//! changes the timing of the process. `bpf/syscalls.bpf.c` counts; this file loads it and reads the
 //! counts.
 
 use std::collections::BTreeMap;
@@ -24,14 +24,14 @@ mod abi {
     include!(concat!(env!("OUT_DIR"), "/syscalls.rs"));
 }
 
-/// Alignment for the ELF parser.
+/// Aligns the bytes of the BPF program to 8, as the ELF parser needs.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/syscalls.bpf.o")));
 
-/// The tracepoint of each program.
+/// Tracepoint to which each program is attached.
 const PROGRAMS: [(&str, &str); 3] =
     [("entered", "sys_enter"), ("returned", "sys_exit"), ("switched", "sched_switch")];
 
@@ -42,9 +42,10 @@ pub struct Calls {
     pub calls: u64,
     /// Number of calls that returned an error, such as EAGAIN.
     pub errors: u64,
-    /// Time inside the calls on a CPU in seconds, including soft interrupts in that time.
+    /// Time inside the calls on a CPU in seconds. It includes soft interrupts that the CPU handled
+    /// in that time.
     pub cpu_seconds: f64,
-    /// Time inside the calls off the CPU in seconds: waiting, or preempted.
+    /// Time inside the calls off the CPU in seconds, because the thread waited or was preempted.
     pub waiting_seconds: f64,
 }
 
@@ -57,16 +58,16 @@ impl std::ops::AddAssign for Calls {
     }
 }
 
-/// Counts the system calls of a process, until it is dropped.
+/// Counts the system calls of a process until the value is dropped.
 #[derive(Debug)]
 pub struct SyscallCounter {
     object: Object,
-    // The programs run while these links exist.
+    // The BPF programs stay attached while these links exist.
     _links: Vec<Link>,
 }
 
 impl SyscallCounter {
-    /// Begins to count the calls of process `pid` and all its threads.
+    /// Starts to count the system calls of process `pid` with all its threads.
     ///
     /// # Errors
     /// Fails with [`LabError::System`] without CAP_BPF and CAP_PERFMON, or if the kernel has no
@@ -138,7 +139,7 @@ impl SyscallCounter {
     }
 }
 
-/// Returns the sum over all kinds.
+/// Returns the sum over all kinds of system calls.
 pub fn all_calls(table: &BTreeMap<String, Calls>) -> Calls {
     table.values().fold(Calls::default(), |mut sum, calls| {
         sum += *calls;

@@ -1,4 +1,5 @@
-//! The relay's thread: sockets, datagrams in flight, and the bindings of clients.
+//! The relay's thread: its sockets, the datagrams in flight, and the bindings of clients. A binding
+//! is the socket that the server sees as the client's address.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,20 +18,21 @@ use equic_net::{Delivery, Fate, Link, Port};
 
 use super::{Config, RebindTo, Record, RelayError, Report, Way};
 
-/// Length of IPv4 and UDP headers in bytes. A rate counts them, too.
+/// Length of the IPv4 and UDP headers in bytes. They count towards the rate of a link.
 const HEADERS: usize = 28;
-/// Maximum time until the thread notices that it must end.
+/// Maximum time until the thread checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Maximum number of sockets towards the server, including those of moves, because descriptors are
-/// limited.
+/// Maximum number of sockets towards the server, because file descriptors are limited. A client
+/// that moves to another address needs a further socket.
 const MAX_BINDINGS: usize = 500;
-/// Maximum number of datagrams in flight on links without a queue limit.
+/// Maximum number of datagrams in flight on a link without a queue limit.
 const MAX_UNDER_WAY: usize = 1 << 16;
 
-/// A client: its address, and the index of the front it uses.
+/// Identifies a client: its address, and the index of the relay's front that it sends to.
 type Client = (SocketAddr, usize);
 
-/// The socket whose address represents a client at the server, now or in the past.
+/// A socket towards the server. The server sees its address as the address of a client, at present
+/// or in the past.
 struct Binding {
     socket: Socket,
     client: Client,
@@ -38,18 +40,19 @@ struct Binding {
 
 struct Mapping {
     binding: usize,
-    /// Time at which the client moves to another binding, or `None` if it does not move.
+    /// Time at which the client moves to another binding, or `None` if no move is planned.
     next_move: Option<Duration>,
-    /// True if the time of the first move has been decided.
+    /// Whether the time of the client's first move has been decided.
     settled: bool,
 }
 
-/// A datagram in flight, ordered by time, and then by arrival at the relay.
+/// A datagram in flight. The order is by delivery time, then by arrival at the relay.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     at: Duration,
     number: u64,
-    /// Index of the outgoing binding or front.
+    /// Index of the socket to send on: a binding if the datagram goes to the server, a front if it
+    /// goes to the client.
     through: usize,
     way_to_server: bool,
     to: SocketAddr,
@@ -72,9 +75,9 @@ pub(super) struct Engine {
     start: Instant,
 }
 
-/// Creates one direction of the relay's link.
+/// Creates the simulated link for one direction of the relay.
 fn port(link: &Link, seed: u64, way: Way) -> Port {
-    // The two directions are independent.
+    // Use a different seed for each direction, so that the directions are independent.
     let seed = seed.rotate_left(1) ^ u64::from(way == Way::ToClient);
     Port::new(Link { overhead: link.overhead + HEADERS, ..link.clone() }, seed)
 }
@@ -114,8 +117,8 @@ impl Engine {
         Ok(self.report)
     }
 
-    /// Waits for a datagram to arrive or to become due. Returns the readable sockets: fronts first,
-    /// then bindings.
+    /// Waits until a datagram arrives or must be sent. Returns the indices of readable sockets:
+    /// fronts first, then bindings.
     fn wait(&self) -> Result<Vec<usize>, RelayError> {
         let sockets = self.fronts.iter().chain(self.bindings.iter().map(|b| &b.socket));
         let mut polled: Vec<PollFd<'_>> =
@@ -141,7 +144,8 @@ impl Engine {
         } else if let Some(binding) = self.bindings.get(ready - self.fronts.len()) {
             binding.socket.receive(buffer, &mut note)?;
             for (from, ecn, content) in came {
-                // Only the server may reach the client through this socket.
+                // Ignore datagrams from other senders: only the server may reach the client through
+                // this socket.
                 if from == self.config.server {
                     self.server_sent(ready - self.fronts.len(), ecn, content);
                 }
@@ -176,7 +180,7 @@ impl Engine {
         self.enter(Way::ToClient, client, seen_as, through, ecn, content, now, verdict);
     }
 
-    /// Records a datagram and puts it on the link, unless it is lost.
+    /// Records a datagram, and puts it on the link unless the link drops it.
     #[expect(clippy::too_many_arguments, reason = "all properties of a datagram")]
     fn enter(
         &mut self,
@@ -243,7 +247,8 @@ impl Engine {
         }
     }
 
-    /// Returns the index of the client's current binding, or `None` if there are too many.
+    /// Returns the index of the client's current binding, or `None` if no more bindings can be
+    /// created.
     fn binding_of(&mut self, client: Client, now: Duration) -> Result<Option<usize>, RelayError> {
         let rebind = self.config.rebind;
         let moved = match self.clients.get(&client) {
@@ -270,9 +275,9 @@ impl Engine {
         Ok(Some(binding))
     }
 
-    /// Schedules the first move. A client must not move before the handshake is confirmed (RFC 9000
-    /// s.9), which may take some time. So its time counts from the client's first datagram without
-    /// a long header.
+    /// Schedules the client's first move. A client must not move before the handshake is confirmed
+    /// (RFC 9000 s.9), so the delay starts with the client's first datagram that does not begin
+    /// with a long header.
     fn settle_move(&mut self, client: Client, now: Duration, content: &[u8]) {
         let Some(rebind) = self.config.rebind else { return };
         let long = content.first().is_some_and(|first| first & 0x80 != 0);
@@ -282,12 +287,12 @@ impl Engine {
         }
     }
 
-    /// Returns the address for the next socket towards the server.
+    /// Returns the local address for the next socket towards the server.
     fn next_source(&self, moved: bool) -> SocketAddr {
         let server = self.config.server.ip();
         let address = match (self.config.rebind.map(|rebind| rebind.to), server) {
             (Some(RebindTo::Address), IpAddr::V4(_)) if moved => {
-                // 127.0.1.1 and up. MAX_BINDINGS addresses fit.
+                // Addresses from 127.0.1.1 up. The range has room for MAX_BINDINGS addresses.
                 let [_, _, high, low] =
                     u32::try_from(self.bindings.len()).unwrap_or(0).to_be_bytes();
                 Ipv4Addr::new(127, 0, 1 + high, low.max(1)).into()

@@ -1,14 +1,15 @@
-//! A UDP relay in user space: an impaired network between a server and its clients, on any machine
-//! and without privileges.
+//! A UDP relay in user space. It imitates an impaired network between a server and its clients, on
+//! any machine and without privileges.
 //!
-//! Clients send to the relay's front, and the relay sends to the server from a separate socket for
-//! each client, like a NAT. In between, a [`Link`] for each direction drops, corrupts, duplicates,
-//! reorders, delays and serialises datagrams, controlled by a seed. [`Rebind`] changes a client's
-//! port or address towards the server. ECN marks are preserved in both directions.
+//! Clients send to the relay's front, which is a socket with a known address. The relay sends to
+//! the server from a separate socket for each client, like a NAT. In each direction, a [`Link`]
+//! drops, corrupts, duplicates, reorders and delays datagrams and limits their rate, controlled by
+//! a seed. [`Rebind`] changes the port or address at which the server sees a client. ECN marks are
+//! preserved in both directions.
 //!
-//! [`Link`] is from `equic-net`: a pure function of seed and order. `engine`: sockets and time.
-//! [`observe`]: what can be seen in the datagrams without keys. [`Record`]: each datagram, on
-//! request.
+//! [`Link`] is from `equic-net`: its decisions depend only on the seed and the order of datagrams.
+//! `engine`: sockets and time. [`observe`]: what can be seen in the datagrams without keys.
+//! [`Record`]: each datagram, on request.
 
 mod engine;
 pub mod observe;
@@ -29,7 +30,7 @@ use serde::Serialize;
 /// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses that clients send to, all for the same server. Port 0: any port.
+    /// Addresses that clients send to, all for the same server. Port 0 stands for any port.
     pub fronts: Vec<SocketAddr>,
     /// Address of the server.
     pub server: SocketAddr,
@@ -37,34 +38,34 @@ pub struct Config {
     pub to_server: Link,
     /// Link from the server to the clients.
     pub to_client: Link,
-    /// Address changes of the clients, as seen by the server. `None`: no changes.
+    /// Address changes of the clients, as seen by the server, or `None` for no changes.
     pub rebind: Option<Rebind>,
-    /// Random seed. The same seed has the same effect on the same datagrams.
+    /// Random seed. With the same seed, the same datagrams have the same fate.
     pub seed: u64,
-    /// Limit on the bytes of datagrams to keep for the [`Report`]. 0: keep none. Datagrams beyond
-    /// the limit are relayed and counted, but not kept.
+    /// Maximum number of bytes of datagrams to keep for the [`Report`]. 0 keeps none. Datagrams
+    /// beyond the limit are relayed and counted, but not kept.
     pub keep: usize,
 }
 
-/// Address changes of a client.
+/// How the address changes at which the server sees a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebind {
     /// Time of the first change, counted from the client's first datagram that does not begin with
     /// a QUIC long header. A server cannot follow a client that moves during the handshake.
     pub first: Duration,
-    /// Time between two changes. `None`: the client moves once.
+    /// Time between two changes, or `None` if the client moves only once.
     pub every: Option<Duration>,
-    /// The part of the address that changes.
+    /// Which part of the address changes.
     pub to: RebindTo,
 }
 
-/// The part of the address that changes in a move.
+/// Which part of the address changes when a client moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RebindTo {
-    /// Another port of the same address.
+    /// Another port. The address stays the same.
     Port,
-    /// Another address of 127.0.0.0/8, and another port. Only for IPv4 on the loopback interface.
+    /// Another address of 127.0.0.0/8 and another port. Only for IPv4 on the loopback interface.
     Address,
 }
 
@@ -72,32 +73,33 @@ pub enum RebindTo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// From a client.
+    /// From a client to the server.
     ToServer,
-    /// From the server.
+    /// From the server to a client.
     ToClient,
 }
 
 /// A relayed datagram.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Time at which the datagram was sent, since the start of the relay.
+    /// Time at which the sender sent the datagram, since the start of the relay.
     pub sent: Duration,
-    /// Time at which the datagram arrived at the other side. Equal to `sent` if it did not.
+    /// Time since the start of the relay at which the datagram arrived at the other side. If the
+    /// datagram was lost, the same as `sent`.
     pub arrived: Duration,
     /// Direction of the datagram.
     pub way: Way,
-    /// The client's real address.
+    /// The client's real address, which the server does not see.
     pub client: SocketAddr,
-    /// Index of the front that the client uses.
+    /// Index of the front (an address of the relay) that the client uses.
     pub front: usize,
-    /// Address at which the server sees the client.
+    /// Address at which the server saw the client.
     pub seen_as: SocketAddr,
     /// The two ECN bits of the IP header.
     pub ecn: u8,
-    /// The datagram's fate on the link.
+    /// What the link did with the datagram.
     pub fate: Fate,
-    /// Content of the datagram, as sent.
+    /// Content of the datagram, as the sender sent it.
     pub payload: Vec<u8>,
 }
 
@@ -114,7 +116,7 @@ pub struct Report {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// A socket could not be created or bound.
+    /// A socket could not be created or bound to its address.
     #[error("the relay cannot bind {address}: {source}")]
     Bind {
         /// The address to bind.
@@ -134,7 +136,7 @@ pub enum RelayError {
     Link(#[from] equic_net::LinkError),
 }
 
-/// A running relay, with its own thread. Dropping it ends it.
+/// A running relay, which has its own thread. Dropping the value ends the relay.
 #[derive(Debug)]
 pub struct Relay {
     fronts: Vec<SocketAddr>,
@@ -146,7 +148,8 @@ impl Relay {
     /// Binds the fronts and starts the relay.
     ///
     /// # Errors
-    /// Fails with [`RelayError::Config`], or if a front cannot be bound.
+    /// Fails with [`RelayError::Config`] if the configuration is invalid, or with another error if
+    /// a front cannot be bound.
     pub fn start(config: Config) -> Result<Relay, RelayError> {
         config.check()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -159,15 +162,15 @@ impl Relay {
         Ok(Relay { fronts, stop, thread: Some(thread) })
     }
 
-    /// Addresses that clients send to, in the order of [`Config::fronts`].
+    /// Returns the addresses that clients send to, in the order of [`Config::fronts`].
     pub fn fronts(&self) -> &[SocketAddr] {
         &self.fronts
     }
 
-    /// Ends the relay.
+    /// Ends the relay and returns its results.
     ///
     /// # Errors
-    /// Returns the error if it had already ended by itself.
+    /// Returns the error that ended the relay early, if there was one.
     pub fn stop(mut self) -> Result<Report, RelayError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -181,14 +184,14 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The report is not needed after a drop.
+            // The value was dropped without `stop`, so the report is not needed.
             let _ = thread.join();
         }
     }
 }
 
 impl Config {
-    /// Returns a relay that changes nothing.
+    /// Returns the configuration of a relay that changes nothing.
     pub fn new(front: SocketAddr, server: SocketAddr) -> Config {
         Config {
             fronts: vec![front],

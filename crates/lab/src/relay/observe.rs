@@ -1,5 +1,6 @@
-//! Observations of datagrams without keys: types, versions, ECN marks, and how much a server sent
-//! to an address before the client there had answered.
+//! Observations of datagrams that need no keys: packet types, versions, ECN marks, and the
+//! amplification factor, that is, how much a server sent to an address before it validated that
+//! address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,11 +11,11 @@ use serde::Serialize;
 
 use super::Way;
 
-/// Maximum number of versions and clients that are counted separately, because a sender can choose
-/// them freely.
+/// Maximum number of versions, and of clients, that are counted separately. A sender can choose
+/// both freely, so this limits the memory.
 const MAX_KINDS: usize = 4096;
 
-/// Type of a packet, as visible without keys.
+/// Type of a packet, determined without keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observed {
@@ -26,48 +27,49 @@ pub enum Observed {
     Handshake,
     /// Retry packet of version 1 or 2.
     Retry,
-    /// A short header.
+    /// 1-RTT packet, which has a short header.
     OneRtt,
-    /// The server's answer to an unknown version.
+    /// Version Negotiation packet: the server's answer to an unknown version.
     VersionNegotiation,
-    /// A long header of another version.
+    /// Packet with a long header of a version other than 1 and 2.
     OtherVersion,
     /// Not QUIC, or truncated.
     Garbage,
 }
 
-/// Packets by type, and datagrams by fate, in one direction.
+/// Counts of packets by type, and of datagrams by fate, in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayCounts {
     /// UDP datagrams.
     pub datagrams: u64,
     /// Bytes of UDP payload.
     pub bytes: u64,
-    /// Number of packets by type. Coalesced packets count separately.
+    /// Number of packets by type. Each packet of a datagram with coalesced packets counts.
     pub packets: BTreeMap<Observed, u64>,
     /// Number of datagrams by their fate on the link.
     pub fates: BTreeMap<&'static str, u64>,
-    /// Datagrams by ECN bits: Not-ECT, ECT(1), ECT(0), CE.
+    /// Number of datagrams by ECN bits: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
-    /// Versions in long headers.
+    /// Versions that occurred in long headers.
     pub versions: BTreeSet<u32>,
 }
 
-/// Counts of a relay, by direction.
+/// Counts of a relay, for both directions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
-    /// From the clients.
+    /// Counts of datagrams from the clients to the server.
     pub to_server: WayCounts,
-    /// From the server.
+    /// Counts of datagrams from the server to the clients.
     pub to_client: WayCounts,
-    /// Number of clients, by address and port.
+    /// Number of clients, distinguished by address and port.
     pub clients: usize,
-    /// Number of moves of all clients.
+    /// Number of address changes, over all clients.
     pub rebindings: u64,
     /// Largest amplification factor: bytes sent by the server to a client that has not sent a
     /// Handshake packet yet, divided by the bytes from that client (RFC 9000 s.8: at most 3).
     pub amplification: f64,
-    /// Datagrams of clients that exceed the relay's limit.
+    /// Number of datagrams from clients that the relay dropped, because it has no socket left for a
+    /// further client.
     pub refused: u64,
     /// Datagrams that the operating system did not accept.
     pub unsent: u64,
@@ -75,7 +77,7 @@ pub struct Counts {
     pub not_kept: u64,
 }
 
-/// Counters that are updated for each datagram.
+/// Observations that are updated with each datagram.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     counts: Counts,
@@ -120,7 +122,8 @@ impl Observer {
         self.amplified(way, client, fate, (initial, handshake), content.len() as u64);
     }
 
-    /// RFC 9000 s.8.1: only bytes that the server has received count.
+    /// Updates the amplification factor. Only bytes that the server has received count (RFC 9000
+    /// s.8.1).
     fn amplified(
         &mut self,
         way: Way,
@@ -132,8 +135,8 @@ impl Observer {
         if !self.clients.contains_key(&client) && self.clients.len() >= MAX_KINDS {
             return;
         }
-        // A client whose first packet is of another type has migrated. Its new path is validated by
-        // frames that are not visible here.
+        // A new client whose first packet is of another type has migrated. The server validates its
+        // new path with frames that are not visible here, so no factor is computed.
         let entry = self
             .clients
             .entry(client)
@@ -175,17 +178,17 @@ impl Observer {
     }
 }
 
-/// Returns true if the bytes after the packets of a datagram are only padding, as some
-/// implementations send it. All bytes are the same, although the first looks like a short header.
-/// Real packets are not like that, because their bytes are encrypted.
+/// Returns whether the bytes after the packets of a datagram are only padding, which some
+/// implementations send. In padding, all bytes are the same, although the first looks like a short
+/// header. A real packet is encrypted, so its bytes differ.
 pub fn is_filler(bytes: &[u8]) -> bool {
     bytes.windows(2).all(|pair| pair.first() == pair.last())
 }
 
-/// Returns the packets of a datagram, with the version of long headers.
+/// Returns the types of all packets of a datagram. For long headers, also returns the version.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = (Observed, Option<u32>)> {
-    // The length of IDs only affects the position of the packet number in short headers, which is
-    // not used here.
+    // The length of connection IDs only affects the position of the packet number in short headers,
+    // which is not used here.
     let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
     let behind = Datagram::new(datagram, options).zip(0..).filter(|(packet, place)| {
         *place == 0 || !matches!(packet, Ok(Packet::Short(short)) if is_filler(short.bytes()))

@@ -23,8 +23,8 @@ impl Socket {
         let bound = || {
             let socket = UdpSocket::bind(address)?;
             let state = UdpSocketState::new((&socket).into())?;
-            // The link must see a sender's burst before any datagram is lost. If the system allows
-            // only a smaller buffer, that is accepted.
+            // A sender's burst must reach the simulated link before the kernel drops any of it. A
+            // smaller buffer is accepted if the system does not allow this size.
             let _ = state.set_recv_buffer_size((&socket).into(), 4 << 20);
             let local = socket.local_addr()?;
             Ok(Socket { socket, state, local })
@@ -32,8 +32,8 @@ impl Socket {
         bound().map_err(|source| RelayError::Bind { address, source })
     }
 
-    /// Calls `each` with the sender, the ECN bits and the content of received datagrams. Returns
-    /// `false` if there were none.
+    /// Calls `each` for every received datagram, with the sender, the ECN bits and the content.
+    /// Returns `false` if no datagram was waiting.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],
@@ -48,8 +48,8 @@ impl Socket {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // The other side does not listen (any longer), or a signal interrupted the call. Both
-            // are not errors of the relay.
+            // The other side does not listen (any longer), or a signal interrupted the call. The
+            // relay continues in both cases.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -1,4 +1,5 @@
-//! Helpers that the tests of the lab share: the check for root, names of namespaces, random seeds.
+//! Helpers that the tests of the crate share: the check for root, names of namespaces, random
+//! seeds.
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use equic_lab::{Lab, LabError};
 
-/// Builds a lab, or prints that the test is skipped. In CI no test is skipped.
+/// Builds a lab. Without root, prints that the test is skipped and returns `None`. In CI, no test
+/// may be skipped.
 pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     match Lab::builder(name).clients(clients).build() {
         Err(LabError::Privilege { missing }) => {
@@ -23,7 +25,7 @@ pub(crate) fn lab(name: &str, clients: usize) -> Option<Lab> {
     }
 }
 
-/// True if the test runs as root. Otherwise prints that it is skipped, or fails in CI.
+/// Returns whether the test runs as root. If not, prints that the test is skipped, or panics in CI.
 pub(crate) fn root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -33,8 +35,9 @@ pub(crate) fn root(test: &str) -> bool {
     root
 }
 
-/// Runs a test that lists or sweeps all labs of the machine, without other labs: in a mount
-/// namespace with its own records and namespace names. Processes that it starts are in there, too.
+/// Runs a test that lists or sweeps all labs of the machine, so that it sees only its own labs. It
+/// runs in a mount namespace with its own records and namespace names, and so do the processes that
+/// it starts.
 pub(crate) fn alone(test: impl FnOnce() + Send) {
     let work = || {
         if nix::unistd::geteuid().is_root() {
@@ -56,7 +59,7 @@ pub(crate) fn alone(test: impl FnOnce() + Send) {
     });
 }
 
-/// Names of a lab's namespaces that exist now.
+/// Returns the names of a lab's namespaces that exist now.
 pub(crate) fn namespaces_of(id: &str) -> Vec<String> {
     let prefix = format!("eqlab-{id}-");
     let Ok(entries) = std::fs::read_dir("/run/netns") else { return Vec::new() };
@@ -70,7 +73,7 @@ pub(crate) fn assert_gone(id: &str) {
     assert!(!std::path::Path::new(&format!("/run/equic-lab/{id}.json")).exists());
 }
 
-/// Waits for a condition for at most 10 s.
+/// Waits until a condition is true. Panics after 10 s.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
@@ -79,8 +82,8 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a seed for a randomised test: EQUIC_SEED, or a new one. Prints it, so that a failure can
-/// be replayed.
+/// Returns a seed for a randomised test: the value of EQUIC_SEED, or a new one. Prints the seed, so
+/// that a failure can be replayed.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(text) => text.parse().expect("EQUIC_SEED is a number"),

@@ -1,4 +1,4 @@
-//! Tests that a lab is removed completely, whatever ends its owner.
+//! Tests that a lab is removed completely, however its owner ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use crate::common;
 use equic_lab::{Lab, cleanup_on_signals, spawn};
 
-/// Environment variable of the process that plays the owner.
+/// Environment variable that tells a process of this test to act as the owner of a lab.
 const OWNER: &str = "EQUIC_LAB_TEST_OWNER";
 
 fn sleeper(lab: &Lab) -> Child {
@@ -16,7 +16,7 @@ fn sleeper(lab: &Lab) -> Child {
     spawn(command).unwrap()
 }
 
-/// True if the process exists and is not a zombie.
+/// Returns whether the process exists and is not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']))
@@ -73,7 +73,8 @@ fn a_refused_lab_leaves_nothing() {
     });
 }
 
-/// The owner in the tests below: builds a lab, prints its ID and a child's PID, and waits.
+/// Not a test of its own, but the owner in the tests below: builds a lab, prints its ID and a
+/// child's PID, and waits.
 #[test]
 fn owner() {
     if std::env::var_os(OWNER).is_none() {
@@ -85,7 +86,7 @@ fn owner() {
     let mut child = sleeper(&lab);
     println!("\nlab {} {}", lab.id(), child.id());
     let _ = child.wait();
-    // The signal ends this process, not the end of the test.
+    // Wait until the signal ends this process.
     loop {
         std::thread::park();
     }
@@ -148,8 +149,8 @@ fn sweep_removes_labs_of_the_dead_only() {
 
         send(&owner, nix::sys::signal::Signal::SIGKILL);
         common::eventually("the child dies with its owner", || !runs(child));
-        // The owner is a zombie until we wait for it. It counts as dead once all its threads have
-        // ended.
+        // The owner stays a zombie until this test waits for it. It must count as dead once all its
+        // threads have ended.
         common::eventually("the owner ends", || !runs(owner.id()));
         let sweep = Lab::sweep().unwrap();
         owner.wait().unwrap();
@@ -163,7 +164,7 @@ fn sweep_removes_labs_of_the_dead_only() {
     });
 }
 
-/// A record decides what is deleted, so a record with other namespaces is rejected.
+/// A sweep deletes what a record names, so a record that names other namespaces must be rejected.
 #[test]
 fn sweep_refuses_forged_records() {
     common::alone(|| {

@@ -1,4 +1,5 @@
-//! Tests that floods arrive as requested, from the requested sources, and never leave a lab.
+//! Tests that floods arrive as requested, from the requested sources, and that they never leave a
+//! lab.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -111,7 +112,8 @@ fn spoofed_floods_arrive_from_the_prefixes_with_right_checksums() {
             limits: limits(2000),
             seed,
         };
-        // The backlog of a CPU is shared with other tests, so some packets may be lost.
+        // Other tests share the kernel's queue of received packets on this CPU, so some packets may
+        // be lost.
         let limits = Limits { pps: NonZeroU64::new(20_000), ..flood.limits };
         let report = run(lab.client(0), &Flood { limits, ..flood }).unwrap();
         assert_eq!((report.sent, report.errors), (2000, 0));
@@ -176,7 +178,7 @@ fn initials_arrive_and_never_repeat_a_connection_id() {
         };
         assert_eq!(run(lab.client(0), &flood).unwrap().sent, 300);
         let received = receive(&socket, 300);
-        // RFC 9000 s.17.2: version, then the Destination Connection ID.
+        // The version, and then the length of the Destination Connection ID (RFC 9000 s.17.2).
         assert!(received.iter().all(|(d, _)| d.len() == 1200 && d[1..6] == [0, 0, 0, 1, 8]));
         let ids: HashSet<&[u8]> = received.iter().map(|(d, _)| &d[6..14]).collect();
         let ports: HashSet<u16> = received.iter().map(|(_, from)| from.port()).collect();
@@ -206,13 +208,13 @@ fn floods_stop_when_told_and_tell_how_they_are() {
         stop.store(told.len() == 3, Ordering::Relaxed);
     };
     let report = lab.client(0).run(|| flood.run(&stop, &mut progress)).unwrap().unwrap();
-    // At the start, and then once per second.
+    // Progress must be reported at the start, and then once per second.
     assert_eq!(told.len(), 3);
     assert!(told[0].sent > 0 && told[1].seconds >= 1.0 && told[2].seconds >= 2.0, "{told:?}");
     assert!(
         told[0].sent < told[1].sent && told[1].sent < told[2].sent && told[2].sent <= report.sent
     );
-    // Never faster than requested, whatever the load of the machine.
+    // The flood must never be faster than requested, whatever the load of the machine.
     assert!(report.sent as f64 <= 500.0 * report.seconds + 64.0, "{report:?}");
     let series = sampler.stop();
     let growth = series.samples.last().unwrap().since(&series.samples[0]);
@@ -257,7 +259,7 @@ fn raw_frames_go_out_unchanged() {
     }
 }
 
-/// A flood that would work if it were permitted.
+/// Returns a flood that would work if it were permitted.
 fn plausible(lab: &Lab) -> Flood {
     Flood {
         target: lab.server().socket_address(ANY4, 4433),
@@ -278,7 +280,7 @@ fn refuses_to_run_outside_a_lab() {
         Err(FloodError::InitNamespace | FloodError::NotInLab)
     ));
     assert!(matches!(RawSender::open("lo"), Err(FloodError::InitNamespace | FloodError::NotInLab)));
-    // A namespace that does not belong to a lab.
+    // The namespace does not belong to a lab.
     let elsewhere = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -288,7 +290,8 @@ fn refuses_to_run_outside_a_lab() {
     });
     assert!(matches!(elsewhere.0, Err(FloodError::NotInLab)), "{elsewhere:?}");
     assert!(matches!(elsewhere.1, Err(FloodError::NotInLab)), "{elsewhere:?}");
-    // A removed lab is not a lab, although our descriptor keeps the namespace alive.
+    // After a lab was removed, its namespace is no longer in a lab, even if an open descriptor
+    // keeps it alive.
     let client = lab.client(0).clone();
     assert_eq!(run(&client, &flood).unwrap().sent, 10);
     drop(lab);
@@ -347,8 +350,8 @@ fn refuses_foreign_targets_and_interfaces() {
         let error = refusal(flood).to_string();
         assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
     }
-    // Too large for the link: every packet fails, and the flood reports the reason instead of
-    // continuing.
+    // The packets are too large for the link, so every packet fails. The flood must report the
+    // reason instead of continuing.
     let big = Payload::Pool(Arc::new(DatagramPool::short_headers(1, 1473, 1).unwrap()));
     let error = refusal(Flood { payload: big, limits: limits(10_000), ..good.clone() }).to_string();
     assert!(error.contains("Message too long"), "{error}");

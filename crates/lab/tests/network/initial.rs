@@ -1,5 +1,5 @@
-//! Tests that a real server accepts the Initial packets: it answers each with a ServerHello and its
-//! own flight.
+//! Tests that a real server accepts the Initial packets of floods. The server must answer each with
+//! a ServerHello and the rest of its first flight.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ fn server(alpn: &str) -> Endpoint {
     Endpoint::new(Arc::new(EndpointConfig::default()), Some(Arc::new(config)), true, None)
 }
 
-/// The server's answer to a datagram, and the handshake data if it accepts the connection.
+/// Passes a datagram to the server. Returns the server's answer, and the handshake data if the
+/// server accepts the connection.
 fn answer(endpoint: &mut Endpoint, datagram: &[u8]) -> Result<(Vec<u8>, HandshakeData), String> {
     let (now, mut out) = (Instant::now(), Vec::new());
     let peer = "10.77.1.1:5000".parse().unwrap();
@@ -61,8 +62,8 @@ fn a_server_does_its_whole_part_of_the_handshake() {
         let (reply, data) = answer(&mut endpoint, datagram).unwrap();
         assert_eq!(data.server_name.as_deref(), Some("localhost"));
         assert_eq!(data.protocol.as_deref(), Some(&b"h3"[..]));
-        // An Initial to our Source Connection ID, coalesced with Handshake packets: a full
-        // datagram.
+        // The answer must be an Initial with the client's connection ID, coalesced with Handshake
+        // packets to a full datagram.
         assert_eq!(reply[1..6], [0, 0, 0, 1, 8]);
         assert_eq!(reply[6..14], datagram[15..23]);
         assert!(reply.len() >= 1200, "{} bytes", reply.len());
@@ -73,11 +74,11 @@ fn a_server_does_its_whole_part_of_the_handshake() {
 
 #[test]
 fn the_test_above_can_fail() {
-    // Another protocol: the server rejects it.
+    // The server must reject an unknown application protocol.
     let factory = InitialFactory::new("localhost", &["no-such"]).unwrap();
     let pool = DatagramPool::initials(&factory, 1, 1).unwrap();
     assert!(answer(&mut server("h3"), &pool.datagrams()[0]).is_err());
-    // With one bit of the ciphertext changed, it is not a valid Initial.
+    // With one changed bit in the ciphertext, the packet is no longer a valid Initial.
     let factory = InitialFactory::new("localhost", &["h3"]).unwrap();
     let pool = DatagramPool::initials(&factory, 1, 1).unwrap();
     let mut broken = pool.datagrams()[0].clone();

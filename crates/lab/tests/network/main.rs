@@ -1,5 +1,5 @@
-//! Tests of labs: networks as described, complete removal, contents of floods, effects of relays,
-//! and measurements compared with other tools.
+//! Tests of labs: networks are as described and are removed completely, floods and relays do what
+//! was requested, and measurements agree with other tools.
 
 mod cleanup;
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Compares measurements with those of other tools.
+//! Compares the crate's measurements with those of other tools.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -7,12 +7,13 @@ use std::process::{Child, Command, Stdio};
 use crate::common;
 use equic_lab::measure::{BpfRuns, BpfStatistics, Calls, SyscallCounter, all_calls};
 
-/// A program with known calls: 1000 reads and writes of dd, and missing files.
+/// A program whose system calls are known: dd makes 1000 reads and writes, and some files do not
+/// exist.
 const PROGRAM: &str =
     "dd if=/dev/zero of=/dev/null bs=1 count=1000 status=none; cat /nonexistent/a /nonexistent/b";
 
-/// Starts a shell that executes `program` after it has read a line. While it waits, it can be
-/// watched.
+/// Starts a shell that executes `program` after it has read a line. While the shell waits, a test
+/// can start to measure it.
 fn waiting(program: &str) -> Child {
     let mut shell = Command::new("/bin/sh");
     bare(&mut shell);
@@ -20,7 +21,8 @@ fn waiting(program: &str) -> Child {
     shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Removes what makes the loader search in more places, for the shell and the program.
+/// Removes environment variables that make the dynamic loader search in more places, in the shell
+/// and in the program.
 fn bare(command: &mut Command) {
     command.env_clear().env("PATH", "/usr/bin:/bin");
 }
@@ -33,7 +35,7 @@ fn counted(program: &str) -> BTreeMap<String, Calls> {
     counter.read().unwrap()
 }
 
-/// Counts of strace(1): calls and errors by name.
+/// Runs the program with strace(1), and returns its counts: calls and errors by name.
 fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
     let mut strace = Command::new("strace");
     bare(&mut strace);
@@ -63,8 +65,8 @@ fn system_calls_are_those_that_strace_counts() {
         for call in calls {
             let own = ours.get(*call).copied().unwrap_or_default();
             let (count, failed) = theirs[*call];
-            // The shell's read of the line was in progress: at most one more, if all of it was
-            // seen.
+            // The shell's own reads of its input may be counted, too, so there may be a few more
+            // calls of read(2).
             let surplus = own.calls - count;
             assert!(surplus <= u64::from(*call == "read") * 8, "{call}: {own:?}, strace {count}");
             assert_eq!(own.errors, failed, "{call}: {own:?}");
@@ -105,7 +107,7 @@ fn runs_of_a_bpf_program_are_counted() {
     let before = BpfRuns::of(gateway.program_id()).unwrap();
     gateway.test_run_repeat(&[0; 64], None, 500).unwrap();
     let runs = BpfRuns::of(gateway.program_id()).unwrap().since(before);
-    // Test runs count if the kernel runs them like packets. None is counted twice.
+    // The kernel may count test runs like packets. Each must be counted at most once.
     assert!(runs.count <= 500, "{runs:?}");
     assert_eq!(runs.mean_ns().is_some(), runs.count > 0);
     let id = gateway.program_id();

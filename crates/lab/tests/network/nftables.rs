@@ -1,4 +1,5 @@
-//! Tests that the packet filter for comparison does what its rules say, and nothing else.
+//! Tests that the packet filter that the gateway is compared with does what its rules say, and
+//! nothing else.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -36,7 +37,8 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
     send(1, 4433, SHORT, 10);
     send(0, 4433, INITIAL, 100);
     send(0, 53, INITIAL, 20);
-    // Packets are not reordered: when these have arrived, everything that got through has.
+    // Packets are not reordered. When these have arrived, everything that the rules passed has
+    // arrived.
     send(0, 4433, SHORT, 20);
     let mut buffer = [0; 1500];
     let (mut initials, mut short) = (0, 0);
@@ -48,7 +50,8 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
             _ => short += 1,
         }
     }
-    // On a busy machine, a second may pass between two of them.
+    // On a busy machine, a second may pass between two packets, and then the rate permits more of
+    // them.
     assert!((5..50).contains(&initials), "{initials} of 100 Initials came through");
     for _ in 0..20 {
         elsewhere.recv_from(&mut buffer).unwrap();
@@ -80,7 +83,7 @@ fn initials_of_everybody_together_have_a_rate_too() {
         let socket = lab.client(0).udp_socket((from, 0).into()).unwrap();
         socket.send_to(&[byte; 1200], (server.ip(), 4433)).unwrap();
     };
-    // Each from a different address, so that no source has more than one.
+    // Send each packet from another address, so that no source exceeds its own limit.
     for last in 1..=200 {
         send(last, INITIAL);
     }

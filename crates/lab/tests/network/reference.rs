@@ -1,4 +1,4 @@
-//! Tests that the programs for comparison in `make bench-gateway` do what they are measured for.
+//! Tests that the programs for comparison in `make bench-gateway` do what their names say.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,8 @@ fn a_known_source_is_dropped_and_nobody_else() {
         for which in LOOKING_UP {
             assert_eq!(verdict(which, &theirs), XDP_DROP, "{which:?} of {known}");
             assert_eq!(verdict(which, &others), XDP_PASS, "{which:?} of {other}");
-            // The same source with another protocol than UDP: in IPv4 at 14 + 9, in IPv6 at 14 + 6.
+            // Change the protocol from UDP to TCP. The field is at offset 14 + 9 in IPv4, and at 14
+            // + 6 in IPv6.
             let mut tcp = theirs.clone();
             tcp[if known.is_ipv4() { 23 } else { 20 }] = 6;
             assert_eq!(verdict(which, &tcp), XDP_PASS, "{which:?} of TCP");
@@ -42,13 +43,14 @@ fn a_known_source_is_dropped_and_nobody_else() {
     }
 }
 
-/// Number of BPF-to-BPF calls that the compiler left in the object's programs.
+/// Counts the BPF-to-BPF calls that the compiler left in the programs, because the benchmark
+/// divides by their number.
 #[test]
 fn the_calls_that_are_measured_are_there() {
     let path = concat!(env!("OUT_DIR"), "/reference.bpf.o");
     let file = std::fs::read(path).unwrap();
-    // BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as source register (RFC 9669 s.4.3): a call within
-    // the program. Little endian, destination register 0.
+    // The instruction of a call within the program: BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as
+    // source register and 0 as destination register (RFC 9669 s.4.3), in little endian.
     let calls = file.as_chunks::<8>().0.iter().filter(|insn| insn[..4] == [0x85, 0x10, 0, 0]);
     assert_eq!(calls.count() as u32, CALLS);
 }

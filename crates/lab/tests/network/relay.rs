@@ -51,7 +51,8 @@ fn what_is_sent_arrives_late_in_both_directions() {
     assert_eq!((report.counts.clients, report.counts.to_server.bytes), (1, 8));
 }
 
-/// Sends numbered datagrams, and waits for those that must arrive.
+/// Sends numbered datagrams through a relay, and waits for those that must arrive. Returns the
+/// relay's report and the received datagrams.
 fn run(link: Link, seed: u64, count: u32) -> (Report, Vec<Vec<u8>>) {
     let (server, client) = (socket(), socket());
     let relay = Relay::start(Config { to_server: link, seed, ..config(&server) }).expect("a relay");
@@ -59,7 +60,7 @@ fn run(link: Link, seed: u64, count: u32) -> (Report, Vec<Vec<u8>>) {
     server.set_read_timeout(Some(300 * MS)).expect("a timeout");
     for number in 0..count {
         client.send_to(&number.to_be_bytes(), relay.fronts()[0]).expect("it is sent");
-        // One at a time, so that buffers have no effect.
+        // Send one datagram at a time, so that buffers have no effect.
         let mut buffer = [0; 100];
         server.set_nonblocking(true).expect("it is set");
         while let Ok((len, _)) = server.recv_from(&mut buffer) {
@@ -112,7 +113,8 @@ fn a_client_moves_and_its_old_place_is_deaf() {
         let front = relay.fronts()[0];
         client.send_to(b"\xc1", front).expect("it is sent");
         let (_, first) = receive(&server);
-        // No client moves during a handshake.
+        // The datagrams have long headers, as in a handshake. A client must not move during its
+        // handshake.
         let start = Instant::now();
         while start.elapsed() < 150 * MS {
             client.send_to(b"\xc1", front).expect("it is sent");

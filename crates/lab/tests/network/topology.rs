@@ -1,4 +1,5 @@
-//! Tests of reachability and addresses, and of running programs and code inside a lab.
+//! Tests that the hosts of a lab reach each other with the right addresses, and that programs and
+//! code can run inside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -12,7 +13,7 @@ fn bound(namespace: &equic_lab::Namespace, address: &str) -> UdpSocket {
     socket
 }
 
-/// Sends a datagram there and back. The server must see the client's address.
+/// Sends a datagram to the server and back. The server must see the client's address.
 fn ping(client: &UdpSocket, server: &UdpSocket) {
     client.send_to(b"ping", server.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 16];
@@ -42,7 +43,7 @@ fn a_client_is_many_sources() {
         .client_prefix(1, "2001:db8:7::/48".parse::<ipnet::IpNet>().unwrap())
         .build();
     if let Err(LabError::Privilege { .. }) = probe {
-        // Prints that it is skipped.
+        // This prints that the test is skipped.
         assert!(common::lab("t-many", 2).is_none());
         return;
     }
@@ -55,7 +56,8 @@ fn a_client_is_many_sources() {
     for source in ["[fd65:7175:6963:2::dead]:0", "[2001:db8:7::1]:0", "[2001:db8:7:ffff::9]:0"] {
         ping(&bound(lab.client(1), source), &server6);
     }
-    // These addresses belong to the other client.
+    // The first address belongs to this client. The second one belongs to another client, so it
+    // must be refused.
     ping(&bound(lab.client(0), "10.77.1.7:0"), &server4);
     let foreign: SocketAddr = "10.77.2.7:0".parse().unwrap();
     assert!(matches!(lab.client(0).udp_socket(foreign), Err(LabError::System { .. })));
@@ -149,7 +151,8 @@ fn many_labs_at_once() {
     });
 }
 
-/// The route for all other addresses: the server can answer any address without an error.
+/// The server has a route for all other addresses, so it must be able to answer any address without
+/// an error.
 #[test]
 fn answers_to_nowhere_vanish() {
     let Some(lab) = common::lab("t-sink", 1) else { return };
@@ -175,7 +178,7 @@ fn another_process_lab_opens_by_its_record() {
 #[test]
 fn offloads_are_switched() {
     let Some(lab) = common::lab("t-offload", 1) else { return };
-    // Mean size in bytes of the packets that TCP passed to the client's interface.
+    // Measures the mean size in bytes of the packets that TCP passed to the client's interface.
     let mean = || {
         let listener = lab
             .server()

@@ -93,7 +93,8 @@ pub(super) fn run(args: &Args) -> Result {
         ));
     }
     match print(args, &compared) {
-        // If the reader has closed the pipe, the exit status must still show the result.
+        // If the reader has closed the pipe, the exit status must still show the result of the
+        // comparison.
         Ok(()) | Err(Failure::ClosedPipe) => {}
         Err(failure) => return Err(failure),
     }
@@ -117,7 +118,8 @@ pub(super) fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// Returns the error of a comparison in which some verdicts were not possible.
+/// Returns the error for a comparison in which some verdicts were impossible, because there were
+/// too few rounds.
 fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
     let all = compared.cells.len();
     let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// The schema of the `--json` output.
+/// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.bench.doctor/1";
 
 /// Finds properties of this machine that make measurements wrong or unstable, and says how to fix

@@ -1,5 +1,5 @@
-//! `equic-lab bench import-tumi8`: evaluates the raw data of "QUIC on the Highway" with our
-//! statistics.
+//! `equic-lab bench import-tumi8`: evaluates the raw data of the paper "QUIC on the Highway" with
+//! the statistics of `equic-lab bench`.
 
 use std::path::PathBuf;
 

@@ -10,7 +10,7 @@ use super::lists::{self, Lists};
 use crate::failure::Result;
 use crate::output;
 
-/// The schema of the `--json` output.
+/// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.bench.list/1";
 
 /// Lists the implementations, the protocols that they support, and whether they are built
@@ -27,17 +27,19 @@ pub(crate) struct Args {
 struct Listed<'a> {
     #[serde(flatten)]
     implementation: &'a Implementation,
-    /// Whether all files for its command exist. Without a command, those for `transfer`.
+    /// Whether all files for the implementation's own command exist. If it has no command, whether
+    /// the files for `transfer` exist.
     built: bool,
-    /// Whether all files for `transfer` exist, or `None` if the implementation does not support it.
+    /// Whether all files for the workload `transfer` exist, or `None` if the implementation does
+    /// not support it.
     transfer_built: Option<bool>,
-    /// Which files are missing for `built`, and how to get them.
+    /// Which files are missing if `built` is false, and how to get them.
     why: Option<String>,
 }
 
 #[derive(Serialize)]
 struct List<'a> {
-    /// The file of the list, or `None` for the built-in list.
+    /// File from which the list was read, or `None` for the built-in list.
     file: Option<&'a std::path::Path>,
     implementations: Vec<Listed<'a>>,
 }
@@ -104,7 +106,7 @@ fn transfer(one: &Implementation, places: &Places) -> Result<(), String> {
     }
 }
 
-/// Returns where the program for `transfer` comes from.
+/// Returns where the program for the workload `transfer` comes from.
 fn kind(one: &Implementation) -> &'static str {
     match one {
         one if !one.endpoint.is_empty() => "endpoint",
@@ -113,7 +115,7 @@ fn kind(one: &Implementation) -> &'static str {
     }
 }
 
-/// Checks that docker has an image.
+/// Checks that docker has pulled an image.
 fn pulled(image: &str) -> Result<(), String> {
     let mut command = Command::new("docker");
     command.args(["image", "inspect", "--", image]);
@@ -125,7 +127,7 @@ fn pulled(image: &str) -> Result<(), String> {
     }
 }
 
-/// Describes in a few words what is missing.
+/// Describes in a few words what an implementation lacks to be run.
 fn short(error: &BenchError) -> String {
     match error {
         BenchError::NotBuilt { path, help, .. } => {

@@ -21,13 +21,13 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Returns the file of the list, or `None` for the built-in list.
+    /// Returns the file with the list of implementations, or `None` for the built-in list.
     pub(super) fn file(&self) -> Result<Option<PathBuf>> {
         let given = self.implementations_file.clone().or_else(builtin::list_here);
         Ok(given.map(std::path::absolute).transpose()?)
     }
 
-    /// Returns the directory with the builds.
+    /// Returns the directory with the builds of the implementations.
     pub(super) fn built(&self, equic: &Path) -> Result<PathBuf> {
         match &self.built {
             Some(built) => Ok(std::path::absolute(built)?),

@@ -2,8 +2,8 @@
 //!
 //! [`run`] runs every client against every server. [`list`] lists the implementations, and
 //! [`doctor`] checks the machine. [`report`] and [`compare`] read the files of runs
-//! (docs/notebook/bench-output.md), and [`import`] reads published data. [`endpoint`] is our own
-//! implementation of the contract (docs/bench-contract.md).
+//! (docs/notebook/bench-output.md), and [`import`] reads published data. [`endpoint`] is eQUIC's
+//! own server and client for the benchmark (docs/bench-contract.md).
 
 mod compare;
 mod doctor;

@@ -40,14 +40,15 @@ pub(super) fn run(args: &Args) -> Result {
     page(&args.dir, &summary)
 }
 
-/// Draws the plots of a run as PNG files. Nothing else depends on them, so an error is not fatal.
+/// Draws the plots of a run as PNG files. Nothing depends on these files, so an error is only
+/// reported.
 pub(super) fn draw(dir: &Path, summary: &Summary) {
     if let Err(error) = result::draw(dir, summary) {
         output::notice(format_args!("not all plots are PNG files: {error}"));
     }
 }
 
-/// Prints the paths of a run's page and plots.
+/// Prints the paths of a run's report page and plots.
 pub(super) fn page(dir: &Path, summary: &Summary) -> Result {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
     if result::html::plots(&result::html::page(summary)).is_empty() {

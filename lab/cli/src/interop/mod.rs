@@ -1,9 +1,9 @@
 //! `equic-lab interop`: runs the QUIC Interop Runner's test cases between implementations on this
 //! machine.
 //!
-//! [`run`] selects the cells and runs some of them in parallel. [`progress`] shows the progress,
-//! and [`show`] the results. [`endpoint`] is our own implementation, as `equic-lab
-//! interop-endpoint`.
+//! [`run`] selects the cells (a client, a server and a test case each) and runs some of them in
+//! parallel. [`progress`] shows the progress, and [`show`] the results. [`endpoint`] is eQUIC's own
+//! endpoint, `equic-lab interop-endpoint`.
 
 pub(crate) mod endpoint;
 mod progress;
@@ -87,7 +87,7 @@ fn case(name: &str) -> Result<Case, String> {
     })
 }
 
-/// A cell that must be run.
+/// A cell to run: a client, a server and a test case.
 #[derive(Clone, Copy)]
 struct CellChoice<'a> {
     client: &'a Implementation,
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result {
     finish(args, &matrix, times, &settings, stopped)
 }
 
-/// Runs the cells. Returns whether a signal ended the run early.
+/// Runs the cells. Returns `true` if a signal ended the run early.
 fn carry_out<'a>(
     args: &Args,
     settings: &Settings,

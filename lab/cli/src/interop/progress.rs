@@ -1,4 +1,5 @@
-//! Progress of the run: a bar with the running cells on a terminal, a line for each cell elsewhere.
+//! Progress of the run: on a terminal, a bar with the names of running cells; otherwise, a line for
+//! each cell that has ended.
 
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +31,7 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
-            // The template is a constant. If it were invalid, the default style would be fine.
+            // The template is a constant. If it were invalid, the default style would be used.
             if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {wide_msg}") {
                 bar.set_style(style);
             }
@@ -47,7 +48,7 @@ impl Progress {
         self.message(&state);
     }
 
-    /// Shows that a cell has ended. Cells that were not started at all are only counted.
+    /// Shows that a cell has ended. A cell that could not be started is only counted.
     pub(super) fn done(&self, job: &CellChoice<'_>, outcome: &Outcome) -> Result {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name(job);

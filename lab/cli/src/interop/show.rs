@@ -1,4 +1,5 @@
-//! Prints the matrix: clients in rows, servers in columns, and letters of test cases in the cells.
+//! Prints the matrix of results: clients in rows, servers in columns, and in each cell the letters
+//! of the test cases.
 
 use std::collections::BTreeMap;
 
@@ -52,11 +53,11 @@ fn cell(matrix: &Matrix, client: &str, server: &str) -> Cell {
     Cell::new(lines.join("\n")).tone(tone)
 }
 
-/// Prints the reasons why cells did not succeed. A bare exit status for "unsupported" needs no
-/// line.
+/// Prints why cells failed or were unsupported. If an endpoint only returned the exit status for
+/// "unsupported" without a text, it gets no line.
 fn reasons(matrix: &Matrix, verdict: CaseResult) -> Result {
-    // An implementation declines a case independently of its peer, and often declines several
-    // cases. So equal reasons share a line.
+    // An implementation declines a test case whatever its peer is, and often declines several. So
+    // cells with the same reason share a line.
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for ((client, server, case), outcome) in &matrix.cells {
         if outcome.verdict != verdict

@@ -175,7 +175,7 @@ async fn send(flood: Flood, journal: Journal) -> Result {
     Ok(())
 }
 
-/// Converts the error. If no lab exists, adds how to create one.
+/// Converts an error of a flood. If no lab exists, adds advice on how to create one.
 fn refused(error: FloodError) -> Failure {
     let help = match &error {
         FloodError::InitNamespace | FloodError::NotInLab => {

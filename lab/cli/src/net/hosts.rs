@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
 
-/// Maximum time that `net down` waits for the process that keeps the lab to remove it.
+/// Maximum time that `net down` waits until the process that keeps the lab has removed it.
 const GOODBYE: Duration = Duration::from_secs(15);
 
 /// Creates a server and clients, each in a network namespace, connected by a bridge.
@@ -110,7 +110,7 @@ fn short<'a>(lab: &LabRecord, host: &'a NamespaceRecord) -> &'a str {
 }
 
 fn is_called(lab: &LabRecord, name: &str) -> bool {
-    // The ID consists of the name and a random part.
+    // The ID of a lab is its name, `-`, and a random part.
     lab.id == name || lab.id.rsplit_once('-').is_some_and(|(front, _)| front == name)
 }
 
@@ -135,7 +135,7 @@ pub(super) fn down(args: &Down) -> Result {
             }
         }
     }
-    // Also remove what the processes of the labs left behind.
+    // Also remove what labs of killed processes left behind.
     let sweep = Lab::sweep()?;
     if let Some(error) = sweep.failed.into_iter().next() {
         return Err(error.into());
@@ -219,7 +219,7 @@ pub(super) fn exec(args: &Exec) -> Result {
         return Err(Failure::usage("no program to run"));
     };
     host.open()?.enter()?;
-    // Replace this process, so that signals and exit codes are those of the program.
+    // Replace this process by the program, so that signals and exit codes are those of the program.
     let error = Command::new(program).args(rest).exec();
     Err(Failure::because(format_args!("cannot run {}", program.display()), error))
 }

@@ -1,4 +1,4 @@
-//! Runs hundreds of HTTP/3 clients.
+//! `equic-lab net load`: runs up to hundreds of HTTP/3 clients against a server.
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
 //! `equic-lab net`: network namespaces on one machine, and load and attacks inside them.
 //!
 //! [`hosts`] creates, lists, enters and removes labs. [`load`] runs HTTP/3 clients. [`flood`] sends
-//! attack traffic, which the library only permits inside a lab. [`relay`] emulates an impaired
-//! network on any machine. `run` runs a scenario of the simulator in real time.
+//! attack traffic, which the crate `equic-lab` only permits inside a lab. [`relay`] imitates an
+//! impaired network on any machine. `run` runs a scenario of the simulator in real time.
 
 mod flood;
 mod hosts;

@@ -1,4 +1,4 @@
-//! An impaired network in user space.
+//! `equic-lab net relay`: forwards UDP datagrams as an impaired network would, in user space.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `equic-lab plugin-bench`: compares the plugins of the source tree: their sizes, benefits and
-//! costs.
+//! `equic-lab plugin-bench`: compares the sizes, benefits and costs of the plugins in the source
+//! tree.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::tree::{Source, TREE};
@@ -64,21 +64,21 @@ struct Data {
     /// Bytes of each transfer that measures goodput and CPU time.
     bytes: u64,
     plugins: Vec<Row>,
-    /// Costs of a scheduler as bytecode. Empty if they were not measured.
+    /// Costs of a path scheduler that is a plugin. Empty if they were not measured.
     schedulers: Vec<scheduler::Row>,
 }
 
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
-    /// Lines of C, including comments.
+    /// Number of lines of C, including comments.
     lines: usize,
     /// Size of the unsigned bundle in bytes.
     bundle_bytes: usize,
     /// Size of the plugin's instructions in bytes.
     code_bytes: usize,
-    /// Effect on the connection that the plugin is meant to improve, or `None` if no trial here
-    /// measures it.
+    /// Effect on the connection that the plugin is meant to improve, or `None` if no trial measures
+    /// it.
     gain: Option<Gain>,
     /// Goodput through a bottleneck with the plugin, divided by the goodput without it. `None` if
     /// it was not measured.
@@ -88,7 +88,7 @@ struct Row {
     cpu: Option<Ratio>,
 }
 
-/// Returns the name if the source tree has a plugin with this name.
+/// Returns `name` if the source tree has a plugin with this name. Fails otherwise.
 fn named(name: &str) -> Result<&'static str, String> {
     let found = TREE.iter().find(|source| source.name == name);
     found.map(|source| source.name).ok_or_else(|| {
@@ -123,7 +123,7 @@ fn row(source: &Source, seed: u64) -> Result<Row> {
         name: source.name,
         lines: source.lines(),
         bundle_bytes: bundle.len(),
-        // An eBPF instruction has eight bytes (RFC 9669 s.3).
+        // An eBPF instruction is eight bytes long (RFC 9669 s.3).
         code_bytes: 8 * plugin.instructions(),
         gain,
         goodput: None,
@@ -131,14 +131,14 @@ fn row(source: &Source, seed: u64) -> Result<Row> {
     })
 }
 
-/// Returns the ratios of goodput and CPU time with and without a plugin. Both are measured in
-/// turns, so that other load on the machine affects them equally.
+/// Returns the ratios of goodput and of CPU time with the plugin to those without it. Transfers
+/// with and without the plugin alternate, so that other load on the machine affects both equally.
 fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Result<[Option<Ratio>; 2]> {
     let failed = |error| Failure::because(source.name, error);
     let plugin = source.load().map_err(failed)?;
     let (mut times, mut cpus) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for round in 0..rounds {
-        // Alternate which of the two runs first.
+        // In every other round, the transfer with the plugin comes first.
         for turn in [round % 2 == 0, round % 2 != 0] {
             let attached = turn.then_some(&plugin);
             let seed = seed.wrapping_add(round.into());
@@ -150,7 +150,7 @@ fn cost(source: &Source, rounds: u32, seed: u64, bytes: u64) -> Result<[Option<R
     }
     let sample = |values: Vec<f64>| values.into_iter().collect::<Sample>();
     let ([time, time_with], [cpu, cpu_with]) = (times.map(sample), cpus.map(sample));
-    // Both transfer the same number of bytes, so goodput is inversely proportional to time.
+    // Both transfers have the same number of bytes, so goodput is inversely proportional to time.
     Ok([Ratio::between(&time_with, &time), Ratio::between(&cpu, &cpu_with)])
 }
 

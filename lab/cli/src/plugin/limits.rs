@@ -1,5 +1,5 @@
-//! `equic-lab plugin-bench --limits`: measures the load that peers can cause with plugins, and
-//! compares it with the goals.
+//! `equic-lab plugin-bench --limits`: measures how much load peers can cause with plugins, and
+//! compares it with the goals in docs/vm.md.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,25 @@ use crate::output;
 /// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.plugin.limits/2";
 
-/// Number of connections from one address.
+/// Maximum number of connections from one address.
 const CONNECTIONS: u64 = 8;
 
-/// Size and number of the measurements.
+/// Sizes and repetitions of the measurements.
 #[derive(Clone, Copy)]
 struct Extent {
     /// Virtual time during which connections are idle.
     idle: Duration,
-    /// Bytes of the transfer that measures the cost of a packet.
+    /// Number of bytes in the transfer that measures the cost of a packet.
     bytes: u64,
-    /// Number of repetitions of a measurement. The minimum counts.
+    /// Number of repetitions of a measurement. The minimum of the results counts.
     times: u32,
-    /// Numbers of loop turns to try in a worker, in percent of what the allowance permits.
+    /// Amounts of work that are tried in a worker, in percent of what the allowance permits. The
+    /// work is a number of loop turns.
     turns: &'static [u32],
     /// Only every n-th input is measured.
     every: usize,
-    /// Number of connections over which the memory of one is averaged.
+    /// Number of connections that are kept in memory, to compute the average memory of one
+    /// connection.
     kept: u64,
 }
 
@@ -42,7 +44,7 @@ const FULL: Extent = Extent {
     idle: Duration::from_secs(1),
     bytes: 40_000_000,
     times: 3,
-    // From below the allowance to above it, where plugins are detached.
+    // From below the allowance to above it. Above it, plugins are detached.
     turns: &[50, 90, 300],
     every: 1,
     kept: 8,
@@ -66,7 +68,7 @@ struct Data {
     met: bool,
 }
 
-/// A goal, and the worst measured value.
+/// A goal, and the worst value that was measured for it.
 #[derive(Serialize)]
 struct Goal {
     name: &'static str,
@@ -74,14 +76,14 @@ struct Goal {
     unit: &'static str,
     goal: f64,
     measured: f64,
-    /// The input with the highest cost.
+    /// Name of the input with the highest cost.
     input: String,
     met: bool,
     /// All measured inputs.
     inputs: Vec<Input>,
 }
 
-/// A measured input.
+/// A measured input, and what its plugins used.
 #[derive(Clone, Serialize)]
 struct Input {
     input: String,
@@ -90,12 +92,12 @@ struct Input {
     offered: usize,
     /// Number of the peer's plugins that still run.
     running: usize,
-    /// Steps charged to the plugins.
+    /// Number of steps that were charged to the plugins.
     steps: u64,
-    /// Number of calls, offers and loads that were refused, because the account of the address had
-    /// too few steps.
+    /// Number of calls, offers and loads that were refused because the account of the peer's
+    /// address had too few steps left.
     refused: u64,
-    /// Memory of the plugins in bytes, as charged to the account of the address.
+    /// Memory of the plugins in bytes, as charged to the account of the peer's address.
     bytes: usize,
 }
 
@@ -129,8 +131,8 @@ fn failed(error: TrialError) -> Failure {
     Failure::because("cannot load a plugin for the measurement", error)
 }
 
-/// Returns the minimum of several CPU times, because other load on the machine can only increase
-/// them.
+/// Runs `work` several times and returns the minimum CPU time. Other load on the machine can only
+/// increase a CPU time.
 fn least(times: u32, mut work: impl FnMut() -> Result) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..times {
@@ -182,7 +184,7 @@ fn memory(extent: Extent) -> Result<Vec<Input>> {
     Ok(all)
 }
 
-/// Returns the share of a core that plugins use on idle connections, in percent.
+/// Returns the CPU time that plugins use on idle connections, in percent of one core.
 fn idle(
     extent: Extent,
     connections: u64,
@@ -198,7 +200,7 @@ fn idle(
     Ok(input.charged((push.len() * connections as usize, idle.running()), usage))
 }
 
-/// Measures all workers on one connection, and on as many as one address may have.
+/// Measures all worker plugins, on one connection and on as many as one address may have.
 fn workers(extent: Extent) -> Result<[Vec<Input>; 2]> {
     let counts = [1, CONNECTIONS];
     let mut baselines = [0.0; 2];
@@ -224,12 +226,12 @@ fn workers(extent: Extent) -> Result<[Vec<Input>; 2]> {
     Ok(inputs)
 }
 
-/// Number of plugins, functions of each, and divisions in each function. Some of these plugins keep
-/// running, others are detached.
+/// Plugins to measure: number of plugins, number of functions of each, and number of divisions in
+/// each function. Some of the plugins are within the limits, others are detached.
 const OBSERVERS: &[(usize, usize, usize)] =
     &[(1, 32, 0), (1, 8, 0), (1, 4, 0), (4, 2, 0), (4, 32, 0), (16, 32, 0), (1, 2, 16), (1, 1, 40)];
 
-/// Returns the time in microseconds that observing plugins add to a packet.
+/// Measures the time in microseconds that observing plugins add to the processing of a packet.
 fn packet(extent: Extent) -> Result<Vec<Input>> {
     let measure = |(plugins, functions, divisions): (usize, usize, usize)| {
         let mut observed = Observed::new(plugins, functions, divisions).map_err(failed)?;
@@ -251,8 +253,8 @@ fn packet(extent: Extent) -> Result<Vec<Input>> {
     };
     let mut all: Vec<Input> = Vec::new();
     for plugins in OBSERVERS.iter().step_by(extent.every) {
-        // Measure in turns and take the minimum of each, because other load on the machine can only
-        // increase the times.
+        // Alternate measurements with and without plugins, and take the minimum of each, because
+        // other load on the machine can only increase the times.
         let (mut base, mut with) = (f64::INFINITY, None::<Input>);
         for _ in 0..extent.times {
             base = base.min(measure((0, 0, 0))?.measured);
@@ -265,8 +267,8 @@ fn packet(extent: Extent) -> Result<Vec<Input>> {
     Ok(all)
 }
 
-/// Returns the time in milliseconds to handle exchange frames of a peer until its connection is
-/// closed.
+/// Measures the time in milliseconds to handle a flood of exchange frames from a peer, until its
+/// connection is closed.
 fn flood() -> Result<Input> {
     let mut flooded = Flooded::new().map_err(failed)?;
     let mut frames = 0;
@@ -282,11 +284,11 @@ fn value(value: f64, unit: &str) -> Cell {
     Cell::new(format!("{value:.2} {unit}"))
 }
 
-/// Measures each goal and prints the results. Fails if a goal is missed, unless the measurement is
-/// a quick one.
+/// Measures each goal and prints the results. Fails if a goal is missed, but not with `quick`.
 pub(super) fn run(quick: bool, json: bool) -> Result {
     let extent = if quick { QUICK } else { FULL };
-    // Measure memory first, before other measurements leave free memory in the process.
+    // Measure memory first. Other measurements leave free memory in the process, which would
+    // distort the result.
     let memory = memory(extent)?;
     let [one, many] = workers(extent)?;
     let goals = vec![

@@ -1,6 +1,6 @@
-//! Measurements of the source tree's plugins: [`demo`] shows where they help, and runs hostile
-//! plugins. [`bench`] compares all of them, with [`scheduler`]. [`limits`] compares the load that
-//! peers can cause with the goals.
+//! Measurements of the plugins in the source tree. [`demo`] shows where they help, and runs hostile
+//! plugins. [`bench`] compares all plugins, with [`scheduler`]. [`limits`] measures the load that
+//! peers can cause with plugins, and compares it with the goals.
 
 pub(crate) mod bench;
 pub(crate) mod demo;

@@ -1,5 +1,5 @@
-//! `equic-lab plugin-bench`: cost of the lowest-latency scheduler as bytecode ("The Case for
-//! Protocol Plugins", table 1).
+//! Measures what it costs that the lowest-latency path scheduler is a plugin instead of native code
+//! ("The Case for Protocol Plugins", table 1). Part of `equic-lab plugin-bench`.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{SchedulerArm, schedule};
@@ -13,10 +13,11 @@ use crate::failure::{Failure, Result};
 
 #[derive(Serialize)]
 pub(super) struct Row {
-    /// Name of the scheduler that chooses the path.
+    /// Name of the path scheduler.
     scheduler: &'static str,
-    /// Bytes that both endpoints transfer over two paths per second of CPU time, divided by the
-    /// value of the native scheduler. `None` for the native scheduler itself.
+    /// Throughput divided by that of the native scheduler, or `None` for the native scheduler
+    /// itself. Throughput is the number of bytes transferred over two paths per second of CPU time
+    /// of both endpoints.
     throughput: Option<Ratio>,
 }
 
@@ -32,7 +33,7 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Result<Vec<Row>> {
     let mut times = vec![Vec::new(); arms.len()];
     for round in 0..rounds {
         for turn in 0..arms.len() {
-            // Rotate which of them runs first.
+            // Start each round with another scheduler.
             let at = (turn + round as usize) % arms.len();
             let seed = seed.wrapping_add(round.into());
             let run = || schedule(plugins[at].as_ref(), seed, bytes).map_err(failed(arms[at]));
@@ -43,7 +44,8 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Result<Vec<Row>> {
     let samples: Vec<Sample> = samples.collect();
     let rows = arms.iter().zip(&samples).enumerate().map(|(at, (arm, sample))| Row {
         scheduler: arm.name(),
-        // All transfer the same number of bytes, so throughput is inversely proportional to time.
+        // All transfers have the same number of bytes, so throughput is inversely proportional to
+        // time.
         throughput: if at == 0 { None } else { Ratio::between(sample, &samples[0]) },
     });
     Ok(rows.collect())

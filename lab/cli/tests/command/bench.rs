@@ -1,5 +1,5 @@
-//! Tests of `equic-lab gateway-bench`: every arm is measured against its own baseline, and nothing
-//! is left behind.
+//! Tests of `equic-lab gateway-bench`: every kind of protection must be measured against its own
+//! baseline, and nothing may be left behind.
 
 use std::process::Command;
 
@@ -32,7 +32,8 @@ fn every_arm_is_measured_under_the_flood() {
         assert!(number(&cell(arm)["sent_pps"]) > 0.0, "{}", cell(arm));
     }
     assert_eq!(cells.len(), 5);
-    // In these arms, no packet of the flood reaches the server, so every request must succeed.
+    // With these kinds of protection, no packet of the flood reaches the server, so every request
+    // must succeed.
     for arm in ["elsewhere", "gateway", "nftables"] {
         assert!(number(&cell(arm)["requests_per_s"]) > 0.0, "{}", cell(arm));
         assert_eq!(cell(arm)["failures"], 0, "{}", cell(arm));

@@ -1,5 +1,5 @@
 //! Tests of `equic-lab bench endpoint`: every workload and option of docs/bench-contract.md, and a
-//! server that lies.
+//! server that sends wrong data.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -12,7 +12,7 @@ use equic_quic::{Endpoint, EndpointConfig, ServerConfig};
 use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 
-/// A running server, and its first output.
+/// A running server of the benchmark, and its first line of output.
 pub(crate) struct Serving {
     pub(crate) child: Child,
     pub(crate) address: String,
@@ -30,7 +30,7 @@ fn serve(certs: &Path, knobs: &str) -> Serving {
     serve_as(&[], certs, knobs)
 }
 
-/// Starts the server of the endpoint that `kind` selects.
+/// Starts the server. `kind` selects the protocol, QUIC or TLS over TCP.
 pub(crate) fn serve_as(kind: &[&str], certs: &Path, knobs: &str) -> Serving {
     let mut child = Command::new(EQUIC_LAB)
         .args(["bench", "endpoint"])
@@ -59,7 +59,7 @@ fn ask(certs: &Path, address: &str, words: &str) -> Out {
     ask_as(&[], certs, address, words)
 }
 
-/// Runs the client of the endpoint that `kind` selects.
+/// Runs the client. `kind` selects the protocol, QUIC or TLS over TCP.
 pub(crate) fn ask_as(kind: &[&str], certs: &Path, address: &str, words: &str) -> Out {
     let mut command = Command::new(EQUIC_LAB);
     command
@@ -77,7 +77,7 @@ fn every_work() {
     let certs = Certificates::write(folder.path(), 1).unwrap().usual;
     let server = serve(&certs, "");
     assert_eq!(server.effective["io"], "native");
-    // Use the last line, because `--hold` prints another one before it.
+    // Use the last line of the output, because `--hold` prints another one before it.
     let answer = |words: &str| -> Value {
         let out = ask(&certs, &server.address, words).ok();
         serde_json::from_str(out.lines().last().unwrap()).unwrap()
@@ -98,8 +98,8 @@ fn every_work() {
     }
     let full = answer("--handshakes 1 --parallel 2");
     assert_eq!(full["resumed"], 0, "{full}");
-    // Verified chains are cached for five minutes, so the first connection verifies its chain and
-    // later ones do not. With two connections in parallel, both may verify it.
+    // A verified certificate chain is cached for five minutes, so only the first connection
+    // verifies it. If two connections start in parallel, both may.
     let (all, verified) =
         (full["count"].as_u64().unwrap(), full["chains_verified"].as_u64().unwrap());
     assert!((1..=2).contains(&verified) && all > 2, "{full}");
@@ -131,7 +131,7 @@ fn knobs_are_turned_at_both_ends() {
     let knobs =
         "--rcvbuf 100000 --sndbuf 50000 --gso off --congestion bbr --mtu 1296 --cipher chacha20";
     let server = serve(&certs, knobs);
-    // The client sends much data, so it searches for a larger datagram size.
+    // The client sends much data, so it must search for a larger datagram size.
     let words = format!("--upload 1000000 {knobs} --keylog {}", keys.display());
     let client = &ask(&certs, &server.address, &words).json()["effective"];
     for end in [client, &server.effective] {
@@ -146,7 +146,7 @@ fn knobs_are_turned_at_both_ends() {
     }
     let keys = std::fs::read_to_string(keys).unwrap();
     assert!(keys.lines().any(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 ")), "{keys}");
-    // This client only offers another cipher suite.
+    // This client offers only a cipher suite that the server does not use.
     let other = ask(&certs, &server.address, "--download 1 --cipher aes128");
     assert_eq!(other.code, Some(1), "{other:?}");
 }
@@ -168,7 +168,7 @@ fn what_is_not_known_is_not_done() {
     }
 }
 
-/// A server whose answers contain zeros after a certain position.
+/// The answers of this server contain zeros after a certain position. The client must detect that.
 #[test]
 fn what_was_not_sent_is_corrupted() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn what_was_not_sent_is_corrupted() {
             let connection = incoming.accept().unwrap().await.unwrap();
             let (mut to, mut from) = connection.accept_bi().await.unwrap();
             while from.read(&mut [0; 64]).await.unwrap().is_some() {}
-            // The number, and then zeros instead of the expected pattern.
+            // Send the requested number, and then zeros instead of the expected pattern.
             to.write_all(&[0; 8 + 1000]).await.unwrap();
             to.finish().unwrap();
             connection.closed().await;

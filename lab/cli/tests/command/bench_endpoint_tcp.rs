@@ -66,7 +66,7 @@ fn endpoint_tcp_turns_knobs_and_says_what_it_does_not() {
         assert_eq!((&end["congestion"], &end["gso"]), (&json!("newreno"), &Value::Null));
         assert_eq!(end["cipher"], "TLS_CHACHA20_POLY1305_SHA256");
     }
-    // The segment size includes TCP options.
+    // The maximum segment size includes TCP options, so the payload may be smaller.
     let segment = client["max_payload"].as_u64().unwrap();
     assert!((1100..=1200).contains(&segment), "{client}");
     let keys = std::fs::read_to_string(keys).unwrap();
@@ -83,7 +83,7 @@ fn endpoint_tcp_turns_knobs_and_says_what_it_does_not() {
         let out = ask(&certs, &server.address, words);
         assert_eq!(out.code, Some(127), "{words}: {out:?}");
     }
-    // The certificate is for another name.
+    // The certificate is for another name, so the client must reject it.
     let other = ask(&certs, &server.address, "--download 1 --cipher chacha20 --name other");
     assert_ne!(other.code, Some(0), "{other:?}");
 }

@@ -1,5 +1,5 @@
-//! Tests of the additional attempts of `equic-lab bench run`: profiles and captures, and that no
-//! processes or files are left behind.
+//! Tests of the additional attempts of `equic-lab bench run`: profiles and captures must be
+//! correct, and no processes or files may be left behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,8 +36,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn a_profile_is_taken_of_an_attempt_of_its_own() {
     let scene = Scene::new(&json!({ "equic": ours(), "honest": liar("honest") }));
     let mut args = vec!["--self", "--runs", "1", "--no-warmup", "--path", "loopback"];
-    // At least about 100 ms of CPU time for each end, so that even the smallest group gets about
-    // ten samples.
+    // With this size, each end uses at least about 100 ms of CPU time, so that even the smallest
+    // group gets about ten samples.
     args.extend(["--bytes", "100M", "--qlog", "--profile", "--flamegraph"]);
     let text = finish_within(scene.bench(&args), Duration::from_secs(120)).ok();
     assert!(text.contains("division of CPU time"), "{text}");
@@ -59,7 +59,7 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
             assert!(split[part].as_u64().unwrap() >= 3, "{end}: {split}");
         }
     }
-    // Both divide the same samples, so their sums must agree.
+    // Both tables divide the same samples, so their sums must agree.
     for (groups, split) in [("server_groups", "server_split"), ("client_groups", "client_split")] {
         let sum = |value: &Value| -> u64 {
             value.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
@@ -69,7 +69,7 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     let logs = scene.out().join("logs/equic_equic/download");
     assert_eq!(names(&logs), ["0", "extra", "profile"]);
     for end in ["server", "client"] {
-        // No files of perf are left, and the additional attempt wrote no other files.
+        // No other files of perf may remain, and the additional attempt must not have written any.
         let kept = names(&logs.join("profile").join(end));
         let kept: Vec<&String> = kept.iter().filter(|name| *name != "log.txt").collect();
         assert_eq!(kept, ["flamegraph.svg"]);
@@ -88,8 +88,8 @@ fn a_profile_is_taken_of_an_attempt_of_its_own() {
     assert_eq!(processes_in(&scene.out()), Vec::<PathBuf>::new());
 }
 
-/// The third client hangs. The first two belong to the measured attempt, because one of them
-/// fetches a single byte.
+/// A client that hangs the third time that it runs. The first two runs belong to the measured
+/// attempt, because one of them only fetches a single byte.
 const HANGS_ONCE: &str = r#"
 if [ "$1" = client ]; then
 	echo >>"$0.times"
@@ -108,7 +108,7 @@ fn an_interrupted_profile_leaves_nothing_and_is_taken_again() {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let logs = scene.out().join("logs/hangs_hangs/download/profile");
-    // perf samples both ends, and the client hangs.
+    // perf samples both ends while the client hangs.
     let pid = scene.out().join("certificates/usual/child.pid");
     eventually("the client", || pid.exists().then_some(()));
     for end in ["server", "client"] {
@@ -150,7 +150,7 @@ fn what_is_missing_is_said_before_anything_runs() {
         assert_eq!(out.code, Some(1), "{out:?}");
         assert!(out.stderr.contains("install linux-perf"), "{out:?}");
     }
-    // A perf that is installed but has no permission.
+    // Imitates a perf that is installed but has no permission.
     let perf =
         "[ \"$1\" = --version ] || { echo 'Error:' >&2; echo 'no permission' >&2; exit 1; }\n";
     scene.script("empty/perf", perf);
@@ -164,9 +164,9 @@ fn what_is_missing_is_said_before_anything_runs() {
     assert!(!scene.out().exists());
 }
 
-/// A packet of a capture.
+/// A packet in a capture file.
 struct Packet {
-    /// Unix time in nanoseconds.
+    /// Time of the packet as Unix time in nanoseconds.
     at: u64,
     /// Captured bytes of the packet, starting with the Ethernet header.
     kept: Vec<u8>,
@@ -174,7 +174,7 @@ struct Packet {
     length: usize,
 }
 
-/// Parses a pcap file with nanosecond times.
+/// Parses a pcap file whose times are in nanoseconds.
 fn packets(file: &Path) -> Vec<Packet> {
     let bytes = std::fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -215,7 +215,7 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
         let packets = packets(&extra.join("packets.pcap"));
         let mut payload = 0;
         for packet in &packets {
-            // Packets must be complete, and none may be a batch of several packets.
+            // Each packet must be complete, and must not be a batch of several packets.
             assert_eq!(packet.kept.len(), packet.length);
             assert!(packet.length <= 1514, "{path}: {}", packet.length);
             assert_eq!((&packet.kept[12..14], packet.kept[23]), (&[8, 0][..], 17), "UDP over IPv4");
@@ -225,10 +225,10 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
             payload += udp - 8;
             assert!(packet.at >= u64::try_from(begun.as_nanos()).unwrap());
         }
-        // Every packet of a relay is captured twice.
+        // Every packet that passes a relay is captured twice.
         let times = if path.starts_with("relay") { 2 } else { 1 };
         assert!((2_000_000 * times..2_600_000 * times).contains(&payload), "{path}: {payload}");
-        // The first packet is an Initial (RFC 9000 s.17.2.2).
+        // The first packet must be an Initial (RFC 9000 s.17.2.2).
         assert_eq!(packets[0].kept[42] & 0xf0, 0xc0);
     }
 }
@@ -248,7 +248,7 @@ fn as_much_of_packets_is_kept_as_is_wanted() {
     assert!(packets_of.iter().all(|one| one.kept.len() == one.length.min(64)));
     assert!(packets_of.iter().map(|one| one.length).sum::<usize>() > 1_000_000);
     assert!(file("silent_silent").exists());
-    // An invalid number of bytes.
+    // Zero is not a valid number of bytes.
     let out = finish(scene.bench(&["--pcap=0"]));
     assert!(out.code == Some(2) && out.stderr.contains("--pcap"), "{out:?}");
 }

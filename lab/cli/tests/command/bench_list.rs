@@ -1,5 +1,5 @@
-//! Tests of `equic-lab bench` in a folder that is not a source tree: the built-in list, a list in
-//! the folder, and which implementations count as built.
+//! Tests of `equic-lab bench` in a folder that is not a source tree: it must use the built-in list
+//! or a list in the folder, and must know which implementations are built.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,8 @@ fn bench_list_is_in_the_program_unless_the_folder_has_one() {
     let own = list(folder.path(), &built);
     assert_eq!(own["file"], Value::Null);
     assert_eq!(entry(&own, "equic")["built"], true);
-    // `java` may be installed, but the program that it would run does not exist.
+    // `java` may be installed, but the program that it would run does not exist. These
+    // implementations must not count as built.
     for name in ["quinn", "kwik", "aioquic"] {
         assert_eq!(entry(&own, name)["built"], false, "{name}");
         let how = format!("scripts/bench.sh build {name}");
@@ -63,7 +64,7 @@ fn bench_list_tells_the_endpoint_of_transfer_from_the_command() {
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(true), &json!(false)));
     let one = entry(&list, "scripts");
     assert_eq!((&one["built"], &one["transfer_built"]), (&json!(false), &json!(false)));
-    // A program that exists but is not executable needs another fix.
+    // If a program exists but is not executable, the advice must be a different one.
     std::fs::write(scene.path().join("mine"), "#!/bin/sh\n").unwrap();
     scene.list(&json!({ "mine": { "command": ["{dir}/mine"] } }));
     let of_mine = self::list(scene.path(), &["--implementations-file", &file]);
@@ -105,11 +106,11 @@ fn bench_run_measures_what_is_built_in_any_folder() {
     let plan = std::fs::read_to_string(folder.path().join("out/plan.json")).unwrap();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["options"]["registry"], Value::Null);
-    // The run is complete. `--resume` must find the plan from any directory.
+    // The run is complete. `--resume` must find its plan from any directory.
     let out = folder.path().join("out").to_string_lossy().into_owned();
     let again = finish(bench(Path::new("/"), &["run", "--resume", &out, "--json"])).json();
     assert_eq!(again["cells"], report["cells"]);
-    // An implementation that was named must be built.
+    // If an implementation is named explicitly, it must be built.
     let named = finish(bench(folder.path(), &["run", "--impl", "quinn", "--built", &nothing]));
     assert_eq!(named.code, Some(1));
     assert!(named.stderr.contains("quinn cannot be run"), "{named:?}");
@@ -132,7 +133,7 @@ fn bench_run_takes_names_of_the_program_beside_a_list() {
     let one = json!({ "mine": liar("honest") });
     let names: Vec<String> = with(&one, "mine,equic");
     assert_eq!(names, ["equic", "mine"]);
-    // The group `all` contains the implementations of the list in the file only.
+    // With a list in a file, the group `all` must contain only the implementations of this list.
     let names: Vec<String> = with(&one, "all");
     assert_eq!(names, ["mine"]);
     let names: Vec<String> = with(&json!({ "mine": liar("honest"), "equic": ours() }), "equic");

@@ -1,4 +1,4 @@
-//! Tests of `equic-lab bench report`, `compare` and `import-tumi8` from a user's view.
+//! Tests of `equic-lab bench report`, `compare` and `import-tumi8` as a user sees them.
 
 #[path = "../../../../crates/bench/tests/common/fixture.rs"]
 mod fixture;
@@ -82,18 +82,18 @@ fn compare_exits_with_3_where_rounds_are_too_few_for_a_verdict() {
     assert!(said[1].contains("--runs 4"), "{said:?}");
     let status = |args: &[&str]| equic_lab(&[&["compare"][..], args].concat()).status.code();
     assert_eq!(status(&[word(&old), word(&new), "--no-fail"]), Some(0));
-    // With 4 rounds, a verdict is possible: the exit status is 1 in one direction and 0 in the
-    // other.
+    // With 4 rounds of each result, a verdict is possible. The exit status must be 1 in one
+    // direction and 0 in the other.
     let (old, new) = (lines("old4", 4, 1000.0), lines("new4", 4, 100.0));
     assert_eq!(status(&[word(&old), word(&new)]), Some(1));
     assert_eq!(status(&[word(&new), word(&old)]), Some(0));
     assert_eq!(status(&[word(&old), word(&old), "--same", "x"]), Some(2));
-    // `--corrected` adjusts for the number of cells. With one cell, it changes nothing.
+    // `--corrected` adjusts for the number of cells. With only one cell, it must change nothing.
     assert_eq!(status(&[word(&old), word(&new), "--corrected"]), Some(1));
     assert_eq!(status(&[word(&old), word(&new), "--p", "0.01"]), Some(3));
 }
 
-/// Returns a line of `samples.jsonl`. Without a value, the attempt failed.
+/// Returns a line of `samples.jsonl`. If `value` is `None`, the attempt failed.
 fn sample(client: &str, round: u32, value: Option<f64>) -> String {
     let mut line = json!({
         "workload": "download", "protocol": "perf", "path": "veth", "client": client, "server": client,
@@ -131,8 +131,8 @@ fn compare_exits_with_4_where_nothing_can_be_compared() {
     let renamed = equic_lab(&["compare", word(&old), word(&other), "--rename", "x=y"]);
     assert_eq!(renamed.status.code(), Some(4), "{renamed:?}");
     assert!(text(&renamed.stderr).contains("no cell of the same name"), "{renamed:?}");
-    // A cell that fails in every new round is worse. If it failed before too, it cannot be
-    // compared.
+    // A cell that fails in every round of the new result is worse. If it also failed in the old
+    // result, it cannot be compared.
     let failed = run("failed", "a", None);
     let status =
         |old: &Path, new: &Path| equic_lab(&["compare", word(old), word(new)]).status.code();
@@ -169,12 +169,12 @@ fn a_comparison_says_by_its_exit_status_what_it_found() {
         equic_lab(&["compare", word(&old), word(&slow), "--no-fail"]).status.code(),
         Some(0)
     );
-    // No cell is worse by 50 %. One pair crashes in most rounds, so it has too few rounds for a
-    // verdict.
+    // No cell is worse by 50 %. One pair of implementations crashes in most rounds, so it has too
+    // few rounds for a verdict.
     let little = equic_lab(&["compare", word(&old), word(&slow), "--effect", "50"]);
     assert_eq!(little.status.code(), Some(3), "{}", text(&little.stderr));
     assert!(text(&little.stderr).contains("cells have too few rounds"), "{}", text(&little.stderr));
-    // With Holm's correction, random differences do not count as worse.
+    // With Holm's correction, random differences must not count as worse.
     let better = equic_lab(&["compare", word(&old), word(&fast), "--corrected", "--json"]);
     assert_eq!(better.status.code(), Some(3), "{}", text(&better.stderr));
     let compared: Value = serde_json::from_slice(&better.stdout).expect("JSON");
@@ -185,7 +185,7 @@ fn a_comparison_says_by_its_exit_status_what_it_found() {
         .iter()
         .find(|cell| cell["client"] == "quinn" && cell["server"] == "quinn");
     assert_eq!(quinn.unwrap()["verdict"], "better");
-    // Compare two implementations of one run, by rounds.
+    // Compare two implementations of the same run, in pairs of rounds.
     let same = [word(&old), word(&old), "--rename", "quinn=s2n-quic"];
     let output = equic_lab(&[&["compare"][..], &same].concat());
     assert!(text(&output.stdout).contains("paired by rounds"), "{}", text(&output.stdout));

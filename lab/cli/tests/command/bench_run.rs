@@ -1,5 +1,5 @@
-//! Tests of `equic-lab bench run` with stand-ins for implementations: all kinds of failures,
-//! interruptions, and that nothing is left behind.
+//! Tests of `equic-lab bench run` with scripts that act as implementations: all kinds of failures,
+//! and interruptions. Nothing may be left behind.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -38,12 +38,12 @@ fn a_newcomer_is_one_entry_and_an_executable() {
         assert_eq!((&cell["measured"], &cell["rounds"]), (&json!(2), &json!(2)), "{cell:#}");
         assert_eq!(cell["median"], 8.0 * 3001.0 / 0.01);
     }
-    // A warm-up round and then two rounds. Each measures every pair once.
+    // There must be a warm-up round and two measured rounds. Each must measure every pair once.
     let rounds = scene.samples().into_iter().fold(BTreeMap::new(), |mut rounds, sample| {
         *rounds.entry(sample["round"].as_i64().unwrap()).or_insert(0) += 1;
         rounds
     });
-    // Every pair runs once more for its qlog.
+    // In round -1, every pair also runs once for its qlog files.
     assert_eq!(rounds, BTreeMap::from([(-1, 8), (0, 4), (1, 4)]));
     let extra = scene.out().join("logs/newcomer_old/download/extra/output.txt");
     let text = std::fs::read_to_string(extra).unwrap();
@@ -83,8 +83,9 @@ fn every_kind_of_failure_is_a_row() {
         small
     });
     let scene = Scene::new(&Value::Object(all));
-    // The implementation that lies transfers nothing. The byte count is larger than other traffic
-    // on the loopback interface.
+    // One implementation reports a transfer but transfers nothing. The benchmark must notice this
+    // from the byte counters, so the transfer is larger than other traffic on the loopback
+    // interface.
     let args = ["--self", "--runs", "1", "--no-warmup", "--path", "loopback", "--grace", "8"];
     let text = finish(scene.bench(&[&args[..], &["--bytes", "1000001"]].concat())).ok();
     let samples = scene.samples();
@@ -95,8 +96,8 @@ fn every_kind_of_failure_is_a_row() {
     for (how, failure) in kinds {
         let sample = find(how);
         if how == "boasts" && sample["outcome"] == "measured" {
-            // Other traffic on the loopback interface may have hidden the lie. The tests of the
-            // cell itself run without such traffic.
+            // Other traffic on the loopback interface may have hidden this. Other tests check the
+            // same without such traffic.
             continue;
         }
         assert_eq!((&sample["outcome"], &sample["failure"]), (&json!("failed"), &json!(failure)));
@@ -112,8 +113,8 @@ fn every_kind_of_failure_is_a_row() {
     }
 }
 
-/// Messages of programs may come from their peers. They must not control the terminal during the
-/// run or in the report. JSON contains them escaped.
+/// Messages of programs may contain text from their peers. They must not control the terminal
+/// during the run or in the report. In JSON, they must be escaped.
 #[test]
 fn words_of_programs_are_escaped() {
     let scene = Scene::new(&json!({ "shouts": liar("shouts") }));
@@ -160,7 +161,7 @@ fn failures_that_cannot_change_are_not_tried_again() {
         "unsupported": liar("unsupported"),
         "missing": { "url": "nowhere", "tier": 1, "command": ["{dir}/missing"], "speaks": ["perf"] },
     }));
-    // The run starts, because the file exists and is executable. But its interpreter does not
+    // The file exists and is executable, so the run starts. But the file's interpreter does not
     // exist.
     let missing = scene.path().join("missing");
     std::fs::write(&missing, "#!/nowhere\n").unwrap();
@@ -172,7 +173,7 @@ fn failures_that_cannot_change_are_not_tried_again() {
         let own = samples.iter().filter(|sample| sample["client"] == name);
         own.map(|sample| (sample["attempt"].as_u64().unwrap(), sample["failure"].clone())).collect()
     };
-    // The data was wrong in each round. Noise must not count as the reason.
+    // The data was wrong in each round. The reason must be this, and not a disturbed measurement.
     assert_eq!(of("corrupts"), vec![(1, json!("corrupted")); 3]);
     assert_eq!(of("unsupported"), [(1, Value::Null)]);
     assert_eq!(of("missing"), [(1, json!("missing"))]);
@@ -189,7 +190,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stderr.contains("nothing could be measured"), "{out:?}");
-    // The first figure is still shown, with the option that accepts it.
+    // The first figure must still be shown, with the option that accepts it.
     assert!(out.stderr.contains("accept such figures: --max-foreign "), "{out:?}");
     for word in ["(disturbed)", "while other programs used up to", "`--max-foreign "] {
         assert!(out.stdout.contains(word), "{word}: {out:?}");
@@ -208,7 +209,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
         samples.iter().all(|sample| sample["schema"] == "equic.bench.samples/1"),
         "{samples:?}"
     );
-    // Three digits and a unit, as in all output.
+    // The message must have three digits and a unit, as all output has.
     let why = second["why"].as_str().unwrap();
     let words: Vec<&str> = why.rsplit(' ').take(2).collect();
     let [unit, figure] = words[..] else { panic!("{why}") };
@@ -226,7 +227,7 @@ fn a_killed_run_goes_on_where_it_was() {
     child.wait().unwrap();
     let before = scene.samples();
     assert!(before.len() < 12, "it was over before it was killed");
-    // Simulates a run that was killed during a write.
+    // Imitate a run that was killed while it wrote a line.
     let file = scene.out().join("samples.jsonl");
     let mut text = std::fs::read_to_string(&file).unwrap();
     let plan = std::fs::read_to_string(scene.out().join("plan.json")).unwrap();
@@ -245,7 +246,7 @@ fn a_killed_run_goes_on_where_it_was() {
     let sequences: Vec<u64> = after.iter().map(|one| one["sequence"].as_u64().unwrap()).collect();
     assert_eq!(sequences, (0..12).collect::<Vec<_>>(), "each turn once, in order");
     assert_eq!(std::fs::read_to_string(scene.out().join("plan.json")).unwrap(), plan);
-    // The run is complete, so nothing is measured again.
+    // The run is complete, so `--resume` must measure nothing again.
     resume().ok();
     assert_eq!(scene.samples(), after);
 
@@ -257,7 +258,7 @@ fn a_killed_run_goes_on_where_it_was() {
     assert!(changed.stderr.contains("the entry of b has changed"), "{changed:?}");
 }
 
-/// A stalled transfer is given up long before a slow one.
+/// A transfer that makes no progress must be ended long before one that is only slow.
 #[test]
 fn a_standstill_is_not_waited_for() {
     if !root("a_standstill_is_not_waited_for") {
@@ -277,8 +278,8 @@ fn a_standstill_is_not_waited_for() {
     );
 }
 
-/// A signal in the middle of a cell ends all processes, removes the namespaces, and keeps the
-/// results so far.
+/// A signal in the middle of a cell must end all processes and remove the namespaces. The results
+/// so far must be kept.
 #[test]
 fn an_interrupted_run_leaves_nothing_and_says_how_to_go_on() {
     let veth = root("an_interrupted_run_leaves_nothing, with namespaces");
@@ -399,7 +400,7 @@ fn paths_are_as_they_are_called() {
     assert_eq!(tcp["outcome"], "unsupported");
     assert!(tcp["why"].as_str().unwrap().contains("forwards only UDP"), "{tcp:#}");
     let slow = of("equic");
-    // The round-trip time is 30 ms.
+    // The round-trip time of the path is 30 ms.
     assert!(slow["handshake_seconds"].as_f64().unwrap() >= 0.030, "{slow:#}");
 }
 
@@ -421,7 +422,8 @@ fn namespaces_have_the_links_that_were_asked_for() {
     assert!(value("veth") > 0.0 && value("veth-plain") > 0.0);
 }
 
-/// Uses two hosts of a lab as the machines of a testbed. Entering a namespace replaces ssh.
+/// Uses two hosts of a lab as the machines of a testbed. A program that enters the namespace
+/// replaces ssh.
 #[test]
 fn a_testbed_is_two_machines() {
     if !root("a_testbed_is_two_machines") {
@@ -461,7 +463,7 @@ fn a_testbed_is_two_machines() {
     let manifest = std::fs::read_to_string(scene.out().join("manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     assert!(manifest["testbed"]["client"]["machine"]["kernel"].is_string(), "{manifest:#}");
-    // Every agent and every program must have ended.
+    // Every agent and every measured program must have ended.
     for host in [lab.server(), lab.client(0)] {
         let out = Command::new("ip").args(["netns", "pids", &host.name]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), "");
@@ -477,7 +479,7 @@ fn files_of_stock_endpoints_are_compared() {
         "liar": { "path": "liar", "solo": true },
         "vandal": { "path": "vandal", "solo": true },
     }));
-    // Start commands in the form of the paper's framework.
+    // Write start commands as the paper's measurement framework (QUIC on the Highway) expects them.
     let serve = format!("exec {EQUIC_LAB} interop-endpoint\n");
     for (name, after) in [
         ("scripts", ""),

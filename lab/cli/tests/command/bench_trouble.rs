@@ -1,5 +1,6 @@
-//! Tests of `equic-lab bench run` with external failures: a full disk, and a machine that does not
-//! answer. Also tests containers, with a replacement for docker.
+//! Tests of `equic-lab bench run` with failures outside the measured programs: a full disk, and a
+//! machine that does not answer. Also tests implementations in containers, with a script in place
+//! of docker.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,7 +13,7 @@ use crate::scene::{Scene, liar};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-/// A disk of 80 MB. It is unmounted when dropped.
+/// A disk of 80 MB. It is unmounted when the value is dropped.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
@@ -44,7 +45,7 @@ fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let out = scene.out();
     let disk = Disk::new(&out);
-    // The disk has only a few megabytes more than the free space that a run requires.
+    // The disk has only a few megabytes more than a run requires, so it fills up during the run.
     let mut command = scene.bench(&["--runs", "60", "--no-warmup", "--path", "veth"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -60,7 +61,7 @@ fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
     assert!(before.len() < 60, "it was over before the disk was full");
     for role in ["server", "client"] {
         let file = out.join(format!("certificates/usual/{role}.pid"));
-        // The disk may have been full when the file was written.
+        // If the disk was full when the file was written, the file is incomplete.
         let Ok(pid) = std::fs::read_to_string(file).unwrap().trim().parse::<u32>() else {
             continue;
         };
@@ -109,7 +110,7 @@ fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
     }
 }
 
-/// Imitates docker without a container. The arguments of each call go to a separate file.
+/// Imitates docker without containers. Writes the arguments of each call to a separate file.
 const DOCKER: &str = r#"
 here=$(dirname "$0")
 printf '%s\n' "$@" >"$here/$1.$$"
@@ -168,7 +169,7 @@ fn images_are_run_by_docker() {
         assert_eq!((&image["outcome"], &image["bytes"]), (&json!("measured"), &json!(3001)));
         assert_eq!(of("hangs", path)["failure"], "stalled");
     }
-    // Two round trips of 30 ms.
+    // The transfer takes at least two round trips of 30 ms.
     assert!(of("image", "relay-delay=15ms")["seconds"].as_f64().unwrap() >= 0.06);
     let mut calls: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
     for file in std::fs::read_dir(&bin).unwrap().flatten() {
@@ -182,7 +183,7 @@ fn images_are_run_by_docker() {
                 .push(text.lines().map(str::to_owned).collect());
         }
     }
-    // Two cells on two paths: each starts two containers and removes both.
+    // Two cells on two paths: each must start two containers and remove both.
     let counts: Vec<(&str, usize)> = calls.iter().map(|(what, all)| (&**what, all.len())).collect();
     assert_eq!(counts, [("info", 1), ("rm", 8), ("run", 8)]);
     for words in &calls["run"] {
@@ -199,11 +200,12 @@ fn images_are_run_by_docker() {
                     .any(|word| word.starts_with("type=bind,source=/") && word.ends_with(&end))
             );
         }
-        // The paths inside the container are fixed, so they are not passed to it.
+        // Inside the container, these paths are fixed, so they must not be passed.
         assert!(!words.iter().any(|word| word.starts_with("WWW=") || word.starts_with("CERTS=")));
         assert!(words.last().unwrap().ends_with(":latest"));
     }
-    // No process keeps running, because a container does not end together with `docker run`.
+    // No process may keep running. A container does not end together with `docker run`, so it must
+    // be removed.
     for role in ["server", "client"] {
         let name =
             calls["run"].iter().flatten().find(|w| w.ends_with(&format!("-{role}"))).unwrap();

@@ -38,13 +38,13 @@ fn the_version_is_the_package_s() {
     assert_eq!(equic_lab(&["--version"]).ok(), format!("{version} ({libraries})\n"));
 }
 
-/// A verb that two groups share must have the same meaning in both.
+/// If two groups of commands share a verb, it must mean the same in both.
 #[test]
 fn a_verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC_LAB);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
-    // `compare` compares two results, `list` lists the available items, and `run` runs what the
-    // group is about.
+    // `compare` compares two results, `list` lists what is available, and `run` runs what the group
+    // is about.
     let known = ["compare", "list", "run"];
     assert!(verbs.iter().all(|verb| known.contains(verb)), "{repeated:?}");
 }
@@ -62,7 +62,7 @@ fn every_command_has_a_page() {
         words.collect::<Vec<_>>().join("-") + ".1"
     };
     assert_eq!(written, commands(EQUIC_LAB).iter().map(page).collect());
-    // Pages must refer to the parent command, even if names contain hyphens.
+    // Each page must refer to the page of its parent command, even if names contain hyphens.
     for (name, parent) in [("bench-run", "equic\\-lab\\-bench"), ("gateway-bench", "equic\\-lab")] {
         let file = folder.path().join(format!("equic-lab-{name}.1"));
         let text = std::fs::read_to_string(file).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of our endpoints of the QUIC Interop Runner with the exchange of plugins enabled. The peer
-//! is quinn, which does not support it. Files must arrive intact, and connections must end without
-//! an error.
+//! Tests of eQUIC's own endpoint for the QUIC Interop Runner with the plugin exchange enabled. The
+//! peer is quinn, which does not support the exchange. Files must arrive intact, and connections
+//! must end without an error.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -14,8 +14,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::common::{EQUIC_LAB, finish};
 
-/// Size of the file in bytes. It exceeds several flow control windows of a plugin's bundle and of a
-/// stream.
+/// Size of the transferred file in bytes. It exceeds the flow control windows several times, both
+/// that for a plugin's bundle and that of a stream.
 const FILE: usize = 300_000;
 
 /// Directories of an endpoint, and an unsigned plugin that it offers.
@@ -45,7 +45,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// Returns our endpoint with the exchange enabled.
+    /// Returns a command that runs the endpoint with the plugin exchange enabled.
     fn endpoint(&self, role: &str) -> Command {
         let mut command = Command::new(EQUIC_LAB);
         command.args(["interop-endpoint", "--plugins", "--push"]).arg(&self.plugin);
@@ -68,7 +68,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Kills the server at the end of a test.
+/// A running server, which is killed when the value is dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -81,8 +81,7 @@ impl Drop for Server {
 #[tokio::test]
 async fn a_client_that_knows_nothing_of_plugins() {
     let files = Files::new();
-    // The socket is closed at once. The endpoint can only be given a port that was free a moment
-    // ago.
+    // Choose a free port by binding and closing a socket. The endpoint cannot choose a port itself.
     let port = UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port();
     let mut command = files.endpoint("server");
     let child = command.env("PORT", port.to_string()).stdin(Stdio::null()).spawn().unwrap();
@@ -100,7 +99,7 @@ async fn a_client_that_knows_nothing_of_plugins() {
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    // If the server does not listen yet, the client sends its first packets again.
+    // If the server does not listen yet, the client repeats its first packets.
     let address = ([127, 0, 0, 1], port).into();
     let connection = endpoint.connect_with(config, address, "127.0.0.1").unwrap().await.unwrap();
     for _ in 0..3 {

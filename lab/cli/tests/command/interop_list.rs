@@ -1,5 +1,5 @@
-//! Tests of `equic-lab interop` in a folder that is not a source tree: the built-in list, and its
-//! names in combination with a list in a file.
+//! Tests of `equic-lab interop` in a folder that is not a source tree: the built-in list of
+//! implementations, and its names in combination with a list in a file.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn interop_list_is_in_the_program_and_what_is_not_built_is_left_out() {
     out.ok();
     let result = result(folder.path());
     assert_eq!((&result["clients"], &result["servers"]), (&json!(["equic"]), &json!(["equic"])));
-    // An implementation that was named is not left out.
+    // If an implementation is named explicitly, it must not be left out.
     let named = interop(folder.path(), &["--impl", "quinn"]);
     assert_eq!(named.code, Some(1), "{named:?}");
 }
@@ -50,7 +50,7 @@ fn interop_takes_names_of_the_program_beside_a_list() {
     assert_eq!(result["servers"], json!(["equic"]));
     let unknown = interop(folder.path(), &[&list[..], &["--impl", "nobody"]].concat());
     assert!(unknown.stderr.contains("mine, ") && unknown.stderr.contains("equic"), "{unknown:?}");
-    // Without names, only the implementations of the list take part.
+    // Without names, only the implementations of the list in the file must take part.
     let alone = interop(folder.path(), &list);
     assert!(alone.code == Some(1) && alone.stderr.contains("no client or no server"), "{alone:?}");
 }

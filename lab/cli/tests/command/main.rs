@@ -1,5 +1,5 @@
-//! Tests of the command `equic-lab` from a user's view, with a file for each part. Whole
-//! experiments are in `tests/long`.
+//! Tests of the command `equic-lab` as a user sees it, with a file for each part of the command.
+//! Whole experiments are in `tests/long`.
 //!
 //! All of them are one test program, because each needs all the libraries of the command. Tests run
 //! in parallel, so each test uses its own names of labs and gateways, its own ports and its own

@@ -1,4 +1,4 @@
-//! Tests of labs, and of the quinn server that a benchmark measures.
+//! Tests of `equic-lab net`, and of the quinn server that `gateway-bench --forged` measures.
 
 use std::process::Command;
 
@@ -36,8 +36,8 @@ fn labs_come_and_go() {
     assert!(!equic_lab(&["net", "list"]).ok().contains(&id));
 }
 
-/// Tests the quinn server that `gateway-bench --forged` measures. A client without a token gets a
-/// Retry packet, and a client that returns the token is served.
+/// Tests the quinn server that `gateway-bench --forged` measures. A client without a token must get
+/// a Retry packet, and a client that returns the token must be served.
 #[test]
 fn a_server_on_quinn_asks_everybody_for_proof() {
     let mut command = Command::new(EQUIC_LAB);
@@ -55,7 +55,8 @@ fn a_server_on_quinn_asks_everybody_for_proof() {
         socket.send_to(&initial, text(&ready, "address")).expect("it is sent");
         let mut answer = [0; 2_000];
         let length = socket.recv(&mut answer).expect("an answer");
-        // Version 1, type Retry (RFC 9000 s.17.2.5), and nothing after the packet.
+        // The answer must have version 1 and type Retry (RFC 9000 s.17.2.5), and nothing may follow
+        // the packet.
         assert_eq!((answer[0] >> 4, &answer[1..5]), (0xf, &[0, 0, 0, 1][..]));
         assert!(length < 300, "{length}");
     }

@@ -1,5 +1,5 @@
-//! Tests of `equic-lab net run`: scenarios of the simulator in real time. Durations are only
-//! compared with lower bounds that follow from the links, because a busy machine may be slower.
+//! Tests of `equic-lab net run`, which runs scenarios of the simulator in real time. A busy machine
+//! may be slow, so the tests only require minimum durations, which follow from the links.
 
 use std::process::{Command, Stdio};
 
@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 
 use crate::common::{EQUIC_LAB, ROOT, Running, equic, equic_lab, eventually, root};
 
-/// 100 KB take 0.16 s at 5 Mb/s. Before them, the handshake takes a round trip of 40 ms, and the
-/// last byte needs 20 ms more.
+/// A scenario in which 100 KB take 0.16 s at 5 Mb/s. In addition, the handshake takes a round trip
+/// of 40 ms, and the last byte needs 20 ms to arrive.
 const SCENARIO: &str = r#"
 seeds = 1
 limit = "50 s"
@@ -51,7 +51,7 @@ fn quic_and_tcp_transfer_over_the_simulators_network() {
         assert!(flow["packets_sent"].as_u64().unwrap() > 70, "{flow}");
         lost += flow["lost"].as_u64().unwrap();
     }
-    // The link drops exactly these packets. They may belong to either flow, or to background
+    // The link drops packets by their number. These may belong to either flow, or to background
     // traffic.
     let there = &run["ports"][0];
     assert_eq!((&there["name"], &there["lost"]), (&"bottleneck, there".into(), &3.into()), "{run}");
@@ -82,8 +82,9 @@ size = "300 KB"
     assert!(flow["marked"].as_u64() > Some(0), "{flow}");
 }
 
-/// Two links between client and server both carry data of one connection. Ideally this takes half
-/// the time of one link, but the test does not require it, because the machine may be slower.
+/// Two links between client and server must both carry data of one connection. Ideally this takes
+/// half the time of one link, but the test does not require that, because the machine may be
+/// slower.
 #[test]
 fn a_flow_has_two_paths() {
     if !root("a_flow_has_two_paths") {
@@ -110,7 +111,7 @@ size = "100 KB"
         let flow = &run["flows"][index];
         assert_eq!((&flow["bytes"], flow["failure"].is_null()), (&bytes.into(), true), "{flow}");
     }
-    // Select by name the direction to the server of each link, which the data takes.
+    // Find the direction of each link that the data takes, by its name.
     let sent = |name: &str| {
         let ports = run["ports"].as_array().unwrap();
         let port = ports.iter().find(|port| port["name"] == name).expect("a port");
@@ -119,7 +120,8 @@ size = "100 KB"
     assert!(sent("bottleneck 1, there") > 150 && sent("bottleneck 2, there") > 150, "{run}");
 }
 
-/// The client's plugin limits the transfer to 500,000 bytes per second, a tenth of the link's rate.
+/// The client's plugin must limit the transfer to 500,000 bytes per second, a tenth of the link's
+/// rate.
 #[test]
 fn plugins_of_a_flow_act() {
     if !root("plugins_of_a_flow_act") {
@@ -143,7 +145,7 @@ quic = { client_plugins = ["cap.qplug"] }
     let flow = &equic_lab(&["net", "run", &path, "--json"]).json()["runs"][0]["flows"][0];
     assert_eq!((&flow["bytes"], flow["failure"].is_null()), (&1_000_000.into(), true), "{flow}");
     assert!(flow["completion"].as_f64().unwrap() > 1.5, "{flow}");
-    // A file that is not a plugin is reported before anything starts, with its line in the
+    // A file that is not a plugin must be reported before anything starts, with its line in the
     // scenario.
     std::fs::write(bundle, "no bundle").unwrap();
     let out = equic_lab(&["net", "run", &path]);

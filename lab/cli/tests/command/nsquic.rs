@@ -1,23 +1,24 @@
 //! Tests of `equic-lab reproduce nsquic`: how it starts the simulator, and how it evaluates the
-//! results. The workspace `sim/` tests the simulations themselves.
+//! results. The simulator's own workspace, `sim/`, tests the simulations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{EQUIC_LAB, Out, finish};
 
-/// Rows of a fake simulator. In them, Google's QUIC is nine times as fast as TCP, as in the paper's
-/// ns-3 results.
+/// Output of a fake simulator. In it, Google's QUIC is nine times as fast as TCP, as in the ns-3
+/// results of the paper.
 const ROWS: &str = "arm,flow.size,network.link.loss,cell,seed,flow,completion_s,goodput_bit_s\n\
     QUIC CUBIC,1 MB,1 %,1,1,a,1.0,8000000\nQUIC CUBIC,1 MB,1 %,1,2,a,1.2,7000000\n\
     TCP CUBIC,1 MB,1 %,2,1,a,1.0,8000000\nTCP CUBIC,1 MB,1 %,2,2,a,1.2,7000000\n\
     Google QUIC,1 MB,1 %,3,1,a,1.0,8000000\nns-3 NewReno,1 MB,1 %,4,1,a,9.0,900000\n";
 
-/// Creates a folder with the command and a simulator that writes these rows and then runs `ends`.
+/// Creates a folder with a copy of the command, and with a fake simulator that writes these rows
+/// and then runs the shell command `ends`.
 fn folder(ends: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    // Use another process: a program that this process has open for writing could not be executed
-    // by another test (ETXTBSY).
+    // Let another process copy the command. A program that this process has open for writing could
+    // not be executed by another test (ETXTBSY).
     let mut copy = Command::new("cp");
     copy.arg(EQUIC_LAB).arg(folder.path().join("equic-lab"));
     finish(copy).ok();
@@ -55,10 +56,10 @@ fn a_part_is_played_drawn_and_judged() {
     {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
-    // The grid is that of the file with fewer values, and otherwise unchanged.
+    // The grid must be that of the original file, with fewer values and otherwise unchanged.
     let grid = std::fs::read_to_string(folder.path().join("out/sweeps/errors/grid.toml")).unwrap();
     assert!(grid.contains("seeds = 2") && grid.contains("gquic-cubic"), "{grid}");
-    // The stored result gives the same output.
+    // Evaluating the stored result must give the same output.
     let stored = folder.path().join("out/result.json");
     let again =
         nsquic(folder.path(), &["--markdown", "--plot-only", stored.to_str().unwrap()]).ok();
@@ -79,7 +80,7 @@ fn a_result_is_stored_compressed_and_read_again() {
     let again =
         nsquic(folder.path(), &["--markdown", "--plot-only", stored.to_str().unwrap()]).ok();
     assert!(again.contains("9.00 at 1 MB"), "{again}");
-    // A truncated result is an error.
+    // A truncated result must be an error.
     let bytes = std::fs::read(&stored).unwrap();
     std::fs::write(&stored, &bytes[..bytes.len() / 2]).unwrap();
     let failed = nsquic(folder.path(), &["--plot-only", stored.to_str().unwrap()]);
@@ -102,11 +103,12 @@ fn other_parts_come_from_a_stored_result() {
     };
     assert_eq!(parts(&both), ["errors", "simple"]);
     assert_eq!(both["scale"]["parts"], serde_json::json!(["errors", "simple"]));
-    // `--part` runs this part again, so the stored one is not kept.
+    // `--part` runs this part again, so the stored result of the part must be replaced.
     let again = ["--quick", "--seeds", "2", "--json", "--part", "errors", "--keep"];
     let again = data(&[&again[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(parts(&again), ["errors"]);
-    // A result with another number of seeds cannot be combined, so nothing runs.
+    // A stored result with another number of seeds cannot be combined with new ones, so nothing may
+    // run.
     let failed = nsquic(folder.path(), &[&["--quick", "--seeds", "3"], &keep[..]].concat());
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("another number of seeds"), "{failed:?}");

@@ -1,4 +1,5 @@
-//! Tests of the source tree's plugins: their benefits and costs, and hostile plugins.
+//! Tests of `equic-lab plugin-demo` and `plugin-bench`: benefits and costs of the source tree's
+//! plugins, and hostile plugins.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 use crate::common::{EQUIC_LAB, equic_lab, finish_within};
 use serde_json::Value;
 
-/// Runs the whole demo in its short form. Every plugin helps, every attack fails, and all data is
-/// intact.
+/// Runs the whole demo in its short form. Every plugin must help, every attack must fail, and all
+/// data must be intact.
 #[test]
 fn the_demo_shows_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -15,7 +16,7 @@ fn the_demo_shows_what_it_says() {
     let run = ["plugin-demo", "--quick", "--json", "--out", out.to_str().unwrap()];
     let mut command = Command::new(EQUIC_LAB);
     command.args(run);
-    // The demo takes seconds, and far longer on a busy machine.
+    // The demo takes seconds, but far longer on a busy machine.
     let shown = finish_within(command, Duration::from_secs(900)).json();
     assert_eq!(shown["schema"], "equic.plugin.demo/1");
     let data = &shown["data"];
@@ -37,7 +38,7 @@ fn the_demo_shows_what_it_says() {
     }
 }
 
-/// Goodput and CPU time with and without a plugin are reported as ratios with intervals.
+/// Goodput and CPU time with and without a plugin must be reported as ratios with intervals.
 #[test]
 fn the_bench_says_what_a_plugin_costs() {
     let cost = ["plugin-bench", "--rounds", "6", "--bytes", "500000", "--only", "fec-xor"];
@@ -53,7 +54,8 @@ fn the_bench_says_what_a_plugin_costs() {
         let value = number(&ratio["value"]);
         assert!(0.0 < low && low <= value && value <= high, "{measure}: {ratio}");
     }
-    // In virtual time, the share of repair frames in a bottleneck is the same on every machine.
+    // Repair frames take a part of the bottleneck's rate. In virtual time, this part is the same on
+    // every machine.
     let goodput = rows[0]["goodput"]["value"].as_f64().unwrap();
     assert!((0.75..0.99).contains(&goodput), "{goodput}");
     let table = equic_lab(&cost).ok();

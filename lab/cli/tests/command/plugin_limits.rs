@@ -1,4 +1,5 @@
-//! Tests the goals and the counts of `equic-lab plugin-bench --limits`, but not the times.
+//! Tests the goals and counts that `equic-lab plugin-bench --limits` prints, but not the times,
+//! which depend on the machine.
 
 use serde_json::Value;
 
@@ -16,8 +17,9 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
-/// Returns the maximum number of steps of a quick measurement with this rate. The account starts
-/// with the steps of a quarter of a second, and the measurement takes 200 ms.
+/// Returns the maximum number of steps in a quick measurement if the account gets `per_second`
+/// steps per second. The account starts with the steps of a quarter of a second, and the
+/// measurement takes 200 ms.
 fn most(per_second: u64) -> f64 {
     (per_second / 4 + per_second / 5) as f64
 }
@@ -48,7 +50,7 @@ fn limits_are_measured_for_each_goal() {
         assert!(bytes > 0.0 && bytes <= 2.0 * limits.total_memory as f64, "{input}");
     }
     for (at, rate) in [(2, limits.steps_per_second), (3, limits.address_steps_per_second)] {
-        // Packets add further steps, but these connections have few packets.
+        // Packets add steps to the account, but these connections have few packets.
         let most = most(rate) + (1_000 * limits.steps_per_packet) as f64;
         for input in of(at) {
             let steps = number(input, "steps");

@@ -1,4 +1,4 @@
-//! Tests of the logs of the interop endpoint: QLOGDIR.
+//! Tests of the qlog files that the interop endpoint writes into QLOGDIR.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn records(path: &Path) -> Vec<Value> {
     records.map(|record| serde_json::from_str(record).unwrap()).collect()
 }
 
-/// The folder that the QUIC Interop Runner names may not exist yet.
+/// The QUIC Interop Runner may name a folder that does not exist. The endpoint must create it.
 #[test]
 fn an_endpoint_of_the_runner_writes_where_it_is_told() {
     let out = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn an_endpoint_of_the_runner_writes_where_it_is_told() {
     assert_eq!(found, ["client", "server"]);
 }
 
-/// The error is reported in one line, before anything starts.
+/// If the folder cannot be used, the error must be reported in one line, before anything starts.
 #[test]
 fn a_folder_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Tests of `equic-lab reproduce plugins`: a small run, its stored result, and plots that are drawn
-//! again from it.
+//! again from the stored result.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,8 +22,8 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     let report = plugins(&out, &into).json();
     assert_eq!(report["schema"], "equic.reproduce.plugins/1");
     let data = &report["data"];
-    // Without jitter, a request takes the time of the timer and a round trip. The timer is at least
-    // 50 ms. With probes, it is 1.5 round trips and the maximum ACK delay (WDT).
+    // Without jitter, a request takes the time of the timer and a round trip. The normal timer is
+    // at least 50 ms. With tail loss probes, it is 1.5 round trips and the maximum ACK delay (WDT).
     let first = &data["figure3"][0];
     assert_eq!((&first["jitter_ms"], &first["ack_delay_ms"]), (&0.into(), &10.into()));
     for (arm, timer, expected) in [(0, "picoquic", 60.0), (1, "picoquic-probe", 35.0)] {
@@ -36,18 +36,19 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
             assert!((time - expected).abs() < 1.5, "{timer}: {time}");
         }
     }
-    // ECN marks prevent losses from a full queue.
+    // With ECN marks, no packets may be lost because of a full queue.
     for one in data["figure4"].as_array().unwrap() {
         let lost = |arm: usize| one["arms"][arm]["lost"][0].as_u64().unwrap();
         assert!(lost(1) <= lost(0) && lost(2) <= lost(0), "{one}");
     }
     let sent = |one: &serde_json::Value, arm: &str| one[arm]["sent"][0][1].as_u64().unwrap();
     let first = &data["figure5"][0];
-    // In the arm `first`, a plugin sends all acknowledgements on the first path. The few datagrams
-    // on the second path open and validate it.
+    // In the variant `first`, a plugin sends all acknowledgements on the first path. Only the few
+    // datagrams that open and validate the second path use that path.
     assert!(4 * sent(first, "first") < sent(first, "same"), "{first}");
     let rates = data["figure6"]["rates"].as_array().unwrap();
-    // Average over half a second, because a tenth of a second has only three or four packets.
+    // Take the average over half a second, because a tenth of a second has only three or four
+    // packets.
     let last = &rates[rates.len() - 5..];
     let mean = last.iter().map(|rate| rate[1].as_f64().unwrap()).sum::<f64>() / 5.0;
     assert!(
@@ -70,7 +71,7 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
-    // The stored result gives the same output.
+    // Evaluating the stored result must give the same output.
     let stored = out.join("result.json");
     let again = folder.path().join("again");
     let shown = plugins(&again, &["--markdown", "--plot-only", stored.to_str().unwrap()]).ok();
@@ -79,7 +80,7 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     assert_eq!(plot(&out), plot(&again));
 }
 
-/// Checks only values that no machine can beat: timers, links and rate caps.
+/// Checks only bounds that hold on any machine, because timers, links and rate caps enforce them.
 #[test]
 fn points_are_played_in_real_time() {
     if !root("points_are_played_in_real_time") {
@@ -98,15 +99,15 @@ fn points_are_played_in_real_time() {
         assert!(times.iter().all(|time| time.as_f64() >= Some(least)), "{arm}");
     }
     let time = |arm: &serde_json::Value| arm["completion_s"][0].as_f64().unwrap();
-    // 300 KB take this time at 4 Mb/s.
+    // At 4 Mb/s, 300 KB take at least this time.
     assert!(
         points["figure4"]["arms"].as_array().unwrap().iter().all(|arm| time(arm) > 0.6),
         "{points}"
     );
     let sent = |arm: &str, path: usize| points["figure5"][arm]["sent"][0][path].as_u64().unwrap();
     assert!(sent("first", 1) < sent("same", 1), "{points}");
-    // The last cap is 50,000 bytes per second, for one second. The rate needs some of that time to
-    // fall, because the previous cap is ten times as high.
+    // The last rate cap is 50,000 bytes per second, for one second. The rate needs some of that
+    // time to fall, because the previous cap is ten times as high.
     let rates = points["figure6"]["rates"].as_array().unwrap();
     let last: f64 = rates.iter().rev().take(3).map(|rate| rate[1].as_f64().unwrap()).sum();
     assert!(last / 3.0 < 150_000.0, "{rates:?}");
@@ -130,7 +131,7 @@ fn a_part_alone_is_the_same_each_time() {
     let first = run("first");
     assert_eq!(first, run("second"));
     assert_eq!(first["figure3"], serde_json::json!([]));
-    // The other parts of a stored result do not change.
+    // The other parts of the stored result must not change.
     let stored = folder.path().join("first/result.json");
     let out = folder.path().join("third");
     let more = ["--part", "figure5", "--json", "--keep", stored.to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! Runs of `equic-lab bench run`, each in its own folder.
+//! A folder for runs of `equic-lab bench run`. Each test has its own.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,8 @@ impl Scene {
         self.path().join("out")
     }
 
-    /// Returns the command with settings that ignore the CPU use of other tests.
+    /// Returns a command that runs the benchmark with settings that ignore the CPU use of other
+    /// tests.
     pub(crate) fn bench(&self, args: &[&str]) -> Command {
         let mut command = Command::new(EQUIC_LAB);
         command.args(["bench", "run", "--impl", "all"]);
@@ -62,7 +63,7 @@ impl Scene {
     }
 }
 
-/// Returns an implementation that misbehaves in the given way, or the honest one (see liar.sh).
+/// Returns an implementation that misbehaves in the way `how`, or that is honest (see liar.sh).
 pub(crate) fn liar(how: &str) -> Value {
     let script = format!("{ROOT}/crates/bench/tests/liar.sh");
     json!({ "url": "nowhere", "tier": 1, "command": ["/bin/bash", script, how], "speaks": ["perf"] })

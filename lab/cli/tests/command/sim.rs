@@ -1,5 +1,5 @@
-//! Tests that `equic-lab sim` starts the right program. The workspace `sim/` tests the simulations
-//! themselves.
+//! Tests that `equic-lab sim` starts the right program. The simulator's own workspace, `sim/`,
+//! tests the simulations.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::common::{EQUIC_LAB, equic_lab, finish};
 
-/// Writes a program with another process. A program that this process has open for writing while
-/// another test starts a child could not be executed (ETXTBSY).
+/// Runs another program to write an executable file. A file that this process has open for writing,
+/// while another test starts a child, could not be executed (ETXTBSY).
 fn write(program: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command.args(args);
@@ -27,7 +27,7 @@ fn program(folder: &Path, says: &str) {
 fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let command = own.path().join("equic-lab");
-    // Copy the command, because a link would be followed to the original directory.
+    // Copy the command, because it would follow a link to its original directory.
     write("cp", &[EQUIC_LAB.path(), command.to_str().unwrap()]);
     let run = || {
         let mut command = Command::new(&command);
@@ -40,14 +40,14 @@ fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
         nobody.stderr.contains("equic-sim") && nobody.stderr.contains("make build"),
         "{nobody:?}"
     );
-    // The exit code is that of `equic-sim`.
+    // The exit code must be that of `equic-sim`.
     program(path.path(), "path");
     let found = run();
     assert_eq!((found.code, &*found.stdout), (Some(7), "path run a scenario --seeds 3\n"));
     program(own.path(), "beside");
     assert_eq!(run().stdout, "beside run a scenario --seeds 3\n");
-    // If the `equic-sim` in the same directory cannot be started, this is an error. The one on PATH
-    // is not tried instead.
+    // If the `equic-sim` in the same directory cannot be started, this must be an error. The one on
+    // PATH must not be tried instead.
     std::fs::write(own.path().join("equic-sim"), "").unwrap();
     std::fs::set_permissions(own.path().join("equic-sim"), std::fs::Permissions::from_mode(0o644))
         .unwrap();

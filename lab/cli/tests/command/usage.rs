@@ -1,11 +1,11 @@
-//! Tests of invalid input: the exit code and the error message.
+//! Tests of wrong usage: the exit code and the error message.
 
 use crate::common::equic_lab;
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
 
-/// Arguments, exit code, and expected text on standard error.
+/// The arguments, the expected exit code, and a text that standard error must contain.
 type Case<'a> = (&'a [&'a str], i32, &'a str);
 
 fn check(cases: &[Case<'_>]) {

@@ -1,4 +1,4 @@
-//! Runs the whole demo: it writes its files, and leaves nothing behind, however it ends.
+//! Runs the whole demo. It must write its files, and leave nothing behind, however it ends.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -65,8 +65,8 @@ fn the_demo_shows_what_it_should_and_leaves_nothing() {
     assert_nothing_left(&mark, arms[3]["gateway"]["name"].as_str().unwrap());
 }
 
-/// Checks the results of the attack with forged sources. Only counts are checked, which are
-/// reliable on a busy machine too.
+/// Checks the results of the attack with forged sources. Only checks counts, because these are
+/// reliable on a busy machine, too.
 fn forged(data: &Value) {
     let (plan, arms) = (&data["plan"], data["forged"]["arms"].as_array().unwrap());
     let names: Vec<&str> = arms.iter().map(|arm| arm["arm"].as_str().unwrap()).collect();
@@ -76,7 +76,7 @@ fn forged(data: &Value) {
         requests(&arm["legitimate"]);
         let newcomers = &arm["newcomers"];
         let of = |name: &str| number(&newcomers[name]);
-        // Every planned newcomer has tried to connect, and has a recorded result.
+        // Every planned newcomer must have tried to connect, and have a recorded result.
         assert_eq!(of("tried"), number(&plan["newcomers"]), "{arm}");
         let ends = ["got_in", "refused", "timeouts", "errors"].map(of);
         assert_eq!(ends.iter().sum::<f64>(), of("tried"), "{newcomers}");
@@ -95,14 +95,14 @@ fn forged(data: &Value) {
         assert_eq!(arm["gateway"].is_null(), at != 3, "{arm}");
         assert!(at == 2 || retries(at, "server") == 0.0, "{arm}");
     }
-    // The server sends Retry packets while 100 or more handshakes are in progress. Attempts without
-    // a Retry have become connections, or were among these.
+    // The server sends Retry packets while 100 or more handshakes are in progress. So an attempt
+    // without a Retry must be one that became a connection, or one of these 100.
     let server = &arms[2]["server"]["stats"];
     let [attempts, opened] = ["attempts", "opened"].map(|name| number(&server[name]));
     assert!(retries(2, "server") > 0.0 || attempts <= opened + 200.0, "{server}");
 
     // The gateway already required address validation when newcomers connected, so those that got
-    // in have validated their addresses.
+    // in must have validated their addresses.
     let got_in = |at: usize| number(&arms[at]["newcomers"]["got_in"]);
     assert!(got_in(0) > 0.0 && got_in(3) > 0.0, "{conclusion}");
     assert!(retries(3, "gateway_proved") >= got_in(3), "{}", arms[3]);
@@ -110,7 +110,7 @@ fn forged(data: &Value) {
     assert!(number(&adaptive["began"]) >= 1.0, "{adaptive}");
 }
 
-/// Starts a demo, and returns it with the ID of its lab.
+/// Starts a demo. Returns its process and the ID of its lab.
 fn begun(mark: &str, out: &Path) -> (Child, String) {
     let mut command = demo(mark, out);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -119,7 +119,7 @@ fn begun(mark: &str, out: &Path) -> (Child, String) {
     (child, lab)
 }
 
-/// Waits until the demo runs this part.
+/// Waits until the demo runs a process whose command line contains `words`.
 fn part(mark: &str, words: &str) -> Pid {
     let found = eventually(words, || {
         processes(mark).into_iter().find(|(_, line)| line.contains(words)).map(|(pid, _)| pid)
@@ -133,8 +133,8 @@ fn ctrl_c_ends_everything() {
         return;
     }
     let _alone = crate::alone();
-    // Interrupt the demo in its first arm, and in a second run during the flood with forged
-    // sources. That run follows the first part of each arm before.
+    // Interrupt the first demo in its first part. Interrupt the second one during the flood with
+    // forged sources, after it has passed through the parts before.
     let first = [" net load well "];
     let between = [" net load parallel ", " --user-quota ", " --max-connections ", " --count "];
     let late = [&first[..], &between, &[" --spoof "]].concat();

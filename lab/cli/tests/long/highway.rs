@@ -47,7 +47,7 @@ fn all_parts_are_measured_drawn_and_told() {
             assert!(row["value"]["median"].as_f64().unwrap() > 0.0);
         }
     }
-    // The programs inherit the environment of the experiment.
+    // The programs must inherit the environment of the experiment.
     let manifest = std::fs::read_to_string(out.join("runs/aes/manifest.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["crypto"], equic_quic::AWS_LC_PROVIDER_LIBRARIES);
@@ -57,7 +57,7 @@ fn all_parts_are_measured_drawn_and_told() {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
 
-    // The stored result gives the same output.
+    // Evaluating the stored result must give the same output.
     let again = folder.path().join("again");
     let stored = out.join("result.json");
     let markdown =
@@ -69,7 +69,8 @@ fn all_parts_are_measured_drawn_and_told() {
         assert_eq!(png.is_ok_and(|png| png.starts_with(b"\x89PNG")), PNG, "{plot}");
         assert_eq!(read(&out, "svg").unwrap(), read(&again, "svg").unwrap(), "{plot}");
     }
-    // A second experiment in the same directory would mix with the first one, so it is refused.
+    // A second experiment in the same directory would mix its files with those of the first one, so
+    // it must be refused.
     let second = finish_within(highway(&out, &SMALL), 10 * PATIENCE);
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.contains("--resume"), "{}", second.stderr);
@@ -96,8 +97,8 @@ fn an_interrupted_one_is_gone_on_with() {
         labs.filter(move |lab| pids.contains(&lab.pid.cast_signed())).map(|lab| lab.id)
     };
     let before: Vec<String> = ours().collect();
-    // Signal only this process, like `kill`. In contrast to Ctrl-C, the child process that it waits
-    // for gets no signal.
+    // Signal only this process, as kill(1) does. Ctrl-C would also signal the child process that it
+    // waits for.
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();

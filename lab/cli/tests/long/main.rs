@@ -1,5 +1,5 @@
-//! Runs the demo, the soak, a benchmark and the experiments of the papers from end to end, each
-//! with the smallest possible size.
+//! Runs the demo, the soak test, a benchmark and the experiments of published papers from end to
+//! end, each with the smallest possible size.
 
 mod demo;
 mod forged;
@@ -12,7 +12,7 @@ use equic_testing as common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Returns a lock, because only one of these tests at a time may keep two CPUs busy.
+/// Returns a lock that each test holds, because only one of them at a time may keep two CPUs busy.
 fn alone() -> MutexGuard<'static, ()> {
     static STAGE: Mutex<()> = Mutex::new(());
     STAGE.lock().unwrap_or_else(PoisonError::into_inner)

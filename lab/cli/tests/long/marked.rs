@@ -1,4 +1,4 @@
-//! Marks runs of a command, so that all their processes can be found. None of them may stay.
+//! Marks all processes of a run, so that a test can find them and check that none is left.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{EQUIC_LAB, eventually};
 
-/// Environment variable that marks every process of one run, because children inherit it.
+/// Environment variable that marks every process of a run. Children inherit it.
 pub(crate) const MARK: &str = "EQUIC_TEST_RUN";
 
 /// Returns a command with this mark. Every run must have its own mark.
@@ -24,7 +24,7 @@ pub(crate) fn processes(mark: &str) -> Vec<(i32, String)> {
     let all = std::fs::read_dir("/proc").unwrap();
     let pids = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| {
-        // A process that has ended in the meantime has no files.
+        // If the process has ended in the meantime, these files no longer exist.
         let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
         let environment = read("environ")?;
         let marked = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
@@ -34,7 +34,7 @@ pub(crate) fn processes(mark: &str) -> Vec<(i32, String)> {
     .collect()
 }
 
-/// Waits for the lab of a run, and returns its ID.
+/// Waits until a run has created its lab, and returns the lab's ID.
 pub(crate) fn lab_of(run: &Child) -> String {
     let own = || Lab::list().unwrap().into_iter().find(|lab| lab.pid == run.id());
     eventually("its lab", || own().map(|lab| lab.id))
@@ -42,7 +42,7 @@ pub(crate) fn lab_of(run: &Child) -> String {
 
 /// Waits until no process with this mark exists.
 pub(crate) fn assert_ended(mark: &str) {
-    // A killed process may take a moment to end.
+    // A process that was killed may need a moment to end.
     eventually("every process has ended", || processes(mark).is_empty().then_some(()));
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn assert_nothing_left(mark: &str, lab: &str) {
     assert!(!gateways.iter().any(|gateway| gateway.name == lab), "{gateways:?}");
 }
 
-/// Returns a number of a report.
+/// Returns a value of a report as a number. Panics if it is not a number.
 pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }

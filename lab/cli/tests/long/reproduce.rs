@@ -1,5 +1,5 @@
-//! Runs the paper's whole experiment with the smallest possible size. Checks its files, and that it
-//! leaves nothing behind, however it ends.
+//! Runs the whole experiment of the eQUIC paper with the smallest possible size. It must write its
+//! files, and leave nothing behind, however it ends.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn reproduce(mark: &str, out: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Checks a run. `each` is the number of requests of a sequential client. An attacker makes
-/// `attack` times as many.
+/// Checks the results of a run. `each` is the number of requests of a sequential client. An
+/// attacker makes `attack` times as many.
 fn check_run(run: &Value, each: f64, attack: f64) {
     let arm = run["arm"].as_str().unwrap();
     let [legitimate, attackers] = [&run["legitimate"]["outcomes"], &run["attackers"]];
@@ -40,7 +40,7 @@ fn check_run(run: &Value, each: f64, attack: f64) {
     assert!(number(&legitimate["ok"]) > 0.0, "{run}");
     let calls: f64 =
         run["syscalls"].as_object().unwrap().values().map(|row| number(&row["calls"])).sum();
-    // Every answer takes several packets.
+    // Every answer takes several packets, so there must be more system calls than answers.
     assert!(calls > number(&legitimate["ok"]), "{arm}: {calls} system calls");
     assert!(run["syscalls"]["sendmsg"]["calls"].is_u64(), "{}", run["syscalls"]);
     let memory: Vec<f64> = run["server"]["pss_mb"].as_array().unwrap().iter().map(number).collect();
@@ -74,7 +74,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
         &["--runs", "1", "--requests", "40", "--most-attack", "2", "--seed", "7", "--readme"],
     );
     command.arg(&readme);
-    // A run takes some seconds, and far longer on a busy machine.
+    // A run takes some seconds, but far longer on a busy machine.
     let report = finish_within(command, 10 * PATIENCE).json();
     assert_eq!(report["schema"], "equic.reproduce.gateway/1");
     let stored = out.path().join("result.json");
@@ -99,7 +99,7 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     assert_eq!(decided, ARMS[1..].iter().collect::<Vec<_>>());
     check_files(out.path(), &readme, attack as usize);
 
-    // The stored result gives the same output.
+    // Evaluating the stored result must give the same output.
     let again = tempfile::tempdir().unwrap();
     let mut command = Command::new(EQUIC_LAB);
     command.args(["reproduce", "gateway", "--markdown", "--plot-only"]).arg(&stored);
@@ -114,8 +114,8 @@ fn the_experiment_measures_every_arm_and_leaves_nothing() {
     assert_ended(&mark);
 }
 
-/// Returns the attack that the search chose: the first one that halves the throughput, or else the
-/// strongest.
+/// Checks the search for the strength of the attack, and returns the chosen one: the first that
+/// halves the throughput, or else the strongest.
 fn check_search(plan: &Value) -> f64 {
     let steps = plan["search"].as_array().unwrap();
     let lost = |step: &Value| {
@@ -146,7 +146,8 @@ fn check_files(out: &Path, readme: &Path, attack: usize) {
         text.contains(&format!("The attack is {attack} times as strong as the paper's")),
         "{text}"
     );
-    // In each run, four clients make 40 requests each, and four others make `attack` times as many.
+    // One file for each run. In each run, four clients make 40 requests each, and four others make
+    // `attack` times as many.
     let files: Vec<_> = std::fs::read_dir(out.join("raw")).unwrap().collect();
     assert_eq!(files.len(), ARMS.len());
     for file in files {
@@ -172,7 +173,7 @@ fn ctrl_c_ends_everything() {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let lab = lab_of(&child);
-    // The server and at least one client.
+    // Wait for three processes: the experiment, the server and at least one client.
     eventually("its parts", || (processes(&mark).len() >= 3).then_some(()));
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();

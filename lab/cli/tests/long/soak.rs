@@ -1,12 +1,12 @@
-//! Runs a short soak test: every kind of disturbance happens at least once, and nothing of it
-//! stays.
+//! Runs a short soak test. Every kind of disturbance must happen at least once, and none may leave
+//! anything behind.
 
 use crate::common::{EQUIC_LAB, root};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// Long enough for every kind of disturbance. The flood rate is the same as in a run of ten
-/// minutes.
+/// Duration that is long enough for every kind of disturbance. The flood rate is the same as in a
+/// run of ten minutes.
 const DURATION: &str = "30s";
 
 #[test]
@@ -16,7 +16,7 @@ fn a_short_soak_finds_nothing() {
     }
     let _alone = crate::alone();
     let mut command = Command::new(EQUIC_LAB);
-    // Fewer sources than by default, because the test machine has other work to do.
+    // Use fewer sources than by default, because the test machine has other work to do.
     command.args(["soak", "--json", "--duration", DURATION, "--sources", "100000"]);
     let output = command.stdin(Stdio::null()).output().expect("the command starts");
     let said = String::from_utf8_lossy(&output.stdout);

@@ -115,13 +115,16 @@ struct Session<'a> {
     args: &'a Args,
     capture: Capture,
     file: Pcapng<BufWriter<Box<dyn Write>>>,
-    /// Unix time at which the machine's clock was zero. Added to the times of packets.
+    /// Unix time at which the machine's monotonic clock was zero. It is added to the times of
+    /// packets.
     epoch: Duration,
     packets: u64,
     by_reason: BTreeMap<Reason, u64>,
-    /// Number of packets that earlier captures of this session lost, before a gateway took over.
+    /// Number of packets that this session lost while it captured from earlier gateways, before
+    /// another gateway took over.
     lost: u64,
-    /// Number of packets with these reasons that the gateway had counted when the capture started.
+    /// Number of packets with the selected reasons that the gateway had counted when the capture
+    /// started.
     counted: u64,
 }
 
@@ -151,7 +154,7 @@ impl<'a> Session<'a> {
     }
 
     /// Captures packets until `--count` or `--duration` is reached or `ended` is set. Fails if the
-    /// gateway ends and no other one takes its place.
+    /// gateway ends and no other gateway replaces it.
     fn run(&mut self, filter: &CaptureFilter, ended: &AtomicBool) -> Result {
         let until = self.args.duration.map(|duration| Instant::now() + duration);
         while !ended.load(Ordering::Relaxed) {
@@ -175,12 +178,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Continues with the gateway that replaced the one that has ended.
+    /// Continues the capture at the gateway that has replaced the one that ended.
     fn follow(&mut self, filter: &CaptureFilter) -> Result {
         let gone = |failure: Failure| Failure::because("the gateway has ended", failure);
         let next = self.args.target.open().map_err(gone)?;
-        // End the old capture first, because the new gateway may use the same maps, and these have
-        // room for only one capture.
+        // End the old capture first. The new gateway may use the same maps, and these have room for
+        // only one capture.
         self.lost += self.capture.lost();
         self.capture.end();
         self.capture = next.capture(filter)?;
@@ -250,8 +253,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns how many packets the gateway has judged with these reasons so far. An empty list stands
-/// for all reasons that drop.
+/// Returns how many packets the gateway has counted with these reasons. An empty list stands for
+/// all reasons that drop packets.
 fn counted(control: &Control, reasons: &[Reason]) -> Result<u64> {
     let wanted = |reason: Reason| match reasons {
         [] => reason.drops(),
@@ -261,8 +264,7 @@ fn counted(control: &Control, reasons: &[Reason]) -> Result<u64> {
     Ok(rows.iter().filter(|row| wanted(row.reason)).map(|row| row.packets).sum())
 }
 
-/// Converts a write error. A closed pipe is not an error for the user, because the reader simply
-/// stopped reading.
+/// Converts a write error. If the reader has closed the pipe, that is not an error for the user.
 fn unwritten(args: &Args, error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::ClosedPipe;

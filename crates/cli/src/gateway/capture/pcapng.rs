@@ -8,7 +8,7 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Magic number that shows the byte order of a section. This writer uses little-endian.
+/// Magic number that shows the byte order of a pcapng section. This writer uses little-endian.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const ETHERNET: u16 = 1;
 
@@ -21,7 +21,7 @@ const NANOSECONDS: u8 = 9;
 const EPB_FLAGS: u16 = 2;
 const INBOUND: u32 = 1;
 const EPB_VERDICT: u16 = 7;
-/// Type of a verdict option whose value is the return code of an XDP program.
+/// Type of a verdict option that holds the return code of an XDP program.
 const VERDICT_OF_XDP: u8 = 2;
 const XDP_DROP: u64 = 1;
 const XDP_PASS: u64 = 2;
@@ -34,9 +34,9 @@ pub(super) struct Packet<'a> {
     pub interface: u32,
     /// Length of the whole frame, in bytes.
     pub frame_len: u32,
-    /// Captured part of the frame.
+    /// Captured part of the frame, starting with its first byte.
     pub frame: &'a [u8],
-    /// Whether the packet was dropped. In a dry run it passed.
+    /// Whether the packet was dropped. In a dry run, it was passed.
     pub dropped: bool,
     /// Comment for the person who looks at the packet.
     pub comment: &'a str,
@@ -45,7 +45,8 @@ pub(super) struct Packet<'a> {
 /// Writer of a pcapng file, one packet at a time.
 pub(super) struct Pcapng<W> {
     out: W,
-    /// Indices of the interfaces that the file describes so far, in file order.
+    /// Kernel indices of the interfaces that the file describes so far, in the order of their
+    /// descriptions.
     interfaces: Vec<u32>,
     snap: u32,
 }
@@ -58,7 +59,7 @@ impl<W: Write> Pcapng<W> {
         body.extend(BYTE_ORDER.to_le_bytes());
         // Version 1.0.
         body.extend([1, 0, 0, 0]);
-        // Length of the section: -1 means that it extends to the end of the file.
+        // Length of the section. -1 means that the section extends to the end of the file.
         body.extend((-1i64).to_le_bytes());
         option(&mut body, COMMENT, comment.as_bytes());
         let application = concat!("equic ", env!("CARGO_PKG_VERSION"));
@@ -67,8 +68,8 @@ impl<W: Write> Pcapng<W> {
         Ok(Pcapng { out, interfaces: Vec::new(), snap })
     }
 
-    /// Adds a packet. `name_of` is called for an interface that the file does not describe yet and
-    /// returns its name.
+    /// Adds a packet. If the file does not describe the packet's interface yet, calls `name_of` to
+    /// get the interface's name.
     pub(super) fn packet(
         &mut self,
         packet: &Packet<'_>,
@@ -143,10 +144,11 @@ mod tests {
 
     use super::*;
 
-    /// Time, interface, bytes, length of the frame, comment and verdict.
+    /// A packet as read back from a file: time, interface, bytes, length of the frame, comment, and
+    /// verdict.
     type Read = (u64, String, Vec<u8>, u32, String, Vec<u8>);
 
-    /// Reads a file with an independent parser. Returns the comment of the section, and the
+    /// Reads a pcapng file with an independent parser. Returns the comment of the section, and the
     /// packets.
     fn read(file: &[u8]) -> (String, Vec<Read>) {
         let mut reader = PcapNGReader::new(1 << 18, file).unwrap();

@@ -1,5 +1,5 @@
-//! Warnings of `equic gateway check` about settings that are valid but may not be what the operator
-//! intends.
+//! Warnings of `equic gateway check` about settings that are valid, but that the operator may not
+//! have intended.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,8 +25,8 @@ pub(super) fn of(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Finds users and groups of the socket that do not exist. The gateway does not start with such
-/// names.
+/// Finds user and group names of the socket's access rules that do not exist. The gateway does not
+/// start with such names.
 fn unknown_names(config: &Config) -> Vec<String> {
     let Some(socket) = &config.gateway.socket else { return Vec::new() };
     let doubt = |key: &str, kind: &str, name: &str| {
@@ -83,7 +83,8 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
     if ban.proof != Proof::None || names.is_empty() {
         return None;
     }
-    // These reasons only affect sources that hold connections.
+    // These reasons affect only sources that hold connections, so only such addresses can be
+    // banned.
     let of_quota = |reason: &Reason| matches!(reason, Reason::Quota | Reason::QuotaStrict);
     let victims = match ban.reasons.iter().all(of_quota) {
         true => "any address that is at its quota",
@@ -96,7 +97,7 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
 }
 
 fn missing_interfaces(config: &Config) -> Vec<String> {
-    // If the kernel cannot be asked, the interface does not count as missing.
+    // If the kernel does not answer whether the interface exists, do not report it as missing.
     let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
     let missing = config.gateway.interfaces.iter().filter(missing);
     let then = match config.gateway.wait {
@@ -131,7 +132,7 @@ fn interfaces_named_twice(config: &Config) -> Vec<String> {
     doubts
 }
 
-/// Finds interfaces on which answers to clients can get lost.
+/// Finds interfaces on which the gateway's answers to clients can get lost.
 fn lost_answers(config: &Config) -> Vec<String> {
     let native = config.gateway.mode == Mode::Native && config.answers();
     let names = config.gateway.interfaces.iter().filter(|name| native && loses_answers(name));

@@ -1,4 +1,4 @@
-//! Warnings about a service.
+//! Warnings of `equic gateway check` about a service.
 
 use equic_gateway::{Config, Policy, Rate, Retry, ServiceConfig};
 
@@ -41,9 +41,9 @@ fn is_unlimited(service: &ServiceConfig) -> bool {
         && service.overrides.is_empty()
 }
 
-/// Finds rates of prefixes that are lower than the rates of the narrower prefixes within them.
+/// Finds rates for prefixes that are lower than the rate for a longer prefix within them.
 fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
-    // The rates, from the narrowest prefix to the widest.
+    // The rates, from the longest prefix to the shortest.
     let v4 = [("new_per_v4_32", service.new_per_v4_32), ("new_per_v4_24", service.new_per_v4_24)];
     let v6 = [
         ("new_per_v6_64", service.new_per_v6_64),
@@ -68,7 +68,7 @@ fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     doubts
 }
 
-/// Finds settings that only work if the servers support them.
+/// Finds settings that work only if the service's servers support them.
 fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let no_socket = config.gateway.socket.is_none();
@@ -94,8 +94,8 @@ fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, St
     doubts
 }
 
-/// Finds limits that forged packets can evade, or that they can use up at the expense of other
-/// clients.
+/// Finds limits that an attacker can evade with forged packets, or can use up so that other clients
+/// are refused.
 fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let mut doubts = Vec::new();
     let by_source = limits_of_new(service);

@@ -12,16 +12,18 @@ use crate::failure::{Failure, Result};
 
 /// Initial size of the read buffer, in bytes.
 const BUFFER: usize = 64 * 1024;
-/// Maximum size of a block, in bytes. No network has packets that need a longer block.
+/// Maximum size of a block in a capture file, in bytes. No network has packets that need a longer
+/// block.
 const LONGEST_BLOCK: usize = 64 * 1024 * 1024;
 
 /// One packet of a capture.
 pub(super) struct Captured<'a> {
     /// Number of the packet, counted from 1 as packet analysers do.
     pub number: u64,
-    /// Time of the capture as Unix time, or `None` if the file does not contain it.
+    /// Time at which the packet was captured, as Unix time, or `None` if the file does not contain
+    /// it.
     pub time: Option<Duration>,
-    /// Captured part of the frame.
+    /// Captured part of the frame, starting with its first byte.
     pub data: &'a [u8],
     /// Length of the whole frame, in bytes.
     pub length: usize,
@@ -38,7 +40,7 @@ pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Result) -> Res
     read_from(file, each).map_err(|e| e.of(&name))
 }
 
-/// A problem with the file, or a failure of `each`.
+/// The reading failed: a problem with the file, or a failure of `each`.
 #[derive(Debug)]
 enum Wrong {
     File(String, &'static str),
@@ -61,8 +63,8 @@ const NOT_ETHERNET: &str =
     "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
 const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
 
-/// A reader that fills the whole buffer before it returns, because the parser needs the complete
-/// first block at once.
+/// A reader that always fills the whole buffer, because the parser needs the complete first block
+/// at once.
 struct Full<R>(R);
 
 impl<R: Read> Read for Full<R> {
@@ -132,13 +134,13 @@ fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wron
     reader.refill().map_err(|_| state.damaged("reading it failed"))
 }
 
-/// An interface of a capture.
+/// An interface that the capture file describes.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
-    /// Units of time per second.
+    /// Resolution of the packets' times, in units per second.
     resolution: u64,
-    /// Offset to add to each time, in seconds.
+    /// Offset in seconds to add to the time of each packet.
     offset: i64,
 }
 

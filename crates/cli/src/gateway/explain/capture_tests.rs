@@ -49,7 +49,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 
 fn pcapng(link: u32, data: &[u8]) -> Vec<u8> {
     let mut file = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
-    // if_tsresol 9: nanoseconds
+    // Option if_tsresol with the value 9: times in nanoseconds.
     file.extend(block(1, &words(&[link, 0, 9 | 1 << 16, 9, 0])));
     let mut packet = words(&[0, 0, 1_500_000_000, u32::try_from(data.len()).unwrap(), 99]);
     packet.extend(data);
@@ -118,7 +118,7 @@ fn a_damaged_file_never_panics() {
             file[at] = rand::Rng::random(&mut rng);
         }
         file.truncate(rand::Rng::random_range(&mut rng, 0..=file.len()));
-        // Any result is fine, as long as the call neither panics nor hangs.
+        // Any result is allowed. The call must only neither panic nor hang.
         let _ = all(&file);
     }
 }

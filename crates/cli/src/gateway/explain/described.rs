@@ -1,4 +1,4 @@
-//! Builds the packet that the flags of `explain` describe.
+//! Builds the packet that the flags of `equic gateway explain` describe.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -90,12 +90,13 @@ impl KindArgs {
     }
 }
 
-/// Source addresses from the documentation prefixes (RFC 5737, RFC 3849), which no host has.
+/// Default source addresses, from the documentation prefixes (RFC 5737, RFC 3849), which no host
+/// has.
 const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 impl Described {
-    /// Returns the frames to judge, in order.
+    /// Returns the frames to pass to the program, in order.
     pub(super) fn frames(&self, kind: Kind, config: &Config) -> Result<Vec<Vec<u8>>> {
         let packet = Packet {
             kind,
@@ -116,8 +117,8 @@ impl Described {
         Ok(frame.build(&packet.payload(), self.fragment))
     }
 
-    /// Returns the service, the peer, and the number of connections that the peer must appear to
-    /// hold.
+    /// Returns the service, the peer, and how many connections the program must believe that the
+    /// peer holds.
     pub(super) fn connections(&self, config: &Config) -> Result<Option<(usize, SocketAddr, u32)>> {
         let Some(count) = self.connections else { return Ok(None) };
         let (src, dst) = self.addresses(config)?;

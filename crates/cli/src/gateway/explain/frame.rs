@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 
-/// Selects a fragment of a datagram, if the frame must not contain the whole datagram.
+/// Which fragment of a datagram a frame contains. Without it, the frame contains the whole
+/// datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Fragment {
     /// The first fragment, which contains the ports.
@@ -25,12 +26,13 @@ pub(super) struct Frame {
 
 const UDP: u8 = 17;
 const IPV6_FRAGMENT: u8 = 44;
-/// Identification field of the fragments. Any value works, because it only has to be the same in
-/// all fragments of a datagram.
+/// Identification field of the fragments. Any value works, because the field only has to be the
+/// same in all fragments of a datagram.
 const IDENTIFICATION: u16 = 0x6571;
 
 impl Frame {
-    /// Returns the frames to judge, in order. The verdict on the last one is the result.
+    /// Returns the frames to pass to the program, in order. The verdict on the last one is the
+    /// result.
     ///
     /// The addresses must belong to one family, and the datagram must fit into 65,535 bytes.
     pub(super) fn build(&self, payload: &[u8], fragment: Option<Fragment>) -> Vec<Vec<u8>> {
@@ -57,13 +59,13 @@ impl Frame {
         }
     }
 
-    /// Builds an Ethernet frame that contains `data`. `fragment` is the offset in units of 8 bytes
-    /// and whether more fragments follow.
+    /// Builds an Ethernet frame that contains `data`. `fragment` gives the fragment's offset in
+    /// units of 8 bytes, and whether more fragments follow.
     fn packet(&self, data: &[u8], fragment: Option<(u16, bool)>) -> Vec<u8> {
-        // Source and destination are locally administered addresses.
+        // The destination and source addresses are locally administered.
         let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
         for (index, tag) in self.vlans.iter().enumerate() {
-            // With two tags, the outer one is a service tag (IEEE 802.1ad).
+            // If there are two tags, the outer one is a service tag (IEEE 802.1ad).
             let outer = index + 1 < self.vlans.len();
             bytes.extend(if outer { [0x88, 0xa8] } else { [0x81, 0x00] });
             bytes.extend(tag.to_be_bytes());
@@ -99,7 +101,7 @@ impl Frame {
             }
         }
         bytes.extend(data);
-        // Minimum size of an Ethernet frame, without its checksum.
+        // Pad to the minimum size of an Ethernet frame, without its checksum.
         bytes.resize(bytes.len().max(60), 0);
         bytes
     }

@@ -1,8 +1,8 @@
-//! `equic gateway explain`: runs the real XDP program on packets that were never sent.
+//! `equic gateway explain`: runs the real XDP program on packets that are never sent.
 //!
 //! [`described`] builds a frame from flags, with [`quic`] and [`frame`]. [`capture`] reads packets
-//! from files. The program that judges the packets is a copy of the running gateway with all its
-//! state, or it is loaded with a configuration file. It is not attached to any interface.
+//! from files. The program that judges the packets is either a copy of the running gateway with all
+//! its state, or it is loaded with a configuration file. It is not attached to any interface.
 //! [`report`] prints the verdicts.
 
 mod capture;
@@ -87,8 +87,8 @@ pub(super) fn run(args: &Args) -> Result {
 /// The gateway that judges the packets.
 struct Subject {
     gateway: Gateway,
-    /// Configuration of the gateway. Packet fields that the flags do not give are taken from its
-    /// services.
+    /// Configuration of the gateway. Its services supply the packet fields that the flags do not
+    /// give.
     config: Config,
 }
 
@@ -105,7 +105,7 @@ impl Subject {
         Ok(Subject { gateway: control.snapshot(object)?, config })
     }
 
-    /// Makes the source hold as many connections as the flags say.
+    /// Makes the program believe that the source holds as many connections as the flags say.
     fn hold(&self, described: &Described) -> Result<Vec<Guard>> {
         let Some((service, peer, count)) = described.connections(&self.config)? else {
             return Ok(Vec::new());
@@ -115,8 +115,8 @@ impl Subject {
     }
 }
 
-/// Judges the packets with the time between them that the capture has. The first packet is judged
-/// at the current time.
+/// Judges the packets of a capture. The program's clock advances between them as much as the
+/// capture's times do. The first packet is judged at the current time.
 fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Result {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_err(|error| Failure::because("cannot read the clock", error))?;
@@ -139,10 +139,10 @@ fn judge_capture(subject: &Subject, path: &Path, mut report: Report) -> Result {
     }
 }
 
-/// Converts times of a capture to times of the program's clock.
+/// Converts times of a capture to times of the XDP program's clock.
 struct Clock {
     now: Duration,
-    /// Capture time of the first packet, and the program's time at that moment.
+    /// Capture time of the first packet, and the program's time when that packet was judged.
     first: Option<(Duration, Duration)>,
 }
 

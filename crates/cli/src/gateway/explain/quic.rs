@@ -1,5 +1,6 @@
 //! Builds the header of the QUIC packet that the flags describe (RFC 8999, RFC 9000 s.17, RFC
-//! 9369). The rest of the packet is zero bytes, because the gateway cannot read the encrypted part.
+//! 9369). The rest of the packet is zeros, because the gateway cannot read the encrypted part
+//! anyway.
 
 use std::str::FromStr;
 
@@ -24,7 +25,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(pub u32);
 
-/// RFC 9369 s.3.1
+/// The version number on the wire (RFC 9369 s.3.1).
 const VERSION_2: u32 = 0x6b33_43cf;
 
 impl FromStr for Version {
@@ -68,7 +69,7 @@ impl FromStr for Hex {
     }
 }
 
-/// Parses a connection ID of 0 to 255 bytes. This is more than QUIC versions 1 and 2 permit.
+/// Parses a connection ID of 0 to 255 bytes. QUIC versions 1 and 2 permit at most 20.
 pub(super) fn connection_id(text: &str) -> Result<Hex, String> {
     let id: Hex = text.parse()?;
     if id.0.len() > 255 {
@@ -86,7 +87,7 @@ pub(super) struct Packet {
     pub scid: Vec<u8>,
     /// Length of the token in bytes (Initial and Retry).
     pub token: usize,
-    /// Length of the UDP payload in bytes, or `None` for the length that a client would send.
+    /// Length of the UDP payload in bytes, or `None` for the length that a real client would send.
     pub size: Option<usize>,
 }
 
@@ -101,7 +102,7 @@ impl Packet {
             Kind::Retry | Kind::VersionNegotiation => bytes.len(),
         });
         if matches!(self.kind, Kind::Initial | Kind::ZeroRtt | Kind::Handshake) {
-            // The Length field covers the rest of the datagram.
+            // The Length field of the header covers the rest of the datagram.
             let rest = size.saturating_sub(bytes.len() + 2);
             let length = u16::try_from(rest).unwrap_or(u16::MAX).min(0x3fff);
             bytes.extend((0x4000 | length).to_be_bytes());
@@ -129,7 +130,7 @@ impl Packet {
             }
             Kind::Retry => {
                 bytes.extend(token);
-                // Retry Integrity Tag
+                // The Retry Integrity Tag, which is only zeros here.
                 bytes.extend([0; 16]);
             }
             Kind::VersionNegotiation => bytes.extend(1u32.to_be_bytes()),
@@ -146,13 +147,13 @@ impl Packet {
             Kind::Retry => 3,
             Kind::VersionNegotiation | Kind::Short => return 0,
         };
-        // RFC 9369 s.3.2
+        // In version 2, the packet types have other numbers (RFC 9369 s.3.2).
         if self.version.0 == VERSION_2 { (number + 1) % 4 } else { number }
     }
 }
 
-/// Encodes a variable-length integer (RFC 9000 s.16). Larger values than 2^30 - 1 do not fit into a
-/// datagram and are reduced to that.
+/// Encodes a variable-length integer (RFC 9000 s.16). Values above 2^30 - 1 are reduced to that,
+/// because they do not fit into a datagram anyway.
 fn varint(value: usize) -> Vec<u8> {
     match u32::try_from(value).unwrap_or(u32::MAX) {
         small @ 0..=63 => vec![small as u8],
@@ -181,7 +182,7 @@ mod tests {
         let bytes = packet(Kind::Initial).payload();
         assert_eq!(bytes.len(), 1200);
         assert_eq!(bytes[..6], [0xc0, 0, 0, 0, 1, 8]);
-        // 1 + 4 + 1 + 8 + 1 + 4 + 1 (token length) + 2 (length)
+        // Length of the header: 1 + 4 + 1 + 8 + 1 + 4 + 1 (token length) + 2 (length).
         assert_eq!(u16::from_be_bytes([bytes[20], bytes[21]]), 0x4000 | (1200 - 22));
         let with_token = Packet { token: 100, ..packet(Kind::Initial) }.payload();
         assert_eq!(with_token[19..21], [0x40, 100]);

@@ -1,4 +1,5 @@
-//! Prints the verdicts: one answer, or one line per packet and a summary.
+//! Prints the verdicts: one answer for a single packet, or one line per packet and a summary for a
+//! capture.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub(super) struct Judged<'a> {
     /// Whether the capture contains only the first part of the frame.
     cut: bool,
     verdict: &'static str,
-    /// Whether the packet would be dropped without the dry run.
+    /// Whether the verdict is a drop. In a dry run, such a packet passes anyway.
     drops: bool,
     meaning: &'static str,
     #[serde(flatten)]
@@ -70,7 +71,7 @@ impl<'a> Judged<'a> {
         self.details.map_or("-", |details| details.reason.name())
     }
 
-    /// Returns the verdict for display, including what a dry run would otherwise hide.
+    /// Returns the verdict for display. In a dry run, it includes the verdict without the dry run.
     fn shown(&self) -> String {
         if self.drops && self.verdict == "pass" {
             "pass (dry run; else drop)".to_owned()
@@ -80,13 +81,14 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Output of `explain`: one answer, or one line per packet and a summary.
+/// Output of `equic gateway explain`: one answer for a single packet, or one line per packet and a
+/// summary.
 pub(super) struct Report {
     json: bool,
     only_summary: bool,
     packets: u64,
     cut: u64,
-    /// Counts by number of the reason and by verdict. Packets that match no service come last.
+    /// Counts of packets by reason number and verdict. Packets that match no service come last.
     tally: BTreeMap<(u32, &'static str), Tally>,
 }
 
@@ -103,7 +105,7 @@ impl Report {
         Report { json, only_summary, packets: 0, cut: 0, tally: BTreeMap::new() }
     }
 
-    /// Returns the number of packets so far.
+    /// Returns the number of packets judged so far.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }

@@ -1,9 +1,9 @@
-//! Metrics of a gateway, as families in Prometheus's text format.
+//! Metrics of a gateway, as metric families in Prometheus's text format.
 //!
 //! Names follow <https://prometheus.io/docs/practices/naming/>: prefix `equic_`, base units, and
-//! `_total` for counters. Every reason has a series from the start with the value zero, so that
+//! `_total` for counters. Every reason has a series from the start, with the value zero, so that
 //! Prometheus sees the first packet as an increase. The operator chooses the values of labels,
-//! except for a limited number of server names. No label contains a source.
+//! except for a limited number of server names. No label contains a source address.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,26 +14,28 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Result;
 
-/// State that is kept between readings.
+/// State that is kept from one reading to the next.
 #[derive(Default)]
 pub(super) struct Memory {
     program: u32,
-    /// Evictions from `sources`, `handshakes` and `prefixes`. Each is the difference of two
-    /// readings, so it may come out slightly smaller than before. The largest value is kept,
-    /// because Prometheus treats a decreasing counter as a restart.
+    /// Numbers of evictions from the tables `sources`, `handshakes` and `prefixes`. Each is
+    /// computed from two counters that are read one after the other, so it may be slightly smaller
+    /// than before. The largest value is kept, because Prometheus treats a decreasing counter as a
+    /// restart.
     evicted: [u64; 3],
     /// Names of servers that have their own series. Servers choose their names, so there are at
     /// most [`NAMES`] of them.
     names: BTreeSet<String>,
 }
 
-/// Maximum number of server names with their own series. All later names share [`OTHER`].
+/// Maximum number of server names with their own series. Servers with further names share the label
+/// [`OTHER`].
 const NAMES: usize = 64;
-/// Label of servers whose names exceeded the limit [`NAMES`].
+/// Label of servers that come after the limit [`NAMES`].
 const OTHER: &str = "(other)";
 
 impl Memory {
-    /// Returns the label for a server with this name.
+    /// Returns the label for the server with this name.
     fn server(&mut self, name: &str) -> String {
         if self.names.len() < NAMES {
             self.names.insert(name.to_owned());
@@ -42,7 +44,7 @@ impl Memory {
     }
 }
 
-/// Returns the metrics as text. Without a gateway, they only contain `equic_up 0`.
+/// Returns the metrics as text. If there is no gateway, they contain only `equic_up 0`.
 pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<String> {
     let started = Instant::now();
     let mut all = Families::default();
@@ -74,7 +76,8 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Result {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let start = since_epoch.saturating_sub(Duration::from_secs_f64(status.uptime_s));
     all.gauge("equic_start_time_seconds", "When the gateway was loaded, since the Unix epoch.")
-        // Rounded to a tenth of a second, because the value is the difference of two clocks.
+        // Round to a tenth of a second: the value is the difference of two clocks, and further
+        // digits would be noise.
         .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
     all.gauge("equic_dry_run", "Whether the gateway as a whole drops nothing: 1 or 0.")
         .add(&[], flag(status.dry_run));
@@ -260,7 +263,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
         for (ledger, name) in ledgers.iter().zip(&names) {
-            // Servers may share a name, but each has its own slot.
+            // Use the slot as a label, because servers may share a name, but each has its own slot.
             let slot = ledger.slot.to_string();
             family.add(&[("server", name), ("slot", &slot)], value(ledger));
         }
@@ -288,7 +291,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
 }
 
 fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
-    // The label is only the first word, without a remark in brackets.
+    // Use only the first word as the label, without a remark in brackets.
     let word = |name: &'static str| name.split(' ').next().unwrap_or(name);
     let entries = all.gauge(
         "equic_table_entries",
@@ -372,7 +375,7 @@ fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }
 
-/// Families in the order in which they were started.
+/// Metric families in the order in which they were started.
 #[derive(Default)]
 struct Families(Vec<Family>);
 

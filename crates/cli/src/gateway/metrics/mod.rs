@@ -1,12 +1,13 @@
-//! Metrics of a gateway for Prometheus, over HTTP. `equic gateway metrics` serves those of a
-//! gateway in any process, `equic gateway run --metrics` those of its own.
+//! Metrics of a gateway for Prometheus, over HTTP. `equic gateway metrics` serves the metrics of a
+//! gateway that any process runs, `equic gateway run --metrics` those of its own gateway.
 //!
 //! * [`source`] finds the gateway, and finds it again after it was replaced.
-//! * [`families`] converts the gateway's state to families of metrics.
+//! * [`families`] converts the gateway's state to metric families.
 //! * [`server`] is the HTTP server, with limits against hostile clients.
 //!
-//! There are no series per source, because attackers control the number of sources, and Prometheus
-//! keeps every label value it has ever seen. `equic gateway watch` and `sources` show sources.
+//! There are no series per source address, because attackers control the number of sources, and
+//! Prometheus keeps every label value that it has ever seen. `equic gateway watch` and `sources`
+//! show sources.
 //!
 //! The crate `prometheus` writes the text format 0.0.4, which `promtool check metrics` reads. hyper
 //! serves it over HTTP/1, one request per connection.
@@ -67,12 +68,12 @@ pub(super) fn run(args: &Args) -> Result {
     })
 }
 
-/// Error of the last reading of a gateway, or `None` if it succeeded. `gateway run` reports it as a
-/// condition.
+/// Error of the last attempt to read the gateway, or `None` if it succeeded. `gateway run` reports
+/// the error as a condition.
 pub(super) type LastError = Arc<Mutex<Option<String>>>;
 
-/// Serves metrics about a gateway of this process until the runtime ends. Must be called inside a
-/// runtime. Returns the handle that holds the error of the last scrape.
+/// Serves metrics of this process's gateway until the runtime ends. Must be called inside a
+/// runtime. Returns the error of the last scrape, shared with the server.
 pub(super) fn start(
     listener: TcpListener,
     control: &Control,
@@ -87,8 +88,8 @@ pub(super) fn start(
     Ok(trouble)
 }
 
-/// Returns a function that prints to standard error when readings start to fail, when the reason
-/// changes, and when they succeed again.
+/// Returns a function that prints to standard error when reading the gateway starts to fail, when
+/// the error changes, and when reading succeeds again.
 fn notices() -> Tell {
     let last = Mutex::new(None::<String>);
     Box::new(move |what| {

@@ -1,8 +1,9 @@
-//! The HTTP server: GET and HEAD for three pages. Clients may be slow, hostile or numerous.
+//! The HTTP server of the metrics: GET and HEAD for three pages. Clients may be slow, hostile or
+//! numerous.
 //!
 //! A connection serves one request and ends after ten seconds at the latest. There are at most 32
-//! connections. One more ends the oldest, so that idle clients cannot lock out others. A separate
-//! thread reads the gateway, once for all clients that ask at the same time.
+//! connections. A further connection closes the oldest one, so that idle clients cannot lock out
+//! others. A separate thread reads the gateway, once for all clients that ask at the same time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::source::{Health, Source};
 
-/// Maximum number of simultaneous connections. One more ends the oldest.
+/// Maximum number of simultaneous connections. A further connection closes the oldest one.
 const CONNECTIONS: usize = 32;
 /// Maximum lifetime of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +41,7 @@ pub(super) async fn serve(listener: TcpListener, source: Source) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // The next successful scrape clears this condition.
+                // The next successful scrape clears the condition that this reports.
                 source.tell(&format!("cannot accept connections: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -60,7 +61,8 @@ async fn connection(stream: TcpStream, source: Arc<Source>) {
     let service = service_fn(move |request| answer(request, Arc::clone(&source)));
     let serving = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
-        // A client may close its sending side after the request, as `nc -N` does.
+        // A client may close its sending side after the request, as `nc -N` does, and must still
+        // get the response.
         .half_close(true)
         .max_buf_size(REQUEST_HEAD)
         .header_read_timeout(None)

@@ -1,4 +1,4 @@
-//! Finds the gateway that the metrics describe: the one of this process, or another one that is
+//! Finds the gateway whose metrics are served: the gateway of this process, or another one that is
 //! selected by name.
 
 use std::sync::{Mutex, PoisonError};
@@ -9,25 +9,27 @@ use equic_gateway::{Control, Error};
 use super::families::{self, Memory};
 use crate::failure::Result;
 
-/// Maximum age of a cached reading. Within this time, any number of requests cost only one reading.
+/// Maximum age of a cached reading of the gateway. Within this time, all requests together cost
+/// only one reading.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Source of the metrics. One lock serialises all readings.
+/// Reads a gateway's metrics. A lock ensures that only one reading runs at a time.
 pub(super) struct Source {
     whose: Whose,
     state: Mutex<State>,
-    /// Called after every reading, with its error or with `None`.
+    /// Called after every reading of the gateway, with the error or with `None`.
     tell: Tell,
 }
 
-/// A function that receives the error of a reading, or `None` if the reading succeeded.
+/// A function that receives the error of a reading of the gateway, or `None` if the reading
+/// succeeded.
 pub(super) type Tell = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Condition of the gateway that the metrics describe.
 pub(super) enum Health {
     /// The gateway runs and can be read.
     Well,
-    /// There is no gateway.
+    /// No gateway is running.
     Gone,
     /// The gateway runs but cannot be read, for the reason given.
     Unreadable(String),
@@ -36,7 +38,7 @@ pub(super) enum Health {
 enum Whose {
     /// This process's.
     Own,
-    /// Any running gateway that matches the selector.
+    /// Any running gateway that matches the selector, or the only gateway for `None`.
     Selected(Option<String>),
 }
 
@@ -48,13 +50,13 @@ struct State {
 }
 
 impl Source {
-    /// Returns a source for a gateway of this process.
+    /// Returns a source of metrics for a gateway of this process.
     pub(super) fn of(control: Control, tell: Tell) -> Source {
         let state = State { control: Some(control), ..State::default() };
         Source { whose: Whose::Own, state: Mutex::new(state), tell }
     }
 
-    /// Returns a source for a gateway of another process, which may start later.
+    /// Returns a source of metrics for a gateway of another process. That gateway may start later.
     ///
     /// # Errors
     /// This process has no permission to read gateways, so that waiting could never succeed.
@@ -70,8 +72,8 @@ impl Source {
         Ok(Source { whose: Whose::Selected(selector), state: Mutex::new(state), tell })
     }
 
-    /// Returns the metrics as text. Blocks while it reads the gateway, which takes tens of
-    /// milliseconds if the tables are full.
+    /// Returns the metrics as text. Blocks while the gateway is read, which takes tens of
+    /// milliseconds if its tables are full.
     pub(super) fn text(&self) -> Result<String> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &state.last
@@ -94,7 +96,7 @@ impl Source {
         }
     }
 
-    /// Reports a problem that prevents scrapes from being answered.
+    /// Reports a problem because of which scrapes are not answered.
     pub(super) fn tell(&self, what: &str) {
         (self.tell)(Some(what));
     }
@@ -111,8 +113,8 @@ impl Source {
         }
     }
 
-    /// Closes the handle of a gateway that has ended, because its maps would otherwise stay in
-    /// memory. Then looks for its successor.
+    /// If the gateway has ended, closes its handle, because its maps would otherwise stay in
+    /// memory. Then looks for a gateway that replaces it.
     fn look(&self, state: &mut State) {
         if state.control.as_ref().is_some_and(|control| !control.is_loaded().unwrap_or(true)) {
             state.control = None;

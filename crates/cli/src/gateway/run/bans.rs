@@ -1,6 +1,6 @@
-//! Bans while a gateway runs. Reads which sources were refused, decides with
-//! [`equic_gateway::ban`], writes the deny list, reports changes, and saves the bans to a file if
-//! one is configured.
+//! Bans sources while a gateway runs. Reads which sources were refused, decides with
+//! [`equic_gateway::ban`] which to ban, writes them to the deny list, reports changes, and saves
+//! the bans to a file if one is configured.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use serde_json::json;
 use super::health::{Health, unix_ms};
 use crate::output::Journal;
 
-/// Time between two looks at refusals. It is longer if a look takes long, see [`REST`].
+/// Time between two looks at the refused sources. It is longer if a look takes long, see [`REST`].
 const LOOK: Duration = Duration::from_secs(1);
-/// Minimum pause after a look, as a multiple of the time that the look took. This limits the looks
-/// to a tenth of a core.
+/// Minimum pause after a look, as a multiple of the time that the look took. With it, looks take at
+/// most a tenth of a CPU core.
 const REST: u32 = 10;
-/// Time after which a failed write of the file is tried again.
+/// Time after which a failed write of the ban file is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Start of the clock of the bans, in nanoseconds. It is far from 0, so that bans from before the
-/// start also have a positive time.
+/// Value of the bans' clock at the start, in nanoseconds. It is far above 0, so that bans from
+/// before the start also have a positive time.
 const EPOCH_NS: u64 = 1 << 60;
 
-/// Decides on bans of the gateway's sources, and carries them out.
+/// Decides which sources to ban, and carries out the bans.
 pub(super) struct BanKeeper {
     policy: BanConfig,
     bans: Bans,
@@ -32,10 +32,10 @@ pub(super) struct BanKeeper {
     began: Instant,
     next: Instant,
     refused: Option<u64>,
-    /// Whether bans have changed since the file was written.
+    /// Whether bans have changed since the ban file was last written.
     unsaved: bool,
-    /// Whether there is a file that could neither be read nor moved away. It must not be
-    /// overwritten.
+    /// Whether a file is at the configured path that could neither be read nor moved away. It must
+    /// not be overwritten.
     in_the_way: bool,
     save_at: Instant,
     /// Whether the last look was a dry run, in which no bans are written to the deny list.
@@ -43,7 +43,8 @@ pub(super) struct BanKeeper {
 }
 
 impl BanKeeper {
-    /// Takes over the bans in the file, and those that a previous process left on the deny list.
+    /// Takes over the bans in the ban file, and the bans that a previous process left on the deny
+    /// list.
     pub(super) fn new(
         policy: &BanConfig,
         control: &Control,
@@ -65,7 +66,7 @@ impl BanKeeper {
             dry: policy.dry_run || control.settings().dry_run,
         };
         let now = keeper.now();
-        // Lists may be long, so walk them only if they contain bans.
+        // The lists may be long, so search them only if they contain bans.
         let bans = control.list_counts().map_or(u64::MAX, |counts| counts.bans);
         let there = if bans == 0 { Vec::new() } else { control.lists().unwrap_or_default() };
         for entry in there {
@@ -121,7 +122,7 @@ impl BanKeeper {
         }
     }
 
-    /// Replaces the policy from now on.
+    /// Replaces the ban policy.
     pub(super) fn set_policy(&mut self, policy: &BanConfig) {
         self.bans.set_policy(policy);
         if policy.state != self.policy.state {
@@ -158,17 +159,18 @@ impl BanKeeper {
         EPOCH_NS + nanos(self.began.elapsed())
     }
 
-    /// Looks for refusals, decides about bans and carries them out, if a look is due.
+    /// If a look is due: reads which sources were refused, decides which to ban, and carries out
+    /// the bans.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {
             return;
         }
         let began = Instant::now();
-        // A gateway in a dry run must not write bans either. They would take effect halfway through
-        // their time when the dry run ends.
+        // If the whole gateway is in a dry run, do not write bans either. When the dry run ends,
+        // they would suddenly take effect.
         let dry = self.policy.dry_run || control.settings().dry_run;
         if std::mem::replace(&mut self.dry, dry) && !dry {
-            // Bans of the dry run were never on the deny list, so start without them.
+            // Bans of the dry run were never on the deny list, so remove them.
             let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
             for prefix in active {
                 self.bans.pardon(prefix);
@@ -274,9 +276,10 @@ impl BanKeeper {
         }
     }
 
-    /// Checks whether an operator has removed bans or allowed the banned prefixes.
+    /// Checks whether an operator has removed bans from the deny list, or has allowed banned
+    /// prefixes.
     fn check(&mut self, control: &Control, journal: &Journal) {
-        // Ignore bans that end soon, because the kernel may have removed their entries already.
+        // Ignore bans that end soon, because their entries may have expired already.
         let soon = self.now() + nanos(2 * LOOK);
         let active: Vec<IpNet> =
             self.bans.active().filter(|(_, until, _)| *until > soon).map(|(p, ..)| p).collect();
@@ -296,7 +299,7 @@ impl BanKeeper {
                 (Ok(None), Ok(_)) => {
                     self.lift(prefix, "forgotten by an operator", control, journal)
                 }
-                // If the entry cannot be read, the ban stays.
+                // If the list entry cannot be read, keep the ban.
                 _ => {}
             }
         }
@@ -305,7 +308,7 @@ impl BanKeeper {
     fn lift(&mut self, prefix: IpNet, why: &str, control: &Control, journal: &Journal) {
         let ours = |entry: equic_gateway::ListEntry| entry.origin == Origin::Ban;
         if control.entry(prefix).is_ok_and(|entry| entry.is_some_and(ours)) {
-            // If the entry cannot be removed, it expires anyway.
+            // If the list entry cannot be removed, it expires anyway.
             let _ = control.forget(prefix);
         }
         self.bans.pardon(prefix);
@@ -314,13 +317,13 @@ impl BanKeeper {
         said_unban(journal, prefix, why);
     }
 
-    /// Writes the file now if something has changed, because the process is about to end.
+    /// Writes the ban file now if bans have changed, because the process is about to end.
     pub(super) fn save_now(&mut self, journal: &Journal, health: &mut Health) {
         self.save_at = Instant::now();
         self.save(journal, health);
     }
 
-    /// Writes the file if one is configured and something has changed.
+    /// Writes the ban file if one is configured and bans have changed.
     fn save(&mut self, journal: &Journal, health: &mut Health) {
         let Some(path) = &self.policy.state else { return health.clear(journal, "ban state") };
         if !self.unsaved || Instant::now() < self.save_at {

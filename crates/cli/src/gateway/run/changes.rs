@@ -1,9 +1,10 @@
-//! Reports changes of the gateway by any process: settings, lists, and the servers that feed it.
+//! Reports changes of the gateway by any process: its settings, its lists, and the servers that
+//! report connections to it.
 //!
 //! Other processes change a gateway by writing to its maps, and nothing notifies this process. So
-//! it compares the current state with the state at the last look. Lists may be long, so a process
-//! that changes them also increases a mark, and only the mark is compared. Each process also writes
-//! an audit record of its own changes ([`Control::audit`]).
+//! this module compares the current state with the state at the last look. Lists may be long.
+//! Therefore, each process that changes a list also increases a counter, and only the counters are
+//! compared. Each process also writes an audit record of its changes ([`Control::audit`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,19 +15,19 @@ use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// State of a gateway at the last look.
+/// State of a gateway at the last look, to compare the current state with.
 pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
     lists: ListMark,
     servers: BTreeMap<(u32, u32), String>,
     /// Number of the next audit record to read.
     audited: u64,
-    /// State of the services with adaptive Retry, by name.
+    /// State of adaptive Retry for each service that uses it, by service name.
     adaptive: BTreeMap<String, Adaptive>,
 }
 
 impl Changes {
-    /// Records the current state. Only later changes are reported.
+    /// Records the current state of the gateway. Only later changes are reported.
     pub(super) fn new(control: &Control) -> Changes {
         Changes {
             settings: settings(control),
@@ -37,7 +38,7 @@ impl Changes {
         }
     }
 
-    /// Reports the differences from the last look.
+    /// Reports how the gateway differs from its state at the last look.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
         self.look_at_audit(control, journal);
         self.look_at_settings(control, journal, by);
@@ -46,13 +47,13 @@ impl Changes {
         self.look_at_adaptive(control, journal);
     }
 
-    /// Records the current lists without a report, because this process changed them and has
-    /// already reported that.
+    /// Records the current lists without reporting changes, because this process made the changes
+    /// and has already reported them.
     pub(super) fn know_lists(&mut self, control: &Control) {
         self.lists = control.list_mark();
     }
 
-    /// Reports who changed what, from the audit records of other processes.
+    /// Reports who changed what, as the audit records of other processes say.
     fn look_at_audit(&mut self, control: &Control, journal: &Journal) {
         let (entries, next) = control.audit(self.audited);
         let lost = next.saturating_sub(self.audited).saturating_sub(entries.len() as u64);
@@ -94,8 +95,8 @@ impl Changes {
         self.settings = now;
     }
 
-    /// Reports which services began to require address validation, and which stopped. A service
-    /// that did both since the last look is reported too.
+    /// Reports which services began or ceased to require address validation. Also reports services
+    /// that did both since the last look.
     fn look_at_adaptive(&mut self, control: &Control, journal: &Journal) {
         let now = adaptive(control);
         for (service, state) in &now {
@@ -177,7 +178,7 @@ impl Changes {
     }
 }
 
-/// Returns the name of a user, or the number if it has no name.
+/// Returns the name of a user, or the user ID as text if the user has no name.
 fn user(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
@@ -205,7 +206,7 @@ fn settings(control: &Control) -> BTreeMap<String, Value> {
     all
 }
 
-/// Returns the services with adaptive Retry, by name.
+/// Returns the state of adaptive Retry for each service that uses it, by service name.
 fn adaptive(control: &Control) -> BTreeMap<String, Adaptive> {
     let states = control.adaptive();
     let names = control.service_names();

@@ -1,5 +1,5 @@
-//! Periodic duties of a running gateway: interfaces, bans, changes by other processes, its
-//! configuration file, and the report of its condition.
+//! Periodic work of a running gateway: it follows interfaces, bans sources, reports changes by
+//! other processes, reads the configuration file, and publishes its condition.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
 use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
-/// A function that reads the current configuration and applies the command line on top.
+/// A function that reads the current configuration file and applies the command-line flags on top.
 pub(super) type Configure<'a> = Box<dyn Fn() -> Result<Config> + 'a>;
 
-/// Where the configuration comes from, and how to read it again.
+/// Where the configuration came from, and how to read it again.
 pub(super) struct Source<'a> {
     /// The configuration file, or `None` if everything was given on the command line. Without a
     /// file, a reload is not possible.
@@ -34,31 +34,32 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Returns the fingerprint of the current file, or 0 if there is no file.
+    /// Returns the fingerprint of the configuration file as it is now, or 0 if there is no file.
     pub(super) fn fingerprint(&self) -> u64 {
         self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
     }
 
-    /// Records that the file is in force. `before` is its fingerprint from before it was read. If
-    /// the file has changed since then, no file is recorded.
+    /// Records in the gateway that the configuration file is in force. `before` is the file's
+    /// fingerprint from before it was read. If the file has changed since then, records that no
+    /// file is in force.
     pub(super) fn note(&self, before: u64, control: &Control) {
         let same = self.fingerprint() == before;
         control.note_config(if same { before } else { 0 });
     }
 }
 
-/// What other processes and the kernel have changed, read at every look.
+/// Sources of changes by other processes and by the kernel. They are read at every look.
 pub(super) struct Watched {
-    /// Changes by other processes since the first look.
+    /// Finds changes that other processes make.
     pub changes: Changes,
-    /// The error of the last scrape, if it failed.
+    /// Error of the last scrape of the metrics, or `None` if it succeeded.
     pub scrapes: LastError,
-    /// The kernel's notifications about interfaces, or `None` if they are not available and
-    /// interfaces are only polled.
+    /// The kernel's notifications about interfaces, or `None` if they are not available. Interfaces
+    /// are then only polled.
     pub links: Option<Links>,
 }
 
-/// Duties of a running gateway, and the state that they keep from one look to the next.
+/// The periodic work of a running gateway, and the state that it keeps from one look to the next.
 pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,
@@ -72,11 +73,11 @@ pub(super) struct Duties<'a> {
     published: Option<(Report, Instant)>,
 }
 
-/// Maximum age of a report before it is written again.
+/// Maximum age of the published report. An older report is written again.
 const REPORT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl<'a> Duties<'a> {
-    /// Creates the duties for a gateway that is attached already.
+    /// Creates the periodic work for a gateway that is already attached.
     pub(super) fn new(
         gateway: &'a Gateway,
         config: Config,
@@ -112,7 +113,7 @@ impl<'a> Duties<'a> {
         self.source.file.is_some()
     }
 
-    /// Updates the interfaces after a notification from the kernel. Returns the reason if the
+    /// Checks the interfaces after a notification from the kernel. Returns the reason if the
     /// gateway must end.
     pub(super) fn look_at_interfaces(&mut self, journal: &Journal) -> Option<&'static str> {
         let gone = self.watched.links.as_ref().map(Links::hear).unwrap_or_default();
@@ -136,7 +137,7 @@ impl<'a> Duties<'a> {
         }
     }
 
-    /// Carries out all duties that are due. Returns the reason if the gateway must end.
+    /// Does all periodic work that is due. Returns the reason if the gateway must end.
     pub(super) fn look(&mut self, journal: &Journal) -> Option<&'static str> {
         let why = self.look_at_interfaces(journal);
         if let Some(bans) = &mut self.bans {
@@ -165,10 +166,10 @@ impl<'a> Duties<'a> {
         why
     }
 
-    /// Warns if a pin of this gateway no longer exists.
+    /// Warns if a pin of this gateway in the BPF file system no longer exists.
     fn look_at_pins(&mut self, journal: &Journal) {
-        // After a takeover, the pins belong to the successor's program. `detach` removes the pins
-        // on purpose.
+        // Missing pins are intended in two cases: after a takeover, they belong to the successor's
+        // program, and `detach` removes them.
         let attached = self.gateway.interfaces().is_ok_and(|on| !on.is_empty());
         let ours = attached && self.gateway.taken_over().is_none();
         let missing = if ours { self.gateway.missing_pins() } else { Vec::new() };
@@ -183,11 +184,12 @@ impl<'a> Duties<'a> {
         self.health.note(journal, "pins", Level::Warning, lost.as_deref());
     }
 
-    /// Reads the configuration again and applies all of it, or nothing if it has an error. Returns
-    /// the result as text.
+    /// Reads the configuration again and applies it completely, or not at all if it has an error.
+    /// Returns the result as text.
     pub(super) fn read_again(&mut self, journal: &Journal) -> String {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;
-        // Report changes by others first. Otherwise they would appear as changes by the reload.
+        // Report changes by other processes first. Otherwise, they would be reported as changes by
+        // the reload.
         self.watched.changes.look(&self.control, journal, "another process");
         let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
@@ -229,7 +231,8 @@ impl<'a> Duties<'a> {
         told
     }
 
-    /// Takes over the rest of a new configuration, whose settings and lists are in force already.
+    /// Applies the remaining parts of a new configuration. Its settings and lists are already in
+    /// force.
     fn take(&mut self, new: Config, journal: &Journal) {
         self.watched.changes.look(&self.control, journal, "reload");
         self.watched.changes.know_lists(&self.control);
@@ -251,7 +254,7 @@ impl<'a> Duties<'a> {
         self.config = new;
     }
 
-    /// Saves the state that must survive the end of the process.
+    /// Saves the state that must be kept after the process ends.
     pub(super) fn finish(&mut self, journal: &Journal) {
         if let Some(bans) = &mut self.bans {
             bans.save_now(journal, &mut self.health);
@@ -266,7 +269,7 @@ impl<'a> Duties<'a> {
             reload: self.reload.clone(),
             bans: self.bans.as_ref().map(BanKeeper::totals),
             ban_rules: self.bans.as_ref().map(|bans| bans.rules().clone()),
-            // The remaining fields are set where the report is published.
+            // The caller sets the remaining fields when it publishes the report.
             ..Report::default()
         };
         let fresh = self

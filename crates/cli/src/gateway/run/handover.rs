@@ -1,4 +1,4 @@
-//! Taking over a gateway, handing it over, and leaving it pinned: the flags `--pin`, `--socket` and
+//! Takes over a gateway, hands it over, or leaves it pinned: the flags `--pin`, `--socket` and
 //! `--user`, and the end of a run.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
 
-/// Default directory for pinned gateways.
+/// Default directory for the pins of gateways, in the BPF file system.
 const PINS: &str = "/sys/fs/bpf/equic";
 
 /// Flags for the owner of the gateway, and for the processes that may feed it.
@@ -34,7 +34,7 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// Applies the flags on top of a configuration.
+    /// Applies the flags on top of a configuration that was read from a file.
     pub(super) fn apply(&self, config: &mut Config) -> Result {
         if let Some(pin) = &self.pin {
             let usual = || Path::new(PINS).join(config.gateway.name.replace('.', "_"));
@@ -52,11 +52,12 @@ impl Handover {
         Ok(())
     }
 
-    /// Opens the socket, then drops the privileges that are no longer needed. Threads may only
-    /// start after this call.
+    /// Opens the socket at which servers join, then drops the privileges that are no longer needed.
+    /// No thread may be started before this call, because privileges are dropped per thread.
     pub(super) fn settle(&self, running: &Running, config: &Config) -> Result<Option<SocketHost>> {
         let control = running.gateway.control();
-        // Open the existing ledgers now, because this process will not be permitted to do so later.
+        // Open the existing ledgers (the servers' tables of connections) now, because this process
+        // will not be permitted to do so later.
         control.ledgers()?;
         let socket = &config.gateway.socket;
         let prepared = match socket {
@@ -64,7 +65,8 @@ impl Handover {
             None => None,
         };
         if let (Some(user), Some(keys)) = (&self.user, &config.gateway.retry_keys) {
-            // The process will run as this user when it replaces the file.
+            // Give the key file to the user that this process switches to, so that it can replace
+            // the file later.
             privileges::give(Path::new(keys), user)?;
         }
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
@@ -76,7 +78,8 @@ impl Handover {
     }
 }
 
-/// Returns the part of the start message about pins and about the process that was taken over from.
+/// Returns the part of the start message about the pins, and about the process whose gateway was
+/// taken over.
 pub(super) fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
@@ -108,15 +111,15 @@ pub(super) fn farewell(running: &Running, config: &Config) -> String {
     }
 }
 
-/// Returns a text that names the process that took the gateway over, or `None` if this process
+/// Returns a text that names the process that has taken the gateway over, or `None` if this process
 /// still manages it.
 pub(super) fn successor(running: &Running) -> Option<String> {
     let owner = running.gateway.taken_over()?;
     Some(format!("process {} has taken over", owner.pid))
 }
 
-/// Ends this process's part in the gateway and prints what happens next. A pinned gateway
-/// continues.
+/// Ends this process's management of the gateway, and prints what happens to the gateway. A pinned
+/// gateway continues.
 pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journal: &Journal) {
     let pin = running.gateway.pinned_at().map(|path| path.display().to_string());
     let taken = running.gateway.taken_over().is_some();
@@ -127,12 +130,13 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
         other => drop(other),
     }
     if pin.is_some() && !stays {
-        // The gateway no longer protects anything, so no pin may suggest that it does.
+        // The program is detached, so a remaining pin would wrongly suggest that the gateway still
+        // protects.
         let _ = running.gateway.unpin();
     }
     let name = running.gateway.control().name();
     if !stays {
-        // Detach explicitly: closing the links is not enough, because another process that inspects
+        // Detach explicitly. Closing the links is not enough, because another process that inspects
         // a link may hold it open for a moment.
         for one in running.gateway.attached() {
             running.gateway.detach_index(one.ifindex);

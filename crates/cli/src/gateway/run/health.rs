@@ -1,8 +1,8 @@
-//! Conditions that need attention. Each is reported once when it begins and once when it ends.
-//! `status` shows it in between.
+//! Conditions of the gateway that need attention. Each is reported once when it begins and once
+//! when it ends. In between, `equic gateway status` shows it.
 //!
-//! Each part of `gateway run` calls [`Health::set`] and [`Health::clear`] under a name of its own.
-//! It may repeat these calls without effect.
+//! Each part of `gateway run` calls [`Health::set`] and [`Health::clear`] for its own subject.
+//! Repeated calls have no effect.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::output::Journal;
 
-/// Conditions by their subject.
+/// Conditions that need attention, by their subject.
 #[derive(Default)]
 pub(super) struct Health {
     conditions: BTreeMap<String, Condition>,
 }
 
 impl Health {
-    /// Records that something needs attention. Reports it once, and again if the level or the
+    /// Records that a subject needs attention. Reports this once, and again if the level or the
     /// message changes.
     pub(super) fn set(&mut self, journal: &Journal, about: &str, level: Level, message: &str) {
         let since_ms = match self.conditions.get(about) {
@@ -36,7 +36,7 @@ impl Health {
         self.conditions.insert(about.to_owned(), condition);
     }
 
-    /// Records that a subject is in order. Reports this if it was not before.
+    /// Records that a subject is in order. Reports this if the subject needed attention before.
     pub(super) fn clear(&mut self, journal: &Journal, about: &str) {
         if let Some(old) = self.conditions.remove(about) {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
@@ -48,8 +48,8 @@ impl Health {
         }
     }
 
-    /// Removes a condition about something that the new configuration does not contain, because
-    /// nothing checks it any longer.
+    /// Removes the condition of a subject that the new configuration does not contain, because
+    /// nothing checks this subject any longer.
     pub(super) fn forget(&mut self, journal: &Journal, about: &str) {
         if self.conditions.remove(about).is_some() {
             journal.entry(
@@ -59,8 +59,7 @@ impl Health {
         }
     }
 
-    /// Calls [`Health::set`] if there is a message about a subject, and [`Health::clear`] if there
-    /// is none.
+    /// Calls [`Health::set`] if there is a message about a subject, otherwise [`Health::clear`].
     pub(super) fn note(
         &mut self,
         journal: &Journal,

@@ -1,4 +1,4 @@
-//! Follows the interfaces that a gateway must protect while it runs.
+//! Keeps the interfaces protected that the configuration names, while a gateway runs.
 //!
 //! The kernel reports when an interface appears or disappears ([`Links`](super::links::Links)). In
 //! addition, all interfaces are polled periodically.
@@ -6,11 +6,11 @@
 //! * If an interface disappears or moves to another network namespace, the program is attached
 //!   again when an interface with this name appears. The program is detached from an interface that
 //!   has moved, because the configuration applies to this namespace only.
-//! * If the configured name passes to another interface, the program moves to that one.
+//! * If a configured name now belongs to another interface, the program moves to that interface.
 //! * If another XDP program is attached to an interface, the gateway keeps trying to attach.
 //! * If an operator detached the gateway from an interface, that interface is ignored until the
 //!   next reload.
-//! * If an interface is configured under several of its names, it is protected under the first one.
+//! * If an interface is configured under several of its names, it is managed under the first one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,24 +23,24 @@ use serde_json::json;
 use super::health::Health;
 use crate::output::Journal;
 
-/// Time between two attempts to attach.
+/// Time between two attempts to attach the program to an interface.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// State of an interface.
+/// State of a configured interface.
 #[derive(Clone, PartialEq, Eq)]
 enum State {
-    /// The program is attached to the interface with this index.
+    /// The program is attached to the interface, which has this index.
     Attached { ifindex: u32, native: bool },
-    /// No interface has this name. `moved` means that the interface is in another network namespace
-    /// now.
+    /// No interface has this name. If `moved` is true, the interface is now in another network
+    /// namespace.
     Missing { moved: bool },
-    /// Another XDP program is attached. Contains the error that names it.
+    /// Another XDP program is attached to the interface. Contains the error that names it.
     Taken(String),
     /// The driver or the kernel rejects the program. Contains the error.
     Refused(String),
     /// An operator detached the program.
     Detached,
-    /// The same interface is also configured under this other name, and is managed under that name.
+    /// The interface is also configured under this other name, and is managed under that name.
     SameAs(String),
 }
 
@@ -49,10 +49,10 @@ struct Wanted {
     state: State,
     /// Time of the last attempt to attach, or `None` before the first attempt.
     tried: Option<Instant>,
-    /// A problem of an interface to which the program is attached, and its level.
+    /// A problem of an interface to which the program is attached, with its level, or `None`.
     doubt: Option<(Level, String)>,
-    /// Count of the packets that the interface failed to send, or `None` if answers to clients
-    /// cannot get lost on it.
+    /// Number of packets that the interface failed to send, or `None` if the gateway sends no
+    /// answers that could get lost on it.
     unsent: Option<Unsent>,
 }
 
@@ -63,14 +63,14 @@ impl Wanted {
     }
 }
 
-/// Count of packets that an interface failed to send.
+/// Number of packets that an interface failed to send.
 struct Unsent {
     packets: u64,
-    /// Time at which the count last increased.
+    /// Time at which the number last increased, or `None`.
     grew: Option<Instant>,
 }
 
-/// If no answer is lost for this time, the warning about lost answers ends.
+/// The warning about lost answers ends if no answer is lost for this time.
 const LOST_FOR: Duration = Duration::from_secs(60);
 
 /// All interfaces that a gateway must protect.
@@ -95,9 +95,10 @@ impl Interfaces {
         Interfaces { wanted: wanted.collect(), mode }
     }
 
-    /// Protects the interfaces with these names from now on, and no others.
+    /// Replaces the set of protected interfaces by those with these names.
     pub(super) fn set(&mut self, names: &[String], gateway: &Gateway, journal: &Journal) {
-        // The first name may be removed, so a second name of the same interface is evaluated again.
+        // If the first name of an interface is removed, the interface must be managed under its
+        // second name. So evaluate second names again.
         self.wanted.retain(|one| !matches!(one.state, State::SameAs(_)));
         self.rename(names);
         self.wanted.retain_mut(|one| {
@@ -119,8 +120,8 @@ impl Interfaces {
         }
     }
 
-    /// Keeps the program attached if the new configuration uses another name of the same interface,
-    /// so that it is protected without a gap.
+    /// If the new configuration uses another name for an attached interface, keeps the program
+    /// attached, so that there is no gap in the protection.
     fn rename(&mut self, names: &[String]) {
         let new: Vec<String> = names
             .iter()
@@ -139,9 +140,9 @@ impl Interfaces {
         }
     }
 
-    /// Checks the attached interfaces, and attaches to those that are available. `gone` contains
-    /// the indices of interfaces that the kernel reported as deleted. Other interfaces may have
-    /// these indices by now.
+    /// Checks the attached interfaces, and attaches the program to those that have become
+    /// available. `gone` contains the indices of interfaces that the kernel reported as deleted.
+    /// Other interfaces may have these indices by now.
     pub(super) fn look(
         &mut self,
         gateway: &Gateway,
@@ -157,7 +158,7 @@ impl Interfaces {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
                 match gateway.place_of(ifindex) {
-                    // If the interface cannot be looked up, nothing changes.
+                    // If the interface cannot be looked up, leave its state as it is.
                     Err(_) => continue,
                     Ok(AttachmentPlace::Here) => {
                         one.examine(ifindex, self.mode, gateway, journal);
@@ -169,7 +170,9 @@ impl Interfaces {
                     }
                 }
             }
-            // A new interface is not protected yet, so attach to it at once.
+            // The program is not attached. Either the interface is already managed under another
+            // name, or it must be attached now. There is no wait for an interface that has just
+            // appeared.
             if let Some(name) = same {
                 one.is_not_attached(State::SameAs(name));
                 continue;
@@ -182,8 +185,8 @@ impl Interfaces {
         }
     }
 
-    /// Returns the other configured name under which this interface is already managed, or `None`
-    /// if there is no such name.
+    /// Returns another configured name under which the same interface is already managed, or `None`
+    /// if no name qualifies.
     fn same_as(&self, place: usize) -> Option<String> {
         let one = self.wanted.get(place)?;
         if matches!(one.state, State::Attached { .. } | State::Detached) {
@@ -209,7 +212,7 @@ impl Interfaces {
         !self.wanted.iter().any(|one| matches!(one.state, State::Attached { .. }))
     }
 
-    /// Reports the interfaces that need attention.
+    /// Reports which interfaces need attention.
     pub(super) fn tell(&self, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
         let answers = |name: &str| format!("answers {name}");
@@ -287,14 +290,14 @@ fn detail(state: &State) -> String {
     }
 }
 
-/// Returns the index of the interface with this name or alternative name. Fails if the kernel
-/// cannot be asked.
+/// Returns the index of the interface with this name or alternative name. Fails if the kernel does
+/// not answer.
 fn index_of(name: &str) -> std::io::Result<Option<u32>> {
     Ok(NetworkInterface::by_name(name)?.map(|interface| interface.index))
 }
 
-/// Returns a warning if packets can bypass a protected interface, because they enter the host
-/// through the lower interface that it is stacked on.
+/// Returns a warning if packets can bypass the program, because the interface is stacked on a lower
+/// one, through which packets enter the host.
 fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<String> {
     let stacked = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
     let kind = interface.kind.as_deref().filter(|kind| stacked.contains(kind))?;
@@ -320,7 +323,7 @@ impl Wanted {
         }
     }
 
-    /// Returns whether answers were lost recently.
+    /// Returns whether answers to clients were lost recently.
     fn loses_answers(&self) -> bool {
         let grew = self.unsent.as_ref().and_then(|unsent| unsent.grew);
         grew.is_some_and(|grew| grew.elapsed() < LOST_FOR)
@@ -340,10 +343,10 @@ impl Wanted {
         );
     }
 
-    /// Handles the loss of the link to an interface. `deleted` means that the interface was
-    /// deleted.
+    /// Handles an interface whose link to the program is gone. `deleted` is true if the interface
+    /// was deleted.
     fn lost(&mut self, ifindex: u32, deleted: bool, gateway: &Gateway, journal: &Journal) {
-        // Forget the link, because the interface may come back with the same index.
+        // Forget the link to the program, because the interface may come back with the same index.
         gateway.detach_index(ifindex);
         let there = NetworkInterface::by_index(ifindex).ok().flatten();
         let still_there = !deleted && there.is_some();
@@ -366,10 +369,10 @@ impl Wanted {
         (self.state, self.doubt, self.tried) = (state, None, None);
     }
 
-    /// Checks whether the attached interface is still the one with the configured name, and whether
-    /// it works.
+    /// Checks whether the attached interface still has the configured name, and whether the program
+    /// works on it.
     fn examine(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
-        // If the kernel does not answer, nothing changes.
+        // If the kernel does not answer, leave the state as it is.
         let Ok(named) = index_of(&self.name) else { return };
         if named.is_some_and(|index| index != ifindex) {
             let due = self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
@@ -391,8 +394,8 @@ impl Wanted {
         };
     }
 
-    /// Handles a name that now belongs to another interface: attaches the program there and
-    /// detaches it from the old one.
+    /// Handles a configured name that now belongs to another interface: attaches the program to
+    /// that interface, and detaches it from the old one.
     fn replaced(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
         let before = std::mem::replace(&mut self.state, State::Missing { moved: false });
         self.attach(mode, gateway, journal);
@@ -404,7 +407,7 @@ impl Wanted {
                 return;
             }
             State::Taken(why) | State::Refused(why) => why.clone(),
-            // The other interface has disappeared again.
+            // The interface that had taken the name has disappeared again.
             State::Missing { .. } | State::Detached | State::SameAs(_) => {
                 self.state = before;
                 return;
@@ -422,7 +425,7 @@ impl Wanted {
         match index_of(&self.name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                // The note that the interface has moved stays until it comes back.
+                // Keep the note that the interface has moved until it comes back.
                 if !matches!(self.state, State::Missing { .. }) {
                     self.state = State::Missing { moved: false };
                 }

@@ -1,5 +1,5 @@
-//! The main loop of `equic gateway run`: removes stale entries, carries out the periodic duties,
-//! and prints events.
+//! The main loop of `equic gateway run`: removes stale entries, calls the periodic duties, and
+//! prints events.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use crate::gateway::attach::Running;
 use crate::output::Journal;
 use crate::signals::Signals;
 
-/// Time between two sweeps. A sweep removes the counts of dead servers and expired list entries.
+/// Time between two sweeps. A sweep removes the connection counts of dead servers, and expired list
+/// entries.
 const SWEEP: Duration = Duration::from_millis(200);
 /// Default time between two calls of [`Duties::look`].
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -24,24 +25,25 @@ pub(super) const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Pace {
     /// Interval of [`Duties::look`].
     pub look: Duration,
-    /// Time between two summaries, or `None` to print none.
+    /// Time between two printed summaries, or `None` to print none.
     pub summary: Option<Duration>,
 }
 
-/// Runs a gateway until it ends.
+/// Runs the main loop of a gateway until the gateway ends.
 pub(super) struct Keeper<'a> {
     duties: Duties<'a>,
     control: Control,
     events: Option<Events>,
     journal: Journal,
     pace: Pace,
-    /// Number of ledgers of dead servers that were reported so far.
+    /// How many ledgers of dead servers were reported so far. A ledger has the connections of one
+    /// server.
     swept: u32,
     sweeping_fails: bool,
 }
 
 impl Keeper<'_> {
-    /// Creates the loop for these duties and intervals.
+    /// Creates the main loop.
     pub(super) fn new(
         duties: Duties<'_>,
         control: Control,
@@ -53,7 +55,7 @@ impl Keeper<'_> {
     }
 
     /// Runs until a signal arrives or no interface is left to protect. Returns which of the two
-    /// happened. `manager` is notified of reloads.
+    /// happened. Notifies `manager`, the service manager, of reloads.
     pub(super) async fn keep(
         &mut self,
         mut signals: Signals,
@@ -96,7 +98,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Ends the duties, and returns the journal for the last message.
+    /// Ends the periodic work, and returns the journal for the last message.
     pub(super) fn finish(mut self) -> Journal {
         self.duties.finish(&self.journal);
         self.journal
@@ -106,8 +108,8 @@ impl Keeper<'_> {
         match self.control.sweep() {
             Ok(_) => {
                 self.sweeping_fails = false;
-                // The library sweeps too, so use the total count. Each ledger is then reported
-                // exactly once.
+                // The library sweeps, too. Compare with the total count, so that each ledger is
+                // reported exactly once.
                 let total = self.control.swept().ledgers;
                 let ledgers = total - std::mem::replace(&mut self.swept, total);
                 if ledgers > 0 {
@@ -149,7 +151,8 @@ impl Keeper<'_> {
     fn sum_up(&self, before: &mut Sums) {
         let Ok(status) = self.control.status() else { return };
         let now = Sums::of(&status);
-        // The first tick comes immediately, when there is no earlier state to compare with.
+        // The first tick comes immediately. At that time, there are no earlier totals to compare
+        // with.
         if let Some(since) = before.at.map(|at| now.instant().duration_since(at).as_secs_f64()) {
             let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.max(1e-9);
             let (packets, dropped) =
@@ -180,7 +183,7 @@ async fn due(interval: &mut Option<tokio::time::Interval>) {
     }
 }
 
-/// Totals of all services at one moment.
+/// Packet counts of all services together at one moment.
 #[derive(Default)]
 struct Sums {
     at: Option<Instant>,

@@ -1,6 +1,7 @@
-//! The kernel's notifications about interfaces: rtnetlink(7), group RTMGRP_LINK.
+//! Receives the kernel's notifications about interfaces: rtnetlink(7), group RTMGRP_LINK.
 //!
-//! A notification triggers a look at the interfaces, and names the ones that were deleted.
+//! Every notification makes the gateway check its interfaces. The indices of deleted interfaces are
+//! also passed on.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,7 +10,7 @@ use nix::libc;
 
 use crate::netlink::Listener;
 
-/// Size of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)).
+/// Sizes of nlmsghdr (netlink(7)) and of ifinfomsg (rtnetlink(7)), in bytes.
 const HEADER: usize = 16;
 const INTERFACE: usize = 16;
 
@@ -18,12 +19,12 @@ const INTERFACE: usize = 16;
 pub(super) struct Links(Listener);
 
 impl Links {
-    /// Opens the socket. Must be called inside a runtime.
+    /// Opens the socket. Must be called inside a tokio runtime.
     pub(super) fn open() -> io::Result<Links> {
         Listener::open(libc::RTMGRP_LINK).map(Links)
     }
 
-    /// Waits until [`Links::hear`] has something to read.
+    /// Waits until [`Links::hear`] has messages to read.
     pub(super) async fn ready(&self) {
         self.0.ready().await;
     }
@@ -44,7 +45,8 @@ fn vanished(mut messages: &[u8]) -> Vec<u32> {
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
         let Some(body) = messages.get(HEADER..length) else { break };
-        // With AF_BRIDGE, RTM_DELLINK only means that a bridge has lost the interface as a port.
+        // With AF_BRIDGE, RTM_DELLINK only means that the interface is no longer a port of a
+        // bridge.
         if kind == libc::RTM_DELLINK
             && let Some(body) = body.first_chunk::<INTERFACE>()
             && i32::from(body[0]) == libc::AF_UNSPEC

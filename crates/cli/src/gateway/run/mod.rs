@@ -1,9 +1,8 @@
-//! `equic gateway run`: loads the program, attaches it, manages the gateway ([`keeper`]), and ends
-//! it.
+//! `equic gateway run`: loads the program, attaches it, manages the gateway ([`keeper`]), and
+//! finally detaches the program or leaves it pinned.
 //!
-//! [`duties`] carries out the periodic work: [`interfaces`], [`bans`], [`changes`] by other
-//! processes, and the configuration ([`reload`]). [`health`] holds the conditions that need
-//! attention.
+//! [`duties`] does the periodic work: [`interfaces`], [`bans`], [`changes`] by other processes, and
+//! the configuration ([`reload`]). [`health`] holds the conditions that need attention.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -117,12 +116,13 @@ pub(super) fn run(args: &Args) -> Result {
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
-        // Install the signal handlers before attaching, so that no signal can arrive in between.
+        // Install the signal handlers before attaching, so that a signal during the start is not
+        // lost.
         let reloads = args.config.is_some();
         let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let manager = manager_of(&journal);
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
-        // Open this socket first, so that no change of an interface is missed.
+        // Open this socket before the interfaces are read, so that no change is missed.
         let links = Links::open()
             .inspect_err(|error| {
                 journal.warning(
@@ -142,8 +142,8 @@ pub(super) fn run(args: &Args) -> Result {
             );
         }
         let host = args.handover.settle(&running, &config)?;
-        // Record the state before the process reports that it is ready. Every later change is
-        // reported.
+        // Record the gateway's state before the process reports that it is ready, so that every
+        // later change is reported.
         let changes = Changes::new(running.gateway.control());
         source.note(before, running.gateway.control());
         announce(&running, &config, &journal);
@@ -205,7 +205,7 @@ fn configure(args: &Args) -> Result<Config> {
     config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
-    // Use the directory in which systemd keeps the state of the service.
+    // Keep the state in the directory that systemd provides for this service.
     if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
         let file = folder.join(format!("{}.rotation", config.gateway.name));
         config.gateway.rotation_file = Some(file.to_string_lossy().into_owned());

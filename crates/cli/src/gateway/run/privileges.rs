@@ -1,7 +1,7 @@
-//! Privileges that a gateway's process keeps once the program is attached.
+//! Privileges that the gateway's process keeps after the program is attached.
 //!
-//! Capabilities belong to threads, so they are dropped while the process has only one thread:
-//! before servers may join and before the first sweep.
+//! Capabilities belong to threads. They are therefore dropped while the process has only one
+//! thread, that is, before servers may join and before the first sweep.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{OpenOptionsExt as _, fchown};
@@ -13,12 +13,13 @@ use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
 
 use crate::failure::{Failure, Result};
 
-/// `CAP_BPF` is needed to create ledgers, `CAP_NET_ADMIN` to attach to interfaces that come back.
+/// Capabilities to keep: `CAP_BPF` to create ledgers (the servers' tables of connections), and
+/// `CAP_NET_ADMIN` to attach to interfaces that come back.
 const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
 
-/// Permanently drops all privileges that are not needed. `look` keeps `CAP_SYS_ADMIN`, which is
-/// needed to read the ledgers of servers that joined without the socket. `user` is the user to
-/// switch to.
+/// Permanently drops all privileges that are not needed. If `look` is true, keeps `CAP_SYS_ADMIN`,
+/// which is needed to read the ledgers of servers that joined without the socket. `user` is the
+/// user to switch to.
 pub(super) fn drop_all(look: bool, user: Option<&str>) -> Result {
     let failed =
         |error: &dyn std::fmt::Display| Failure::because("cannot give up privileges", error);
@@ -27,8 +28,8 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Result {
         .chain(look.then_some(Capability::CAP_SYS_ADMIN))
         .filter(|one| caps::has_cap(None, CapSet::Permitted, *one).unwrap_or(false))
         .collect();
-    // Without CAP_SETPCAP, the bounding set cannot be reduced. That is harmless, because with
-    // no_new_privs the process can never gain capabilities through it.
+    // Without CAP_SETPCAP, the bounding set of capabilities cannot be reduced. That is harmless,
+    // because with no_new_privs the process can never gain capabilities through this set.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
         let bounding = caps::read(None, CapSet::Bounding).map_err(|e| failed(&e))?;
         for one in bounding.difference(&kept) {
@@ -45,7 +46,7 @@ pub(super) fn drop_all(look: bool, user: Option<&str>) -> Result {
     prctl::set_no_new_privs().map_err(|e| failed(&e))
 }
 
-/// Gives a file that root has written to the user to which this process will switch.
+/// Gives a file that root has written to the user that this process will switch to.
 pub(super) fn give(path: &Path, name: &str) -> Result {
     let (uid, gid) = user(name)?;
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
@@ -55,7 +56,7 @@ pub(super) fn give(path: &Path, name: &str) -> Result {
     })
 }
 
-/// Looks up the user with this name or number, as `--user` accepts it.
+/// Looks up the user with this name or user ID, as `--user` accepts it.
 pub(super) fn user(name: &str) -> Result<(Uid, Gid)> {
     let unknown = || {
         Failure::usage(format!(

@@ -1,4 +1,4 @@
-//! Applies a new configuration to a running gateway: all of it, or nothing if it has an error.
+//! Applies a new configuration to a running gateway: completely, or not at all if it has an error.
 
 use equic_gateway::{
     BanConfig, Config, Control, GatewayConfig, Replaced, ServiceConfig, SocketConfig,
@@ -6,13 +6,13 @@ use equic_gateway::{
 
 use crate::failure::{Failure, Result};
 
-/// Returns the changed keys that need a restart of the gateway. Every key of `[gateway]` is either
-/// compared here or listed as live, so that a new key cannot be forgotten.
+/// Returns the changed keys that take effect only after a restart of the gateway. Every key of
+/// `[gateway]` is either compared here or listed as live, so that a new key cannot be forgotten.
 fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     let (was, is) = (&old.gateway, &new.gateway);
     let GatewayConfig {
         name,
-        // Live: `Interfaces` applies it.
+        // Live: `Interfaces` applies the change.
         interfaces: _,
         mode,
         wait,
@@ -58,8 +58,8 @@ fn needs_restart(old: &Config, new: &Config, control: &Control) -> Vec<String> {
     keys
 }
 
-/// Returns the changed keys of the socket. The socket is created only once, with the privileges
-/// that the process has at its start.
+/// Returns the changed keys of `[gateway.socket]` that need a restart. The socket is created only
+/// once, with the privileges that the process has at its start.
 fn socket_needs_restart(was: Option<&SocketConfig>, is: Option<&SocketConfig>) -> Vec<String> {
     let (was, is) = match (was, is) {
         (None, None) => return Vec::new(),
@@ -96,7 +96,8 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
         if other.group != service.group {
             keys.push(format!("service.{}.group", service.name));
         }
-        // User names are looked up only once, and servers that have joined keep their access.
+        // User names are looked up only at the start, and servers that have already joined keep
+        // their access.
         if other.users != service.users {
             keys.push(format!("service.{}.users", service.name));
         }
@@ -104,7 +105,7 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
     keys
 }
 
-/// Returns the key to name in the error if the reasons of bans change.
+/// Returns the key that the error must name if the reasons for bans have changed.
 fn key_of_reasons(control: &Control) -> &'static str {
     match control.counted_reasons().is_empty() {
         true => "ban (new): the gateway turns bans on only when it starts",
@@ -112,8 +113,8 @@ fn key_of_reasons(control: &Control) -> &'static str {
     }
 }
 
-/// Returns whether the program already counts the reasons of this ban policy. They are fixed when
-/// the program is loaded.
+/// Returns whether the loaded program already counts refusals for the reasons of this ban policy.
+/// These reasons are fixed when the program is loaded.
 fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
     let mut counted = control.counted_reasons();
     ban.is_none_or(|ban| {
@@ -125,15 +126,16 @@ fn reasons_stay(ban: Option<&BanConfig>, control: &Control) -> bool {
     })
 }
 
-/// Replaces `old` by `new`, except for interfaces and bans, which cannot fail. On an error nothing
-/// changes, and the error lists every reason.
+/// Replaces `old` by `new`. The caller applies interfaces and bans afterwards, because that cannot
+/// fail. On an error nothing changes, and the error lists every reason.
 pub(super) fn apply(old: &Config, new: &mut Config, control: &Control) -> Result<Replaced> {
     let keys = needs_restart(old, new, control);
     if !keys.is_empty() {
         let lines: Vec<String> = keys.iter().map(|key| format!("needs a restart: {key}")).collect();
         return Err(Failure::new(lines.join("\n")));
     }
-    // The program identifies services by number, so the order in the file may change.
+    // The program identifies services by number. Find each service's number by its name, because
+    // the order in the file may have changed.
     let place = |service: &ServiceConfig| old.services.iter().position(|s| s.name == service.name);
     new.services.sort_by_key(|service| place(service));
     Ok(control.reconfigure(new)?)

@@ -1,13 +1,13 @@
-//! Restricts the system calls of a gateway's process once it is set up: seccomp(2), with an
+//! Restricts the system calls of a gateway's process after it is set up, with seccomp(2) and an
 //! allow-list.
 //!
-//! A call that is not permitted fails with EPERM but does not end the process, because a gateway
+//! A call that is not permitted fails with EPERM. It does not end the process, because a gateway
 //! that has ended protects nothing.
 //!
-//! It is an allow-list because a deny-list would permit every new system call of later kernels. The
+//! A deny-list would permit every new system call of later kernels, so this is an allow-list. The
 //! filters have these effects:
 //!
-//! * bpf(2) may not load programs, so that an attacker in this process gets no code into the
+//! * bpf(2) may not load programs. An attacker in this process can therefore load no code into the
 //!   kernel.
 //! * Sockets may belong to four address families only.
 //! * clone(2) may create threads but no processes. clone3(2) fails with ENOSYS, because a filter
@@ -30,7 +30,7 @@ use crate::failure::{Failure, Result};
 
 /// System calls that are permitted with any arguments.
 const ALLOWED: &[libc::c_long] = &[
-    // Memory, except calls that could make it executable.
+    // Memory. mmap(2) and mprotect(2) are not here, because their arguments are restricted below.
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_mremap,
@@ -54,7 +54,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_readv,
     libc::SYS_write,
     libc::SYS_writev,
-    // Files: the configuration, /proc, lists, the state of bans, pins, and the path of the socket.
+    // Files: the configuration, /proc, lists, the saved bans, pins, and the path of the socket.
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fdatasync,
@@ -73,10 +73,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,
-    // For another copy of the file with the keys for servers.
+    // Needed to write another copy of the file with the keys for servers.
     libc::SYS_ftruncate,
     libc::SYS_memfd_create,
-    // Sockets, except their creation.
+    // Sockets. Their creation is restricted below to some address families.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -94,7 +94,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_socketpair,
-    // Threads, time, and signals of this process.
+    // Threads, time, and signals within this process.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -128,7 +128,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_uname,
 ];
 
-/// System calls with the same purposes that newer architectures no longer have.
+/// Older system calls with the same purposes, which exist on x86-64 but not on newer architectures.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
     libc::SYS_access,
@@ -150,27 +150,27 @@ const OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[libc::c_long] = &[];
 
-/// Permitted address families: the gateway's own socket, Prometheus, and the kernel's notifications
-/// about interfaces.
+/// Permitted address families of sockets: AF_UNIX for the socket at which servers join, AF_INET and
+/// AF_INET6 for Prometheus, AF_NETLINK for notifications about interfaces.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Requests of ioctl(2) with effects outside this process: simulated terminal input (TIOCSTI),
-/// commands of the console (TIOCLINUX), and signals to another process when a descriptor is ready
-/// (FIOSETOWN, SIOCSPGRP).
+/// Requests of ioctl(2) that are refused, because they have effects outside this process: simulated
+/// terminal input (TIOCSTI), commands to the console (TIOCLINUX), and signals to another process
+/// when a descriptor becomes ready (FIOSETOWN, SIOCSPGRP).
 const IOCTL_REFUSED: [u64; 4] = [0x5412, 0x541c, 0x8901, 0x8902];
 
-/// Commands of fcntl(2) that make the kernel send any signal to any process of this user: F_SETOWN,
-/// F_SETSIG, F_SETOWN_EX.
+/// Commands of fcntl(2) that are refused, because they make the kernel send any signal to any
+/// process of this user: F_SETOWN, F_SETSIG, F_SETOWN_EX.
 const FCNTL_REFUSED: [u64; 3] = [8, 10, 15];
 
-/// Permitted commands of bpf(2), by their numbers in `enum bpf_cmd` of linux/bpf.h: those for maps
-/// (except freezing), for pins, for links, and for information about each. Not permitted are
-/// loading programs or types (5, 18), running a program (10), and attaching without a link (8, 9,
-/// 17).
+/// Permitted commands of bpf(2), by their numbers in `enum bpf_cmd` of linux/bpf.h. They act on
+/// maps (except freezing), pins and links, and return information about objects. Loading programs
+/// or types (5, 18), running a program (10), and attaching without a link (8, 9, 17) are not
+/// permitted.
 const BPF: [u64; 25] =
     [0, 1, 2, 3, 4, 6, 7, 11, 12, 13, 14, 15, 16, 19, 20, 21, 23, 24, 25, 26, 27, 28, 30, 31, 34];
 
-/// Restricts all threads of this process to these system calls, permanently.
+/// Restricts all threads of this process to the permitted system calls, permanently.
 ///
 /// # Errors
 /// The kernel or the architecture does not support the filters.
@@ -185,13 +185,13 @@ pub(super) fn restrict() -> Result {
     Ok(())
 }
 
-/// Returns the filters, the innermost first. The kernel applies the strictest result of all
-/// filters.
+/// Returns the filters in the order in which they must be installed. The kernel applies the
+/// strictest result of all filters.
 fn filters() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
-    // The arguments of clone3(2) are in memory, which a filter cannot read. If it fails, libc uses
-    // clone(2).
+    // The arguments of clone3(2) are in memory, which a filter cannot read. If clone3(2) fails with
+    // ENOSYS, libc uses clone(2).
     let no_clone3 = SeccompFilter::new(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,
@@ -208,7 +208,7 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let any = ALLOWED.iter().chain(OLD).chain(&[libc::SYS_clone3]);
     let mut rules: Rules = any.map(|call| (*call, Vec::new())).collect();
-    // A condition on one argument. Only its lower 32 bits count.
+    // Creates a condition on one argument of a call. Only the argument's lower 32 bits count.
     let when = |argument: u8, operation: SeccompCmpOp, value: u64| {
         let length = SeccompCmpArgLen::Dword;
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operation, value)?])
@@ -224,14 +224,14 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
     };
     rules.insert(libc::SYS_ioctl, vec![all_but(1, &IOCTL_REFUSED)?]);
     rules.insert(libc::SYS_fcntl, vec![all_but(1, &FCNTL_REFUSED)?]);
-    // Permit signals to this process's threads and changes of its own limits only, because many
-    // other processes may belong to root.
+    // A process of root may signal many others. Permit only signals to this process's threads, and
+    // changes of its own limits.
     rules.insert(libc::SYS_tgkill, vec![when(0, Eq, std::process::id().into())?]);
     rules.insert(libc::SYS_prlimit64, vec![when(0, Eq, 0)?]);
     // Permit new threads but no new processes.
     let thread: u64 = libc::CLONE_THREAD.unsigned_abs().into();
     rules.insert(libc::SYS_clone, vec![when(0, MaskedEq(thread), thread)?]);
-    // Memory is either writable or executable, and mprotect(2) cannot change that. Libraries can
+    // Memory is either writable or executable, and mprotect(2) cannot make it both. Libraries can
     // still be loaded, but no code can be generated.
     let either = vec![without(2, libc::PROT_EXEC)?, without(2, libc::PROT_WRITE)?];
     rules.insert(libc::SYS_mmap, either);
@@ -251,7 +251,7 @@ mod tests {
 
     fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> Result<libc::c_long, i32> {
         let [a, b, c, d] = arguments;
-        // SAFETY: the filters refuse the calls below, or the calls take only numbers and null
+        // SAFETY: the calls below are either refused by the filters, or take only numbers and null
         // pointers.
         let returned = unsafe { libc::syscall(number, a, b, c, d, 0, 0) };
         if returned >= 0 {
@@ -261,8 +261,8 @@ mod tests {
         }
     }
 
-    /// Runs a function in a thread that has the filters. Other threads of the test process stay
-    /// unrestricted.
+    /// Runs a function in a thread to which the filters are applied. Other threads of the test
+    /// process stay unrestricted.
     fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let work = || {
             nix::sys::prctl::set_no_new_privs().unwrap();
@@ -293,7 +293,8 @@ mod tests {
             ("input of the terminal", libc::SYS_ioctl, [0, 0x5412, path, 0]),
             ("owner of a descriptor", libc::SYS_ioctl, [0, 0x8901, 0, 0]),
             ("signal of a descriptor", libc::SYS_fcntl, [0, 10, 0, 0]),
-            // The kernel only reads the lower half of the command number.
+            // The kernel reads only the lower 32 bits of the command number, so the upper bits must
+            // not hide it from the filter.
             ("signal of a descriptor, disguised", libc::SYS_fcntl, [0, 1 << 32 | 10, 0, 0]),
             ("packet socket", libc::SYS_socket, [17, libc::SOCK_RAW.into(), 0, 0]),
             ("program load", libc::SYS_bpf, [5, 0, 0, 0]),
@@ -328,7 +329,8 @@ mod tests {
             reader.set_nonblocking(true).unwrap();
             std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             nix::net::if_::if_nametoindex("lo").unwrap();
-            // The kernel rejects the map without attributes, exactly as it does without filters.
+            // The call passes the filter. The kernel then rejects it as it does without filters,
+            // because the map has no attributes.
             assert_eq!(call(libc::SYS_bpf, [0; 4]), without_filters);
             nix::unistd::User::from_name("root").unwrap().unwrap();
         });

@@ -1,4 +1,5 @@
-//! Effects of keys: a state machine over the current picture that needs no terminal.
+//! Effects of the keys of the dashboard: a state machine on the current picture that needs no
+//! terminal.
 
 use std::time::Duration;
 
@@ -7,18 +8,18 @@ use equic_gateway::{IpNet, ListAction, SourceKey};
 
 use super::model::{Picture, Sort};
 
-/// Lifetimes of a list entry that a dialog offers.
+/// Durations that a dialog offers for a new entry of the deny or allow list.
 pub(super) const LIFETIMES: [(&str, Option<Duration>); 4] = [
     ("1 minute", Some(Duration::from_secs(60))),
     ("10 minutes", Some(Duration::from_secs(600))),
     ("1 hour", Some(Duration::from_secs(3600))),
     ("for ever", None),
 ];
-/// Index of the lifetime that a dialog selects first: ten minutes, long enough to decide what to do
-/// next.
+/// Index of the duration that a dialog selects first: ten minutes, which is long enough to decide
+/// what to do next.
 const USUAL: usize = 1;
 
-/// Panel that the keys act on.
+/// The panel of the dashboard that the keys act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Panel {
     #[default]
@@ -27,18 +28,18 @@ pub(super) enum Panel {
     Events,
 }
 
-/// An open dialog.
+/// A dialog that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialog {
-    /// Asks how long to deny or allow a prefix.
+    /// Asks for how long to deny or allow a prefix.
     List { action: ListAction, prefix: IpNet, choice: usize },
-    /// Asks whether to remove a prefix from the lists.
+    /// Asks whether to remove a prefix from the deny and allow lists.
     Forget { prefix: IpNet },
     /// The keys.
     Help,
 }
 
-/// Action that a key causes.
+/// Action that the dashboard must take after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Nothing,
@@ -47,20 +48,20 @@ pub(super) enum Act {
     Suspend,
     /// Draw the whole screen again.
     Redraw,
-    /// The sort order has changed: build the picture again.
+    /// Build the picture again, because the sort order has changed.
     Sorted,
-    /// The user has ended a pause.
+    /// Show the current state again, because the user has ended a pause.
     Resumed,
     List(ListAction, IpNet, Option<Duration>),
     Forget(IpNet),
 }
 
-/// Choices of the user at the terminal.
+/// Choices that the user has made with keys.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) struct Choices {
     pub panel: Panel,
     pub sort: Sort,
-    /// The selected source, at any position of the list, or `None` for the first one.
+    /// The selected source, wherever it is in the list, or `None` to select the first one.
     pub source: Option<SourceKey>,
     pub reason: usize,
     pub event: usize,
@@ -75,8 +76,8 @@ impl Choices {
         self.source.and_then(chosen).unwrap_or(0)
     }
 
-    /// Returns the prefix that the keys `d`, `a` and `f` apply to, or `None` if the selection has
-    /// no prefix.
+    /// Returns the prefix that the keys `d`, `a` and `f` apply to, or `None` if nothing with a
+    /// prefix is selected.
     pub(super) fn prefix(
         &self,
         picture: &Picture,
@@ -93,7 +94,7 @@ impl Choices {
         }
     }
 
-    /// Handles a key. `source_of` returns the source that an address belongs to.
+    /// Handles a key. `source_of` returns the source that an address is counted under.
     pub(super) fn key(
         &mut self,
         key: KeyEvent,

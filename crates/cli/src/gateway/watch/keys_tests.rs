@@ -69,7 +69,7 @@ fn a_question_can_be_left_and_takes_all_keys() {
             assert_eq!(choices, Choices::default());
         }
     }
-    // While the dialog is open, other keys must not affect the panels behind it.
+    // While the dialog is open, other keys must not affect the panels behind the dialog.
     press(&mut choices, &picture, &letters("dspx"));
     assert!(choices.dialog.is_some() && !choices.paused && choices.sort == Sort::Packets);
     press(&mut choices, &picture, &[KeyCode::Esc]);
@@ -92,7 +92,7 @@ fn what_is_chosen_stays_chosen_when_the_order_changes() {
         (choices.source_row(&before), choices.prefix(&before, &of)),
         (16, "192.0.2.4/32".parse().ok())
     );
-    // The selected source has disappeared, so the first one is selected.
+    // The selected source disappears. The first one must then be selected.
     before.sources.remove(16);
     assert_eq!(choices.source_row(&before), 0);
 }
@@ -110,7 +110,7 @@ fn the_ends_of_a_list_hold() {
     assert_eq!(row(&mut choices, &[KeyCode::End, KeyCode::Down, KeyCode::PageDown]), 19);
     assert_eq!(row(&mut choices, &[KeyCode::PageUp]), 9);
     assert_eq!(row(&mut choices, &[KeyCode::Home]), 0);
-    // In an empty picture, no key may have a harmful effect.
+    // With an empty picture, no key may panic or select anything.
     let nothing = Picture::default();
     for panel in [Panel::Sources, Panel::Reasons, Panel::Events] {
         let mut choices = Choices { panel, ..Choices::default() };
@@ -150,7 +150,7 @@ fn the_rest_of_the_keys() {
     };
     assert_eq!((control('c'), control('z'), control('l')), (Act::Quit, Act::Suspend, Act::Redraw));
     assert_eq!(control('d'), Act::Nothing);
-    // Some terminals also report released keys.
+    // Some terminals also report when a key is released. That must have no effect.
     let released = KeyEvent {
         code: KeyCode::Char('q'),
         modifiers: KeyModifiers::NONE,

@@ -1,7 +1,7 @@
-//! The loop of the dashboard: receives samples, keys and signals, and draws pictures.
+//! The main loop of the dashboard: receives samples, keys and signals, and draws pictures.
 //!
-//! Three threads wait for one of these each, and send it to this thread through a small bounded
-//! channel. A thread that is faster than the screen blocks.
+//! Three threads wait for samples, keys and signals, and send them to this thread through a small
+//! bounded channel. If they are faster than the screen, they block.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -23,11 +23,11 @@ use crate::failure::{Failure, Result};
 
 /// Time for which a message stays on the screen.
 const MESSAGE: Duration = Duration::from_secs(5);
-/// Time for a clean end after a signal. After that, the process exits, because a terminal that
-/// accepts no output would block it.
+/// Maximum time for a clean end after a signal. After that, the process exits at once, because a
+/// terminal that accepts no output would block it.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Input from the terminal, from signals, and from the sampler.
+/// Input of the main loop, from the terminal, from signals, and from the sampler.
 enum Input {
     Key(KeyEvent),
     /// The size of the terminal has changed.
@@ -36,15 +36,15 @@ enum Input {
     Closed,
     Signal(i32),
     Sample(Box<Sample>),
-    /// A gateway was found.
+    /// The sampler has found a gateway that replaces the one that ended.
     Found(Control),
-    /// The gateway has ended or cannot be read, for the reason given.
+    /// The gateway has ended or cannot be read. Contains the reason.
     Gone(String),
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    // Open the gateway before the terminal is taken over, so that an error is printed as by any
-    // other command.
+    // Open the gateway before taking over the terminal, so that an error is printed as any other
+    // command prints it.
     let control = args.target.open()?;
     let (sender, inputs) = sync_channel(8);
     watch_signals(sender.clone())?;
@@ -97,7 +97,7 @@ fn watch_signals(sender: SyncSender<Input>) -> Result {
                 let _ = sender.send(Input::Signal(signal));
                 continue;
             }
-            // Do not block on a full channel, because its reader may hang.
+            // Do not block on a full channel, because the thread that reads it may hang.
             let _ = sender.try_send(Input::Signal(signal));
             thread::sleep(GRACE);
             screen::give_back();
@@ -107,7 +107,7 @@ fn watch_signals(sender: SyncSender<Input>) -> Result {
     Ok(())
 }
 
-/// Reads the gateway periodically, and looks for it again when it has ended.
+/// Reads the gateway periodically. If the gateway ends, waits for one that replaces it.
 struct Sampler {
     selector: Option<String>,
     name: String,
@@ -116,7 +116,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Reads samples until the receiver is dropped.
+    /// Sends samples until the receiver is dropped.
     fn run(self, control: Control) {
         let mut reader = Reader::new(control);
         loop {
@@ -130,7 +130,8 @@ impl Sampler {
                 Err(failure) => Input::Gone(failure.to_string()),
             };
             if matches!(input, Input::Gone(_)) {
-                // This drops the old reader and releases the maps of the gateway that has ended.
+                // Assigning the new reader drops the old one, which releases the maps of the
+                // gateway that has ended.
                 if let Ok(control) = self.find() {
                     reader = Reader::new(control.clone());
                     if self.sender.send(Input::Found(control)).is_err() {
@@ -147,7 +148,8 @@ impl Sampler {
         }
     }
 
-    /// Opens the gateway that replaced the old one: by the selector that was given, or by name.
+    /// Opens the gateway that has replaced the old one. Finds it by the selector that was given, or
+    /// by the old gateway's name.
     fn find(&self) -> Result<Control> {
         let by_choice = Control::open(self.selector.as_deref());
         Ok(by_choice.or_else(|_| Control::open(Some(&self.name)))?)
@@ -176,7 +178,7 @@ impl Live {
             };
             match first {
                 Ok(input) => {
-                    // Handle all pending inputs before the next picture.
+                    // Handle all pending inputs before drawing the next picture.
                     for input in std::iter::once(input).chain(inputs.try_iter()) {
                         if self.take(input)? {
                             return Ok(());
@@ -259,7 +261,7 @@ impl Live {
     }
 
     fn forget(&mut self, prefix: IpNet) {
-        // The entry that applies to this address may belong to a larger prefix.
+        // The list entry that applies to this address may be for a shorter prefix.
         let forgotten = self.control.listed(prefix).and_then(|entry| match entry {
             Some(entry) if entry.prefix == prefix => {
                 self.control.forget(prefix).map(|_| entry.prefix)
@@ -278,7 +280,7 @@ impl Live {
         self.relist();
     }
 
-    /// Reads the lists again for the sources in the current picture.
+    /// Reads again on which list each source in the current picture is.
     fn relist(&mut self) {
         for line in &mut self.picture.sources {
             let entry = self.control.listed(line.key.prefix).ok().flatten();

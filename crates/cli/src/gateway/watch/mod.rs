@@ -4,9 +4,10 @@
 //! [`keys`] holds the user's choices. [`screen`] takes over the terminal and restores it. [`live`]
 //! connects these modules. Only `sample`, `screen` and `live` do I/O.
 //!
-//! The dashboard reads drop events without removing them from the ring (`Control::observe`), so
-//! that any number of dashboards leaves the log of another process complete. If no process removes
-//! events, and the ring was more than half full for two seconds, the dashboard removes old events.
+//! The dashboard reads drop events without removing them from the ring buffer (`Control::observe`).
+//! Any number of dashboards can run, and another process still gets every event. If no process
+//! removes events, and the ring was more than half full for two seconds, the dashboard removes old
+//! events.
 
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result {
     live::run(args)
 }
 
-/// Prints pictures as text or JSON, which needs no terminal.
+/// Prints pictures as text or JSON. This needs no terminal.
 fn report(args: &Args) -> Result {
     let mut reader = Reader::new(args.target.open()?)?;
     let mut model = Model::default();
@@ -97,18 +98,18 @@ fn report(args: &Args) -> Result {
 
 const SCHEMA: &str = "equic.gateway.watch/1";
 
-/// Builds the picture of the model, and adds the list that each source is on.
+/// Builds the picture of the model, and adds to each source the list that it is on.
 fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
     let mut picture = model.picture(sort);
     for line in &mut picture.sources {
-        // If the gateway has just ended, there are no lists. The next reading reports that it has
-        // ended.
+        // If the gateway has just ended, its lists cannot be read. The next reading reports that it
+        // has ended.
         line.listed = control.listed(line.key.prefix).ok().flatten().map(|entry| entry.action);
     }
     picture
 }
 
-/// Renders the dashboard as text. `COLUMNS` and `LINES` give its size.
+/// Renders the dashboard as text. The variables `COLUMNS` and `LINES` give its size.
 fn text(picture: &Picture, sort: Sort) -> Result<String> {
     let size = |name: &str, usual: u16, least: u16| {
         let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -123,7 +124,7 @@ fn text(picture: &Picture, sort: Sort) -> Result<String> {
     Ok(lines_of(terminal.backend()))
 }
 
-/// Returns the text of a terminal that only exists in memory.
+/// Returns the text on a terminal that exists only in memory.
 fn lines_of(backend: &TestBackend) -> String {
     let buffer = backend.buffer();
     let mut text = String::new();
@@ -135,7 +136,8 @@ fn lines_of(backend: &TestBackend) -> String {
     text
 }
 
-/// Returns the theme, which depends on the terminal, `NO_COLOR` and the locale, as for tables.
+/// Returns the colours and signs of the dashboard. As for tables, they depend on the terminal,
+/// `NO_COLOR` and the locale.
 fn theme() -> Theme {
     let Style { colour, unicode, .. } = Style::stdout();
     Theme { colour, unicode }

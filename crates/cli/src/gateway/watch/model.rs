@@ -1,5 +1,5 @@
-//! Turns samples into a picture: rates, histories, and the most active sources. The code is pure:
-//! all times come with the samples.
+//! Turns samples of a gateway into a picture for the dashboard: rates, their history, and the most
+//! active sources. The code is pure, because all times come with the samples.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::sample::Sample;
 use crate::gateway::limits::{describe, describe_adaptive};
 
-/// Number of past rates that are kept. It exceeds the width of any terminal.
+/// Number of past rates that are kept, one per sample. It exceeds the width of any terminal.
 const HISTORY: usize = 512;
-/// Maximum number of lines of drops that are kept.
+/// Maximum number of lines about drops that are kept.
 const EVENTS: usize = 200;
 /// Maximum number of sources in a picture. `equic gateway sources` can list more.
 pub(super) const SOURCES: usize = 200;
@@ -36,7 +36,7 @@ pub(super) enum Sort {
     Address,
 }
 
-/// Rates and state of a source.
+/// Rates and state of a source of packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SourceLine {
     #[serde(skip)]
@@ -49,11 +49,11 @@ pub(super) struct SourceLine {
     pub packets: u64,
     pub drops: u64,
     pub connections: u32,
-    /// The quota, or 0 for no quota.
+    /// The source's quota of connections, or 0 for no quota.
     pub limit: u32,
     pub last_reason: Option<Reason>,
-    /// The list that the source is on. Samples do not contain it; `picture` of the parent module
-    /// sets it.
+    /// The deny or allow list that the source is on, or `None`. Samples do not contain it;
+    /// `picture` in the parent module sets it.
     pub listed: Option<ListAction>,
 }
 
@@ -62,13 +62,13 @@ pub(super) struct SourceLine {
 pub(super) struct ReasonLine {
     pub reason: Reason,
     pub packets_per_s: f64,
-    /// Share of all packets between the last two samples, 0 to 1.
+    /// Share of all packets between the last two samples, from 0 to 1.
     pub share: f64,
     pub packets: u64,
     pub dropped: u64,
 }
 
-/// Drops from one address for one reason: the number of events, and the latest one.
+/// Drops from one address for one reason: the number of events, and the latest event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct EventLine {
     pub age_s: f64,
@@ -77,7 +77,7 @@ pub(super) struct EventLine {
     pub event: Event,
 }
 
-/// A server that feeds the gateway.
+/// A server that reports its connections to the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ServerLine {
     pub name: String,
@@ -93,16 +93,17 @@ pub(super) struct Picture {
     pub program_id: u32,
     pub uptime_s: f64,
     pub dry_run: bool,
-    /// Interfaces that the gateway is attached to: `eth0 native`.
+    /// Interfaces that the gateway is attached to, such as `eth0 native`.
     pub interfaces: Vec<String>,
     /// Services that the gateway protects: name, addresses and limits.
     pub services: Vec<String>,
     pub servers: Vec<ServerLine>,
-    /// Whether there were two samples. Without them, there are no rates.
+    /// Whether there were at least two samples. Otherwise, there are no rates.
     pub measured: bool,
     /// Packets per second that passed.
     pub passed_per_s: f64,
-    /// Packets per second whose verdict was a drop, also in a dry run.
+    /// Packets per second whose verdict was a drop. Includes those that passed because of a dry
+    /// run.
     pub dropped_per_s: f64,
     /// Past values of `passed_per_s`, the oldest first.
     #[serde(skip)]
@@ -113,7 +114,7 @@ pub(super) struct Picture {
     pub reasons: Vec<ReasonLine>,
     pub sort: Sort,
     pub sources: Vec<SourceLine>,
-    /// Total number of sources.
+    /// Total number of sources. The picture may show fewer.
     pub sources_total: usize,
     /// Drops, the latest first.
     pub events: Vec<EventLine>,
@@ -121,10 +122,10 @@ pub(super) struct Picture {
     pub read_s: f64,
 }
 
-/// Earlier counts of a source: the start time of its entry, packets, bytes, drops.
+/// Earlier counts of a source: creation time of its entry, packets, bytes, drops.
 type Before = (u64, u64, u64, u64);
 
-/// State from earlier samples.
+/// State that is kept from earlier samples.
 #[derive(Default)]
 pub(super) struct Model {
     last: Option<Sample>,
@@ -136,7 +137,8 @@ pub(super) struct Model {
     rates: Vec<[f64; 3]>,
     passed: VecDeque<f64>,
     dropped: VecDeque<f64>,
-    /// Drops by kind: the number of events and the latest one. The latest kind comes first.
+    /// Drops of each kind: the number of events, and the latest event. The kind with the latest
+    /// event comes first.
     events: VecDeque<(u64, Event)>,
 }
 
@@ -145,8 +147,8 @@ impl Model {
     pub(super) fn push(&mut self, mut sample: Sample) {
         let program = |sample: &Sample| sample.overview.program_id;
         if self.last.as_ref().is_some_and(|last| program(last) != program(&sample)) {
-            // If the gateway was replaced, its counts cannot be compared with the old ones. Only
-            // the history of the rates is kept.
+            // If the gateway was replaced, its counts cannot be compared with the old ones. Keep
+            // only the history of the rates.
             let (passed, dropped) =
                 (std::mem::take(&mut self.passed), std::mem::take(&mut self.dropped));
             *self = Model { passed, dropped, ..Model::default() };
@@ -164,7 +166,7 @@ impl Model {
         self.last = Some(sample);
     }
 
-    /// Adds a drop event. Drops of one kind share a line, so that one flood does not push all
+    /// Adds a drop event. Drops of the same kind share a line, so that one flood does not push all
     /// others off the screen.
     fn hear(&mut self, event: Event) {
         let kind = |event: &Event| (event.from.ip(), event.reason, event.ifindex);
@@ -221,7 +223,8 @@ impl Model {
         let mut rates = Vec::with_capacity(sources.len());
         for source in sources {
             let counted = (source.since_ns, source.packets, source.bytes, source.drops);
-            // A source that was evicted from the table and has come back counts from 0 again.
+            // If a source was evicted from the table and has come back, its counts start from 0
+            // again.
             let before = self.sources.get(&source.key).filter(|before| before.0 == counted.0);
             let (_, packets, bytes, drops) = before.copied().unwrap_or_default();
             rates.push([
@@ -234,7 +237,7 @@ impl Model {
         (self.sources, self.rates) = (now, rates);
     }
 
-    /// Returns the picture of the last sample.
+    /// Returns the picture after the last sample.
     pub(super) fn picture(&self, sort: Sort) -> Picture {
         let Some(last) = &self.last else { return Picture::default() };
         let rate_of = |history: &VecDeque<f64>| match self.elapsed {
@@ -374,7 +377,7 @@ impl Sort {
 }
 
 impl SourceLine {
-    /// Returns in one word how the gateway will treat the source's next connection.
+    /// Returns one word that says how the gateway will treat the source's next connection.
     pub(super) fn state(&self) -> &'static str {
         match self.listed {
             Some(ListAction::Deny) => "denied",
@@ -384,7 +387,7 @@ impl SourceLine {
         }
     }
 
-    /// Returns the number of connections and the quota.
+    /// Returns the source's number of connections and its quota as text.
     pub(super) fn held(&self) -> String {
         match self.limit {
             0 => number::count(self.connections.into()),

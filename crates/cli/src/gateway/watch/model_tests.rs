@@ -5,7 +5,7 @@ use equic_gateway::{Adaptive, CounterRow, Interface, Overview, Owner, ServiceCon
 use super::super::sample::Sample;
 use super::*;
 
-/// Returns a sample of a gateway with one service, taken at a given second after boot.
+/// Returns a sample of a gateway with one service, taken at the second `at` after boot.
 pub(crate) fn sample(at: u64) -> Sample {
     let service = ServiceConfig { name: "web".to_owned(), ..ServiceConfig::default() };
     let listen = vec!["443".parse().unwrap()];
@@ -92,7 +92,7 @@ fn rates_are_differences_by_the_time_between() {
     let mut model = Model::default();
     let counters = |new, quota| vec![counter(Reason::New, new), counter(Reason::Quota, quota)];
     model.push(Sample { counters: counters(100, 10), ..sample(100) });
-    // Counts of one reason from several services are added up.
+    // The counts of one reason must be added up over all services.
     let mut both = counters(150, 310);
     both.push(CounterRow { service_index: 1, ..counter(Reason::Quota, 100) });
     model.push(Sample { counters: both, ..sample(102) });
@@ -115,7 +115,7 @@ fn a_source_that_began_again_counts_from_nothing() {
     model.push(Sample { sources: vec![source("192.0.2.9/32", 6, 30, 10)], ..sample(101) });
     let line = &model.picture(Sort::Packets).sources[0];
     assert_eq!((line.packets_per_s, line.drops_per_s), (30.0, 10.0));
-    // A source with the same entry continues its counts.
+    // The entry of the source is still the same, so its counts continue.
     model.push(Sample { sources: vec![source("192.0.2.9/32", 6, 50, 10)], ..sample(102) });
     let line = &model.picture(Sort::Packets).sources[0];
     assert_eq!((line.packets_per_s, line.drops_per_s, line.bytes_per_s), (20.0, 0.0, 2000.0));
@@ -165,7 +165,7 @@ fn every_order_puts_the_right_one_first() {
     }
     let held = &model.picture(Sort::Connections).sources[0];
     assert_eq!((held.state(), held.held().as_str()), ("at limit", "10 of 10"));
-    // Goes through all sort orders and back to the first.
+    // Repeated calls of `next` must visit every sort order once and return to the first.
     let all = std::iter::successors(Some(Sort::Packets), |sort| Some(sort.next()));
     assert_eq!(all.take(6).last(), Some(Sort::Packets));
 }

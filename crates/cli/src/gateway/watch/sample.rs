@@ -1,4 +1,4 @@
-//! Reads a gateway once: everything that a picture needs, and the time.
+//! Reads a gateway's state once: everything that a picture of the dashboard needs, and the time.
 
 use std::time::{Duration, Instant};
 

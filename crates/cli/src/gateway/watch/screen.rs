@@ -1,4 +1,4 @@
-//! Takes over the terminal, and restores it in all cases.
+//! Takes over the terminal, and restores it however the program ends.
 
 use std::io::{self, IsTerminal as _, Stdout};
 use std::sync::Once;
@@ -13,8 +13,8 @@ use ratatui::{Frame, Terminal};
 
 use crate::failure::{Failure, Result};
 
-/// A terminal in raw mode, on its alternate screen. It is restored when the value is dropped, and
-/// before the message of a panic is printed.
+/// A terminal in raw mode that shows its alternate screen. It is restored when the value is
+/// dropped, and before the message of a panic is printed.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -24,7 +24,7 @@ pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Restores the terminal. Has no effect if it was not taken over.
+/// Restores the terminal. Does nothing if the terminal was not taken over.
 pub(super) fn give_back() {
     // Errors are ignored, because a terminal that was closed cannot be restored.
     let _ = disable_raw_mode();
@@ -62,7 +62,7 @@ impl Screen {
         self.take_over()
     }
 
-    /// Restores the terminal and stops this process until the shell continues it.
+    /// Restores the terminal, and stops this process until the shell continues it.
     pub(super) fn suspend(&mut self) -> Result {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)
@@ -70,7 +70,7 @@ impl Screen {
         self.take_over()
     }
 
-    /// Clears the screen, so that everything is drawn again. `Terminal::clear` is not usable,
+    /// Clears the screen, so that everything is drawn again. `Terminal::clear` cannot be used,
     /// because it asks the terminal for the cursor position. Some terminals never answer, and the
     /// thread that reads keys may receive the answer.
     pub(super) fn redraw(&mut self) -> Result {

@@ -1,8 +1,8 @@
-//! `equic-lab bench endpoint`: implements docs/bench-contract.md with [`equic_quic`], on one
-//! thread.
+//! `equic-lab bench endpoint`: runs eQUIC's own stack, [`equic_quic`], as the server or client of a
+//! benchmark. It implements the command line and output of docs/bench-contract.md, on one thread.
 //!
-//! `stack` connects our stack to [`equic_bench_contract`], which does the rest. `tcp` is TLS over
-//! TCP, which is measured for comparison with QUIC.
+//! `stack` implements the interface of [`equic_bench_contract`] for `equic_quic`; that crate does
+//! the rest. `tcp` is TLS over TCP, which is measured for comparison with QUIC.
 
 mod stack;
 mod tcp;
@@ -42,7 +42,7 @@ pub(crate) struct Command {
     arguments: Vec<String>,
 }
 
-/// Runs the endpoint.
+/// Runs the server or the client that the arguments describe.
 pub(super) fn run(command: Command) -> Result {
     let tcp = command.arguments.first().is_some_and(|word| word == "tcp");
     let role = if tcp {
@@ -51,7 +51,8 @@ pub(super) fn run(command: Command) -> Result {
         command::parse(command.arguments, &[Protocol::Perf, Protocol::H3])
     };
     let role = role.map_err(|error| Failure::usage(format!("{error:#}")))?;
-    // One thread as for the other implementations: the benchmark measures an event loop on one CPU.
+    // Use one thread, as the other implementations do, because the benchmark measures an event loop
+    // on one CPU.
     let runtime = runtime(Some(1))?;
     let done = match role {
         role if tcp => runtime.block_on(tcp::run(role)),
@@ -111,8 +112,9 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     ready(endpoint.local_addr()?, &effective)?;
     let told = Arc::new(ServerReport { effective, largest: AtomicU16::new(0) });
     while let Some(incoming) = endpoint.accept().await {
-        // A separate boxed future, which is freed when the handshake is complete. The task of a
-        // connection is as large as its largest state, and there may be ten thousand tasks.
+        // Box the future of the handshake, so that it is freed when the handshake is complete. The
+        // task of a connection is as large as its largest state, and there may be ten thousand
+        // tasks.
         let handshake = Box::pin(async { anyhow::Ok(incoming.accept()?.await?) });
         let told = Arc::clone(&told);
         tokio::spawn(async move {
@@ -124,14 +126,15 @@ async fn serve(args: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The settings that the server reported, and the largest payload that a path was found to support.
+/// The settings that the server has reported, and the largest UDP payload that any path was found
+/// to support.
 struct ServerReport {
     effective: Effective,
     largest: AtomicU16,
 }
 
 impl ServerReport {
-    /// Reports the settings again if a larger payload was found.
+    /// Reports the settings again if a path was found to support a larger payload.
     fn update(&self, found: u16) -> anyhow::Result<()> {
         if found <= self.largest.fetch_max(found, Ordering::Relaxed) {
             return Ok(());
@@ -143,11 +146,11 @@ impl ServerReport {
 async fn connection(handshake: Handshake, told: Arc<ServerReport>) -> anyhow::Result<()> {
     let connection = handshake.await?;
     if connection.alpn().as_deref() == Some(H3) {
-        // A separate boxed future, so that connections with the other protocol do not need memory
-        // for it.
+        // Box the future of HTTP/3, so that connections with the other protocol need no memory for
+        // it.
         return Box::pin(http3::serve(quic_h3::QuicConnection::new(connection))).await;
     }
-    // Serve streams until the client closes the connection.
+    // Serve the streams until the client closes the connection.
     while let Ok((to, from)) = connection.accept_bi().await {
         let (connection, told) = (connection.clone(), Arc::clone(&told));
         tokio::spawn(async move {

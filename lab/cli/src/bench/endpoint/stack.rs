@@ -1,4 +1,4 @@
-//! Connects our stack to the crate of the contract.
+//! Implements the interface of `equic_bench_contract` for eQUIC's own stack, `equic_quic`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use equic_http3::binding as quic_h3;
 use equic_quic::{self as quic, ClientConfig, Connection, Endpoint, RecvStream};
 use equic_wire::VarInt;
 
-/// The client side of our stack, which opens connections.
+/// The client of `equic_quic`, which opens connections.
 #[derive(Clone)]
 pub(super) struct Ours {
     pub endpoint: Endpoint,

@@ -4,7 +4,7 @@ use equic_bench_contract::tcp::{self, Library};
 use equic_bench_contract::{Protocol, Role, command, report};
 use rustls::crypto::aws_lc_rs;
 
-/// Runs a role of the contract.
+/// Runs the server or the client over TLS and TCP.
 pub(super) async fn run(role: Role) -> anyhow::Result<()> {
     let tls = report(include_str!("../../../../../Cargo.lock"), "rustls");
     let library = Library {
@@ -19,7 +19,7 @@ pub(super) async fn run(role: Role) -> anyhow::Result<()> {
     }
 }
 
-/// Parses the arguments after `tcp`.
+/// Parses the arguments that follow the word `tcp`.
 pub(super) fn parse(words: &[String]) -> anyhow::Result<Role> {
     command::parse(words.iter().cloned(), &[Protocol::PerfTcp])
 }

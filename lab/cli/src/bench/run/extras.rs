@@ -1,4 +1,5 @@
-//! Options for additional attempts, whose figures do not count.
+//! Options for additional attempts at each cell of a run. Their figures do not count, because the
+//! options slow the programs down.
 
 use equic_bench::extras::Extras;
 
@@ -41,7 +42,7 @@ impl ExtraOptions {
         let pcap = match pcap {
             None => None,
             Some(Some(bytes)) => Some(bytes),
-            // Whole packets, because decryption needs them.
+            // Capture whole packets, because decryption needs them.
             Some(None) => Some(if keylog { 262_144 } else { 128 }),
         };
         Extras { qlog, keylog, pcap, profile, flamegraph, perf_data }

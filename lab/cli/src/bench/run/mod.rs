@@ -1,7 +1,7 @@
 //! `equic-lab bench run`: measures every client against every server that supports its protocol.
 //!
-//! `options` and `extras` turn arguments into a plan. `show` prints the progress, and the table at
-//! the end.
+//! `options` and `extras` turn command-line arguments into a plan. `show` prints the progress, and
+//! a table at the end.
 
 mod extras;
 mod options;
@@ -36,7 +36,7 @@ use show::Progress;
 
 use super::lists;
 
-/// The schema of the `--json` output.
+/// Schema of the output with `--json`.
 const SCHEMA: &str = "equic.bench.run/1";
 
 /// Measures every client against every server that supports its protocol: goodput, handshakes,
@@ -67,7 +67,8 @@ struct Summary<'a> {
     folder: &'a Path,
     /// Whether the whole plan was carried out.
     complete: bool,
-    /// Results, one for each cell.
+    /// The results of each cell. A cell is one combination of client, server, workload and
+    /// settings.
     cells: Vec<show::Cell<'a>>,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn run(args: &Args) -> Result {
         manifest.write(&folder)?;
         plan.write(&folder)?;
     }
-    // Remove what killed runs left behind. Anything that cannot be removed does no harm.
+    // Remove the labs that killed runs left behind. If one cannot be removed, it does no harm.
     if !links.is_empty() {
         let _ = Lab::sweep();
     }
@@ -141,7 +142,7 @@ pub(super) fn run(args: &Args) -> Result {
     let records = carry_out(args, &runner, &claim);
     drop(testbed);
     network.close()?;
-    // A possible cause is a full disk.
+    // The error may be a full disk. Say how to resume the run after the problem is fixed.
     let records = records.map_err(|failure| failure.help(resume_hint(&folder)))?;
     finish(args, &plan, &folder, &records, stop.load(Ordering::Relaxed))
 }
@@ -163,7 +164,8 @@ fn until_signal(stop: &Arc<AtomicBool>) -> Result {
     Ok(())
 }
 
-/// Reads the frozen plan. Fails if something that it depends on has changed.
+/// Reads the plan that the interrupted run stored in its folder. Fails if something that the plan
+/// depends on has changed.
 fn resume(folder: &Path, registry: &Registry) -> Result<RunPlan> {
     let then = RunPlan::read(folder)?;
     let names: Vec<String> =
@@ -179,7 +181,7 @@ fn resume(folder: &Path, registry: &Registry) -> Result<RunPlan> {
     }
 }
 
-/// Creates the directory. Fails if it belongs to another run.
+/// Creates the run's directory. Fails if the directory belongs to another run.
 fn claim(folder: &Path) -> Result {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
@@ -212,7 +214,7 @@ fn certificates(args: &Args, plan: &RunPlan, folder: &Path, resumed: bool) -> Re
     Ok(certificates)
 }
 
-/// Connects to the two machines of a testbed, if a path uses one.
+/// Connects to the two machines of a testbed if one of the plan's paths uses them.
 fn testbed(plan: &RunPlan, certificates: &Path) -> Result<Option<Testbed>> {
     for (_, path) in plan.paths()? {
         if let NetPath::Testbed(file) = path {
@@ -225,7 +227,7 @@ fn testbed(plan: &RunPlan, certificates: &Path) -> Result<Option<Testbed>> {
     Ok(None)
 }
 
-/// Returns the findings of the doctor about this machine, or about the machines of the testbed.
+/// Returns the doctor's findings about this machine, or about the machines of the testbed.
 fn examine(
     args: &Args,
     plan: &RunPlan,
@@ -294,8 +296,8 @@ fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Result<Vec<Reco
                 Ok(())
             }
         };
-        // If printing fails because the reader is gone, the run continues. The first error is
-        // returned at the end.
+        // If the output cannot be printed because its reader is gone, continue the run. The first
+        // error is returned at the end.
         if trouble.is_ok() {
             trouble = told;
         }

@@ -1,4 +1,4 @@
-//! Turns arguments into the options of a plan.
+//! Turns command-line arguments into the options of a run's plan.
 
 use std::path::{Path, PathBuf};
 
@@ -134,8 +134,8 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 impl Chosen {
-    /// Returns the implementations to measure. If none were named, the implementations of tier 1
-    /// that are not built are left out, and a notice names them.
+    /// Returns the implementations to measure. If the arguments name none, those of tier 1 that are
+    /// not built are left out, and a notice names them.
     pub(super) fn implementations(
         &self,
         registry: &Registry,
@@ -146,7 +146,8 @@ impl Chosen {
             return Ok(self.taking_part(chosen));
         }
         let mut all = self.taking_part(registry.select(&["tier1".to_owned()])?);
-        // On a testbed, the programs are on its machines.
+        // With a testbed, the programs are on the machines of the testbed, so do not look for them
+        // here.
         if plan.paths.iter().any(|path| matches!(NetPath::read(path), Ok(NetPath::Testbed(_)))) {
             return Ok(all);
         }
@@ -170,8 +171,8 @@ impl Chosen {
         Ok(all)
     }
 
-    /// Returns the implementations that take part. `--transport` compares QUIC stacks, so it leaves
-    /// out those without the protocol `perf`.
+    /// Returns the implementations that can be measured. `--transport` compares QUIC stacks, so it
+    /// leaves out implementations without the protocol `perf`.
     fn taking_part(&self, mut all: Vec<Implementation>) -> Vec<Implementation> {
         if self.transport {
             all.retain(|one| one.speaks("perf"));
@@ -260,8 +261,9 @@ impl Chosen {
     }
 }
 
-/// Adds the default path if none was chosen: network namespaces for root. If TCP is among the
-/// protocols, offloads are disabled, because TCP gains far more from them than QUIC.
+/// Adds the default network path if none was chosen: network namespaces for root, loopback for
+/// other users. If TCP is among the protocols, offloads are disabled, because TCP gains far more
+/// from them than QUIC does.
 pub(super) fn with_default_path(mut options: Options, chosen: &[Implementation]) -> Options {
     if options.paths.is_empty() {
         let tcp = |one: &Implementation| one.speaks("perf-tcp") || one.speaks("sendfile");

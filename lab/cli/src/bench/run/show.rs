@@ -1,4 +1,4 @@
-//! Shows the progress of a run, and a table of medians at its end.
+//! Shows the progress of a benchmark run, and a table of medians at its end.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -15,21 +15,23 @@ use serde::Serialize;
 use crate::failure::Result;
 use crate::output;
 
-/// Results of a cell over all rounds.
+/// Results of a cell over all rounds. A cell is one combination of client, server, workload and
+/// settings.
 #[derive(Serialize)]
 pub(super) struct Cell<'a> {
     #[serde(flatten)]
     key: &'a Key,
-    /// Number of rounds that produced a figure.
+    /// Number of rounds with a valid figure.
     measured: usize,
-    /// Number of rounds that were run.
+    /// Number of rounds in which the cell was run.
     rounds: usize,
-    /// The median of the figures.
+    /// Median of the figures of all rounds, or `None` if there is no figure.
     median: Option<f64>,
     unit: Option<String>,
-    /// Number of rounds in which the client's clock does not agree with the runner's measurement.
+    /// Number of rounds in which the duration by the client's clock disagrees with the runner's
+    /// measurement.
     clock_doubted: usize,
-    /// Reason of the first such disagreement, or `None` if there was none.
+    /// Explanation of the first such disagreement, or `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_doubt: Option<&'a str>,
     /// Why the cell cannot be measured, or `None` if it can.
@@ -45,8 +47,8 @@ impl Cell<'_> {
     }
 }
 
-/// Returns all cells. Of each round, the last attempt counts, unless the run was stopped before a
-/// disturbed attempt could be repeated.
+/// Returns the results of all cells. The last attempt in each round counts. The exception is a
+/// disturbed attempt that could not be repeated because the run was stopped.
 pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a>> {
     let scored = records.iter().filter(|record| record.round >= 0 && !record.is_thrown_away());
     let last: BTreeMap<u64, &Record> = scored.map(|record| (record.sequence, record)).collect();
@@ -67,7 +69,7 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
         };
         for record in own {
             match &record.end {
-                // The figure of a disturbed attempt that was not repeated does not count.
+                // The attempt was disturbed and not repeated, so its figure does not count.
                 End::Measured { .. } if record.counts == Some(false) => {}
                 End::Measured { figures } => {
                     values.push(figures.value);
@@ -88,13 +90,13 @@ pub(super) fn cells<'a>(plan: &'a RunPlan, records: &'a [Record]) -> Vec<Cell<'a
     plan.cells.keys.iter().map(cell).collect()
 }
 
-/// Progress of a run: a bar on a terminal, otherwise a line for each attempt.
+/// Progress of a run: a bar on a terminal, and otherwise a line for each attempt.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Number of turns that measure or warm up, without the additional attempts.
+    /// Number of turns that measure or warm up, without those for additional attempts.
     usual: u64,
-    /// Maximum number of attempts in a round.
+    /// Maximum number of attempts at a cell in one round.
     attempts: u32,
 }
 
@@ -103,7 +105,7 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let length = Some((plan.len() + plan.extra_turns().count()) as u64);
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
-            // The template is a constant. If it were invalid, the default style would be fine.
+            // The template is a constant. If it were invalid, the default style would be used.
             if let Ok(style) =
                 ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} left  {msg}")
             {
@@ -117,8 +119,8 @@ impl Progress {
 
     pub(super) fn begin(&self, turn: &Turn<'_>, attempt: u32) {
         if let Some(bar) = &self.bar {
-            // In a resumed run, turns from before the interruption must not count for the estimate
-            // of the remaining time.
+            // The first turn after a run was resumed. Turns from before the interruption must not
+            // count for the estimate of the remaining time.
             if bar.position() == 0 && turn.sequence > 0 && attempt == 1 {
                 bar.set_position(turn.sequence);
                 bar.reset_eta();

@@ -1,5 +1,5 @@
-//! The client of the interop endpoint: fetches all requests at once, on one connection or on as
-//! many as the test case needs.
+//! The client of the interop endpoint: fetches all requests at once, on a single connection or on
+//! several if the test case needs them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -15,13 +15,14 @@ use crate::failure::{Failure, Result};
 
 /// H3_NO_ERROR (RFC 9114 s.8.1).
 const H3_NO_ERROR: u32 = 0x100;
-/// Maximum time for the last packets to be sent.
+/// Maximum time to wait at the end until the last packets are sent.
 const LEAVING: Duration = Duration::from_secs(3);
-/// Number of bytes to receive before the migration.
+/// Number of bytes that the client receives before it migrates.
 const FIRST: u64 = 100_000;
-/// The client's second address. Like the first one, it is on the loopback interface.
+/// The client's address after the migration. Like the first one, it is on the loopback interface.
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// Interval at which the client polls whether keys may be updated, or how many bytes have arrived.
+/// Interval at which the client checks whether a key update is permitted, or how many bytes have
+/// arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn fetch(contract: &Contract) -> Result {
@@ -38,7 +39,8 @@ pub(super) async fn fetch(contract: &Contract) -> Result {
         config: tls::client(contract)?,
     };
     let done = client.cases().await;
-    // The test case does not depend on whether the last packets arrive.
+    // Ignore a timeout: the result of the test case does not depend on whether the last packets
+    // arrive.
     let _ = tokio::time::timeout(LEAVING, client.endpoint.wait_idle()).await;
     done
 }
@@ -72,7 +74,7 @@ impl Client<'_> {
                 self.hq(&self.connect().await?, one).await?;
                 self.early(others).await
             }
-            // This test case has nothing to fetch.
+            // The test case `versionnegotiation` has nothing to fetch.
             "versionnegotiation" => {
                 self.connect().await?.close(VarInt::ZERO, "");
                 Ok(())
@@ -116,8 +118,8 @@ impl Client<'_> {
         Ok(self.endpoint.connect_with(&self.config, self.first.address, &self.first.host)?.await?)
     }
 
-    /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends them again after the
-    /// handshake.
+    /// Sends the requests in 0-RTT packets. If the server rejects 0-RTT, sends the requests again
+    /// after the handshake.
     async fn early(&self, requests: &[Request]) -> Result {
         let (address, host) = (self.first.address, &self.first.host);
         let connecting = self.endpoint.connect_with(&self.config, address, host)?;
@@ -197,8 +199,8 @@ impl Client<'_> {
     }
 }
 
-/// Rebinds the client's socket in the middle of the transfer, unless the connection has already
-/// migrated to the server's preferred address.
+/// Migrates in the middle of the transfer by rebinding the client's socket. Does nothing if the
+/// connection has already migrated to the server's preferred address.
 async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: SocketAddr) -> Result {
     while connection.stats().bytes_received < FIRST && connection.close_reason().is_none() {
         tokio::time::sleep(LOOK).await;
@@ -209,7 +211,8 @@ async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: Socket
     Ok(())
 }
 
-/// Updates the keys as soon as this is permitted: once the handshake is confirmed (RFC 9001 s.6.1).
+/// Initiates a key update as soon as it is permitted, that is, when the handshake is confirmed (RFC
+/// 9001 s.6.1).
 async fn update_keys(connection: Connection) {
     while connection.close_reason().is_none() && !connection.update_keys() {
         tokio::time::sleep(LOOK).await;

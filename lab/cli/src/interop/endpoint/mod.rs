@@ -1,9 +1,11 @@
-//! `equic-lab interop-endpoint`: our implementation of the QUIC Interop Runner's endpoint contract.
+//! `equic-lab interop-endpoint`: eQUIC's endpoint for the QUIC Interop Runner. It implements the
+//! interface that the runner expects of an endpoint.
 //!
-//! The runner passes everything in environment variables: ROLE, TESTCASE, REQUESTS, SERVER_PARAMS,
-//! CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR. WWW, DOWNLOADS, CERTS and PORT override the defaults
-//! /www, /downloads, /certs and 443. PREFERRED_ADDRESS is the preferred address that the server
-//! offers. [`client`] and [`server`] run the test cases; [`tls`] creates their configurations.
+//! The runner passes all settings in environment variables: ROLE, TESTCASE, REQUESTS,
+//! SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR. WWW, DOWNLOADS, CERTS and PORT override
+//! the defaults /www, /downloads, /certs and 443. PREFERRED_ADDRESS is the preferred address that
+//! the server offers. [`client`] and [`server`] run the test cases; [`tls`] creates their
+//! configurations.
 
 mod client;
 mod server;
@@ -24,8 +26,8 @@ use crate::signals::runtime;
 /// Maximum length in bytes of a request that a server reads.
 const MAX_REQUEST: usize = 4096;
 
-/// Test cases that both endpoints support. If the server migrates or the network drops packets, the
-/// client's test case is `transfer`.
+/// Test cases that client and server support. If only the server or the network does something
+/// special (migration of the server, packet loss), the client's test case is `transfer`.
 const BOTH: [&str; 12] = [
     "handshake",
     "transfer",
@@ -56,7 +58,7 @@ pub(crate) struct Args {
     push: Vec<PathBuf>,
 }
 
-/// Settings from the environment.
+/// Settings from the environment variables of the runner.
 struct Contract {
     testcase: String,
     requests: Vec<Request>,
@@ -64,10 +66,10 @@ struct Contract {
     downloads: PathBuf,
     certs: PathBuf,
     port: u16,
-    /// The server's preferred address, or `None` if it offers no such address.
+    /// The preferred address that the server offers, or `None` to offer none.
     preferred: Option<SocketAddr>,
     qlog: Option<QlogFolder>,
-    /// The exchange of plugins, or `None` if it is disabled.
+    /// Configuration of the plugin exchange, or `None` if it is disabled.
     exchange: Option<ExchangeConfig>,
 }
 
@@ -116,8 +118,8 @@ pub(crate) fn run(args: &Args) -> Result {
     })
 }
 
-/// Opens the folder for qlog files, and creates it because the runner may name one that does not
-/// exist.
+/// Opens the folder for qlog files. Creates it if necessary, because the runner may name one that
+/// does not exist.
 fn qlog(folder: &Path) -> Result<QlogFolder> {
     fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make the folder {}", folder.display()), error)
@@ -135,7 +137,7 @@ impl Contract {
         if self.is("http3") { b"h3" } else { b"hq-interop" }
     }
 
-    /// Reads the file in the served directory that a path names.
+    /// Reads the file with this path in the served directory.
     fn file(&self, path: &str) -> Result<Vec<u8>> {
         let path = Path::new(path.trim_start_matches('/'));
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
@@ -144,7 +146,7 @@ impl Contract {
         fs::read(self.www.join(path)).map_err(|error| Failure::because(path.display(), error))
     }
 
-    /// Stores the content that was received for a request.
+    /// Stores the content that was received for a request as a file.
     fn store(&self, request: &Request, content: &[u8]) -> Result {
         let name = request.path.rsplit('/').next().unwrap_or_default();
         if name.is_empty() {

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::signals::Signals;
 
-/// Serves until a signal arrives.
+/// Runs the server until a signal arrives.
 pub(super) async fn serve(contract: Contract) -> Result {
     let mut signals = Signals::new()?;
     let config = tls::server(&contract)?;
@@ -49,7 +49,7 @@ async fn connection(incoming: Incoming, contract: Arc<Contract>) -> Result {
     if contract.is("http3") {
         return http3(connection, contract).await;
     }
-    // Serve streams until the client closes the connection.
+    // Serve the streams until the client closes the connection.
     while let Ok((send, receive)) = connection.accept_bi().await {
         let contract = Arc::clone(&contract);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! TLS and QUIC configurations of both endpoints.
+//! TLS and QUIC configurations of the interop endpoint's client and server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::Contract;
 use crate::exchange::attach;
 use crate::failure::{Failure, Result};
 
-/// Returns the cryptography provider. In the test case `chacha20`, it only has ChaCha20-Poly1305.
+/// Returns the cryptography provider. In the test case `chacha20`, its only cipher suite is
+/// ChaCha20-Poly1305.
 fn provider(contract: &Contract) -> Arc<CryptoProvider> {
     let mut provider = aws_lc_provider();
     if contract.is("chacha20") {
@@ -36,7 +37,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
     }
     if contract.is("multipath") {
         transport.max_paths = 4;
-        // Every path gets the same share, regardless of its round-trip time.
+        // Send the same share of packets on every path, regardless of its round-trip time.
         transport.scheduler = Scheduler::RoundRobin;
     }
     transport.first_unknown = contract.is("versionnegotiation");
@@ -67,7 +68,7 @@ pub(super) fn server(contract: &Contract) -> Result<ServerConfig> {
     tls.alpn_protocols = vec![contract.alpn().to_vec()];
     tls.key_log = Arc::new(rustls::KeyLogFile::new());
     if contract.is("zerortt") {
-        // RFC 9001 s.4.6.1 permits no other value except zero.
+        // RFC 9001 s.4.6.1 permits only this value and zero.
         tls.max_early_data_size = u32::MAX;
     }
     let mut config = ServerConfig::new(tls).with_transport(transport(contract));

@@ -1,6 +1,6 @@
-//! `equic-lab net run`: a scenario of the simulator in real time.
+//! `equic-lab net run`: runs a scenario of the simulator in real time.
 //!
-//! `refuse` rejects scenarios that are not possible in real time. `play` is one run. `transfer`,
+//! `refuse` rejects scenarios that are impossible in real time. `play` does one run. `transfer`,
 //! `quic` and `tcp` are the endpoints of connections, and `plugins` loads the plugins of QUIC
 //! flows.
 
@@ -26,9 +26,9 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use play::Played;
 
-/// Steps of the progress bar for each run.
+/// Number of steps of the progress bar for each run.
 const STEPS: u64 = 1_000;
-/// If packets are later than this, the results show the speed of the machine rather than the
+/// Lateness of packets from which on the results show the speed of the machine rather than of the
 /// network.
 const LATE: Duration = Duration::from_millis(1);
 
@@ -69,7 +69,8 @@ pub(super) fn run(args: &Args) -> Result {
     })
 }
 
-/// Reads a file, or else the scenario of this name. Returns its text and the parsed scenario.
+/// Reads a scenario file. If there is no such file, reads the built-in scenario with this name.
+/// Returns the text and the parsed scenario.
 fn load(path: &Path) -> Result<(String, Scenario)> {
     let name = path.to_string_lossy();
     let text = if !name.contains(['/', '.']) && !path.exists() {
@@ -113,7 +114,7 @@ fn bar(length: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    // The template is a constant. If it were invalid, the default style would be fine.
+    // The template is a constant. If it were invalid, the default style would be used.
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}, {eta} left") {
         bar.set_style(style);
     }
@@ -158,8 +159,8 @@ fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Result {
     Ok(())
 }
 
-/// Formats a run as JSON. Values that the kernel does not report are null. Adds the lateness of
-/// packets.
+/// Formats a run as JSON. Values that the kernel does not report are null. The lateness of packets
+/// is added.
 fn as_json(run: &Played) -> Value {
     let mut value = serde_json::to_value(&run.outcome).unwrap_or_default();
     for (index, flow) in run.untold.iter().enumerate() {

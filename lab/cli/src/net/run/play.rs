@@ -1,4 +1,4 @@
-//! One run of a scenario in real time.
+//! Carries out one run of a scenario in real time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ use crate::signals::runtime;
 
 /// Number of threads that run both endpoints of all connections.
 const THREADS: usize = 2;
-/// Interval at which the progress is checked.
+/// Interval at which the progress of the run is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time to send CONNECTION_CLOSE before the hosts are removed. No result depends on it, because all
-/// of them were read before.
+/// Time to send CONNECTION_CLOSE frames before the hosts are removed. All results were read before,
+/// so none depends on this time.
 const FAREWELL: Duration = Duration::from_millis(50);
 
-/// A run, and additional results that only exist in real time.
+/// A finished run, with additional results that exist only in real time.
 pub(super) struct Played {
     pub(super) outcome: RunOutcome,
     /// For each connection, the keys of results that the kernel does not report.
@@ -49,7 +49,8 @@ enum Ends {
     Tcp(Tcp),
 }
 
-/// Runs a scenario with one seed. `progress` is called with the completed share, from 0 to 1.
+/// Runs a scenario with one seed. Calls `progress` with the completed share of the run, from 0 to
+/// 1.
 pub(super) fn play(
     scenario: &Scenario,
     place: &Place,
@@ -63,13 +64,14 @@ pub(super) fn play(
         mtu: mtu(place),
         initial_window: tcp.and_then(|flow| flow.tcp.initial_window),
         min_rto: tcp.and_then(|flow| flow.tcp.min_rto),
-        // Flows with one path use the first interface, as the routes of the host do.
+        // A flow with one path uses the first interface, which is also the one that the host's
+        // routes select.
         interfaces: scenario.flows.iter().map(|flow| flow.quic.paths as u16).max().unwrap_or(1),
     };
     let run = Simulation::new(place.topology.clone(), seed)?;
     let mut emulation = Emulation::prepare(&lab, run, &nodes, &settings)?;
-    // Attach background traffic after the connections, as in virtual time, so that it gets the same
-    // random numbers.
+    // Attach background traffic after the connections, as the simulator does in virtual time, so
+    // that the traffic gets the same random numbers.
     let traffic = place.attach_traffic(emulation.network(), scenario).map_err(Failure::new)?;
     if let Some(flow) = tcp {
         emulation.hosts().iter().try_for_each(|host| set_up(host, flow, place))?;
@@ -115,12 +117,12 @@ pub(super) fn play(
     Ok(played)
 }
 
-/// Sets the kernel parameters of a host that the scenario's TCP flows need.
+/// Sets those kernel parameters of a host that the scenario's TCP flows need.
 fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Result {
     let options = &flow.tcp;
     let window = options.window.unwrap_or_else(|| place.window());
-    // The kernel also counts its own data about each payload, so only half of a receive buffer
-    // counts as window.
+    // In a receive buffer, the kernel also counts its own data about each payload, so only half of
+    // the buffer is available as window.
     let bytes = |times: u64| (times * window).min(i32::MAX as u64);
     let onoff = |on: bool| if on { "1" } else { "0" }.to_owned();
     let parameters = [
@@ -129,7 +131,7 @@ fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Result {
         ("tcp_sack", options.sack.map(onoff)),
         ("tcp_timestamps", options.timestamps.map(onoff)),
         ("tcp_window_scaling", options.window_scaling.map(onoff)),
-        // 2 means that a host uses ECN only if its peer requests it.
+        // With the value 2, a host uses ECN only if its peer requests it.
         ("tcp_ecn", Some(if options.ecn { "1" } else { "2" }.to_owned())),
         (
             "tcp_early_retrans",
@@ -144,7 +146,7 @@ fn set_up(host: &Namespace, flow: &Flow, place: &Place) -> Result {
     Ok(())
 }
 
-/// Creates the endpoints of all connections. Must be called inside a runtime.
+/// Creates the endpoints of all connections. Must be called inside a tokio runtime.
 fn connect<'a>(
     scenario: &'a Scenario,
     place: &Place,
@@ -202,7 +204,8 @@ async fn wait(
         if left.is_zero() || live.is_over() {
             return;
         }
-        // After any wake-up or timeout, the loop checks the state again.
+        // The result does not matter, because the loop checks the state after any wake-up or
+        // timeout.
         let _ = tokio::time::timeout(left.min(LOOK), over.notified()).await;
         let shares: Option<Vec<f64>> = connections.iter().map(|one| one.transfer.share()).collect();
         progress(match shares {

@@ -1,5 +1,5 @@
-//! Plugins of a QUIC flow's endpoints. They are loaded once, and attached to each connection as
-//! local plugins.
+//! Loads the plugins of a QUIC flow's endpoints. They are loaded once, and attached to each
+//! connection as local plugins.
 
 use equic_command::plugin;
 use equic_http3::Hooks;
@@ -8,7 +8,7 @@ use equic_scenario::{PluginFile, QuicOptions};
 
 use crate::failure::Result;
 
-/// Hooks of both endpoints, or `None` for an endpoint without plugins.
+/// Hooks with the plugins of each endpoint, or `None` for an endpoint without plugins.
 pub(super) struct Plugins {
     pub(super) client: Option<Hooks>,
     pub(super) server: Option<Hooks>,
@@ -28,7 +28,7 @@ fn of_end(files: &[PluginFile]) -> Result<Option<Hooks>> {
     Ok(plugin::hooks_of(plugins))
 }
 
-/// Loads the plugin in a file and grants all that it declares.
+/// Loads the plugin in a file, and grants it every capability that it declares.
 ///
 /// # Errors
 /// The file is not a plugin, or the plugin cannot run. The error names the file.

@@ -1,4 +1,4 @@
-//! Both endpoints of a QUIC transfer.
+//! Both endpoints of a QUIC transfer in a real-time run.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -14,25 +14,25 @@ use super::plugins::Plugins;
 use super::transfer::{Sender, Transfer};
 use crate::failure::{Failure, Result};
 
-/// Time after which a failed attempt to open a path is repeated.
+/// Pause before a failed attempt to open a path is repeated.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A transfer whose endpoints are ready.
+/// A QUIC transfer whose endpoints are ready to start.
 pub(super) struct Quic {
     client: Endpoint,
     config: ClientConfig,
     server: Endpoint,
     to: SocketAddr,
-    /// Addresses of the client for additional paths.
+    /// Further addresses of the client, from which additional paths are opened.
     further: Vec<IpAddr>,
-    /// The sender's connection, once it has completed its handshake.
+    /// The sender's connection. Empty until its handshake is complete.
     connection: Arc<OnceLock<Connection>>,
     /// The receiver's.
     accepted: Arc<OnceLock<Connection>>,
 }
 
 impl Quic {
-    /// Creates both endpoints, client and server, on bound sockets. Must be called inside a
+    /// Creates both endpoints, client and server, on bound sockets. Must be called inside a tokio
     /// runtime.
     pub(super) fn prepare(
         (client, server): (UdpSocket, UdpSocket),
@@ -65,7 +65,7 @@ impl Quic {
     }
 
     /// Like [`Quic::prepare`], with additional paths from these addresses of the client's host.
-    /// Must be called inside a runtime.
+    /// Must be called inside a tokio runtime.
     pub(super) fn with_paths(
         self,
         host: &Namespace,
@@ -113,7 +113,7 @@ impl Quic {
         });
     }
 
-    /// Returns the counters of the sender.
+    /// Returns the counters of the sending endpoint.
     pub(super) fn sender(&self) -> Sender {
         let Some(connection) = self.connection.get() else { return Sender::default() };
         let stats = connection.stats();
@@ -141,7 +141,7 @@ impl Quic {
     }
 }
 
-/// Keeps a path of the connection open from this address. Opens it again whenever it is closed.
+/// Keeps a path of the connection open from this address. When the path is closed, opens it again.
 async fn keep_path(connection: Connection, address: IpAddr) {
     let (mut changes, mut opened) = (0, None);
     loop {
@@ -173,7 +173,7 @@ async fn send(connection: &Connection, transfer: &Transfer) -> Result {
         sent += chunk.len() as u64;
     }
     stream.finish()?;
-    // Wait until all data is acknowledged. The caller closes the connection.
+    // Wait until all data is acknowledged, because the caller then closes the connection.
     stream.stopped().await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Rejects a scenario that is not possible in real time, before anything starts.
+//! Rejects a scenario that is impossible in real time, before the run starts.
 
 use equic_lab::emulation::{Emulation, MAX_CONNECTIONS};
 use equic_lab::plan::MAX_CLIENTS;
@@ -8,11 +8,12 @@ use equic_sim::IpVersion;
 use super::plugins;
 use crate::failure::Result;
 
-/// Minimum MTU for IPv6 in bytes. Linux gives interfaces with a smaller MTU no IPv6 (RFC 8200 s.5).
+/// Minimum MTU for IPv6 in bytes (RFC 8200 s.5). Linux disables IPv6 on interfaces with a smaller
+/// MTU.
 const LEAST_V6: u32 = 1_280;
 
-/// Returns the keys that are not possible in real time, each with the reason. The list is empty if
-/// the whole scenario can run.
+/// Returns the keys of the scenario that are impossible in real time, each with the reason. The
+/// list is empty if the whole scenario can run.
 pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(String, String)>> {
     let mut complaints = Vec::new();
     let mut complain = |key: String, message: String| complaints.push((key, message));
@@ -84,8 +85,8 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(Stri
     Ok(complaints)
 }
 
-/// Returns the keys of per-host kernel settings that differ between two TCP flows. The kernel
-/// cannot set them for each connection.
+/// Returns the keys in which two TCP flows differ although the kernel has only one setting for all
+/// connections of a host.
 fn differences(one: &TcpOptions, other: &TcpOptions) -> Vec<&'static str> {
     let same = [
         ("initial_window", one.initial_window == other.initial_window),

@@ -1,4 +1,4 @@
-//! Both endpoints of a transfer with the kernel's TCP.
+//! Both endpoints of a transfer with the kernel's TCP in a real-time run.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::transfer::{Sender, Transfer};
 use crate::failure::Result;
 
-/// A transfer whose endpoints are ready.
+/// A TCP transfer whose endpoints are ready to start.
 pub(super) struct Tcp {
-    /// The client's socket, until it is used.
+    /// The client's socket, or `None` once the transfer has started.
     client: Mutex<Option<TcpStream>>,
     server: Mutex<Option<TcpListener>>,
     to: SocketAddr,
-    /// The sender's socket, from which the counters are read.
+    /// A copy of the sender's socket, from which the counters are read.
     kept: Arc<OnceLock<OwnedFd>>,
 }
 
@@ -55,7 +55,7 @@ impl Tcp {
         });
     }
 
-    /// Returns the counters of the sender.
+    /// Returns the counters of the sending endpoint.
     pub(super) fn sender(&self) -> Sender {
         let info = self.kept.get().and_then(|socket| TcpInfo::of(socket).ok()).unwrap_or_default();
         Sender {
@@ -83,7 +83,7 @@ async fn send(
         sent += chunk.len() as u64;
     }
     stream.shutdown().await?;
-    // Wait until the server has closed its side too, which means that it has received all data.
+    // Wait until the server has closed its side, too. It does so when it has received all data.
     let _ = stream.read(&mut [0]).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A transfer in real time: the part that all protocols and both endpoints share.
+//! A transfer in real time: the state that both endpoints share, whatever the protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use equic_sim::payload;
 use tokio::sync::Notify;
 
-/// State of a transfer. Both endpoints write to it, and the run reads it.
+/// State of a transfer. Both endpoints write to it, and the main loop of the run reads it.
 #[derive(Debug)]
 pub(super) struct Transfer {
     /// Number of bytes to transfer, or `None` to transfer until the run ends.
@@ -20,14 +20,14 @@ pub(super) struct Transfer {
     over: Arc<Notify>,
 }
 
-/// Counters of a sender.
+/// Counters of the sending endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sender {
     pub(super) packets_sent: u64,
     pub(super) packets_lost: u64,
-    /// `None` if the kernel does not report it.
+    /// Number of unnecessary retransmissions, or `None` if the kernel does not report it.
     pub(super) spurious: Option<u64>,
-    /// `None` if the kernel does not report it.
+    /// Number of retransmission timeouts, or `None` if the kernel does not report it.
     pub(super) timeouts: Option<u64>,
     pub(super) min_rtt: Option<Duration>,
 }
@@ -50,13 +50,14 @@ impl Transfer {
         let _ = self.begun.set(Instant::now());
     }
 
-    /// Returns the next data to send after `sent` bytes, or `None` if all data was sent.
+    /// Returns the next data to send when `sent` bytes have been sent, or `None` if that is all.
     pub(super) fn next(&self, sent: u64) -> Option<&'static [u8]> {
         let end = self.size.unwrap_or(u64::MAX);
         (sent < end).then(|| payload::between(sent, end))
     }
 
-    /// Checks data that the receiving application has read. Returns `true` if it was the last.
+    /// Checks data that the receiving application has read. Returns `true` if it contained the last
+    /// byte.
     pub(super) fn receive(&self, read: &[u8]) -> bool {
         let before = self.bytes.load(Ordering::Relaxed);
         let bytes = before + read.len() as u64;
@@ -71,8 +72,8 @@ impl Transfer {
         done
     }
 
-    /// Records the failure of an endpoint. Only the first reason is kept. A failure after the last
-    /// byte is ignored.
+    /// Records that an endpoint failed. Only the first reason is kept. Failures after the last byte
+    /// are ignored.
     pub(super) fn fail(&self, reason: String) {
         if self.completed.get().is_some() {
             return;
@@ -95,7 +96,7 @@ impl Transfer {
     }
 
     /// Returns the share of the data that has arrived, from 0 to 1, or `None` if the transfer has
-    /// no size.
+    /// no fixed size.
     pub(super) fn share(&self) -> Option<f64> {
         self.size.map(|size| self.bytes() as f64 / size as f64)
     }
@@ -128,7 +129,7 @@ mod tests {
         }
         assert_eq!((sent, transfer.bytes(), transfer.failure()), (size, size, None));
         assert!(transfer.completed().is_some());
-        // After the last byte, an error of an endpoint no longer counts.
+        // The last byte has arrived, so this failure must be ignored.
         transfer.fail("closed".to_owned());
         assert_eq!(transfer.failure(), None);
     }

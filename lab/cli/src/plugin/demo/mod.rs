@@ -1,9 +1,9 @@
-//! `equic-lab plugin-demo`: a server pushes plugins to a client that has never seen them, first
-//! over paths on which they help, and then hostile plugins.
+//! `equic-lab plugin-demo`: a server pushes plugins to a client that has never seen them. First it
+//! uses paths on which the plugins help. Then it pushes hostile plugins.
 //!
-//! The trials and attacks are those of `equic-plugin-kit`: connections in virtual time, with the
-//! exchange that `equic serve --push` and `equic get --accept-plugins` use. `show.rs` creates
-//! tables and plots of the results.
+//! The trials and attacks are those of `equic-plugin-kit`. They run on connections in virtual time,
+//! with the same plugin exchange as `equic serve --push` and `equic get --accept-plugins`.
+//! `show.rs` creates tables and plots of the results.
 
 mod show;
 
@@ -23,10 +23,10 @@ use crate::output;
 /// Schema of the result.
 const SCHEMA: &str = "equic.plugin.demo/1";
 
-/// Bytes that a server sends to a client while a hostile plugin is present.
+/// Number of bytes that a server sends to a client while a hostile plugin is present.
 const BYTES: u64 = 5_000_000;
 
-/// Factor by which `--quick` reduces the work.
+/// Divisor of the amount of work with `--quick`.
 const QUICK: u64 = 5;
 
 /// Pushes the source tree's plugins from a server to a client that has never seen them, on
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// `data` of schema equic.plugin.demo/1.
+/// The field `data` of schema equic.plugin.demo/1.
 #[derive(Serialize)]
 struct Data {
     seed: u64,
@@ -72,7 +72,8 @@ struct Trial {
     bundle_bytes: usize,
     without: f64,
     with: f64,
-    /// Whether the received data had the SHA-256 of the sent data, with the plugin and without it.
+    /// Whether the received data was the data sent, by its SHA-256, both with the plugin and
+    /// without it.
     intact: bool,
     /// Time of each transfer without the plugin, in milliseconds.
     times_without_ms: Vec<f64>,
@@ -87,7 +88,7 @@ struct Attack {
     tries: &'static str,
     /// What happened to the plugin: `refused`, `taken off` (detached) or `contained`.
     fate: &'static str,
-    /// What must happen to the plugin.
+    /// What must happen to the plugin, with the same words as `fate`.
     expected: &'static str,
     /// Reason in words. Empty if the plugin runs.
     why: String,

@@ -1,4 +1,4 @@
-//! Tables and plots of the results.
+//! Tables and plots of the results of `equic-lab plugin-demo`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::{Attack, Data, Trial};
 
-/// Formats a value with its unit. Without a unit, it is a count.
+/// Formats a value with its unit. An empty unit means that the value is a count.
 pub(in crate::plugin) fn value(value: f64, unit: &str) -> String {
     match unit {
         "" => number::count(value.max(0.0) as u64),

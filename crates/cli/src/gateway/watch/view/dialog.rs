@@ -1,4 +1,4 @@
-//! Questions and help, drawn over everything else.
+//! Draws dialogs (questions and help) over everything else.
 
 use equic_gateway::ListAction;
 use equic_report::number;

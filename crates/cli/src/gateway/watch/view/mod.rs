@@ -1,7 +1,7 @@
-//! Draws a picture and the user's choices. The layout fits any size from 40 x 10 up. On smaller
-//! terminals it is cut off.
+//! Draws the picture of the dashboard and the user's choices. The layout fits terminals of 40 x 10
+//! characters or more. On a smaller terminal, it is cut off.
 //!
-//! Large terminals show everything at once, others one panel at a time. Start at [`draw`];
+//! Large terminals show all panels at once, others one panel at a time. Start at [`draw`];
 //! [`panels`] are the three tables, [`dialog`] the questions, [`theme`] the colours.
 
 use equic_report::number;
@@ -27,18 +27,18 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// Everything that is on the screen.
+/// Everything that the screen must show.
 pub(super) struct Scene<'a> {
     pub picture: &'a Picture,
     pub choices: &'a Choices,
     pub theme: Theme,
-    /// If the gateway has ended or cannot be read, the reason.
+    /// Why the gateway has ended or cannot be read, or `None` if it is read normally.
     pub gone: Option<&'a str>,
-    /// Message about the result of the last action, and its tone.
+    /// Result of the user's last action as a message, with its tone, or `None`.
     pub message: Option<(Tone, &'a str)>,
 }
 
-/// Minimum width and height for all panels at once.
+/// Minimum width and height of a terminal that shows all panels at once.
 const WIDE: (u16, u16) = (100, 24);
 
 pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
@@ -168,7 +168,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Line::from(right_line), right);
 }
 
-/// Draws the protected services, and the servers that feed the gateway.
+/// Draws the protected services, and the servers that report their connections to the gateway.
 fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let (picture, theme) = (scene.picture, scene.theme);
     let room = usize::from(area.height.saturating_sub(1));
@@ -205,7 +205,7 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Returns the data of a curve: its name, its colour, the current value and the past values.
+/// Returns the data of a curve: its name, its style, the current value and the past values.
 fn measure<'a>(scene: &Scene<'a>, passed: bool) -> (&'static str, Style, f64, &'a [f64]) {
     let (picture, theme) = (scene.picture, scene.theme);
     match (passed, picture.dry_run) {
@@ -230,11 +230,11 @@ fn sparkline<'a>(scene: &Scene<'_>, history: &[f64], style: Style) -> Sparkline<
         .style(style)
 }
 
-/// Draws a curve in a frame.
+/// Draws a curve inside a frame.
 fn curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     let theme = scene.theme;
     let (name, style, now, history) = measure(scene, passed);
-    // The peak of the visible part.
+    // Scale the curve to the highest value in its visible part.
     let seen = history.iter().rev().take(area.width.saturating_sub(2).into());
     let peak = seen.copied().fold(0.0, f64::max);
     let title = Line::from(vec![
@@ -250,7 +250,7 @@ fn curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     frame.render_widget(sparkline(scene, history, style), inner);
 }
 
-/// Draws a curve after its name, in one or two lines.
+/// Draws the name of a curve and then the curve, in one or two lines.
 fn small_curve(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect, passed: bool) {
     let (name, style, now, history) = measure(scene, passed);
     let label = Line::from(vec![
@@ -294,7 +294,8 @@ fn footer(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         ("?", "help"),
         ("q", "quit"),
     ];
-    // If there is not enough room for all keys, show those for help and for quitting.
+    // If there is not enough room for the help on all keys, show only the keys for help and for
+    // quitting.
     let width = |(key, word): &(&str, &str)| key.chars().count() + word.len() + 3;
     let mut left = usize::from(area.width).saturating_sub(keys[7..].iter().map(width).sum());
     let mut shown: Vec<&(&str, &str)> = Vec::new();

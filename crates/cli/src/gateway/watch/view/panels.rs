@@ -1,4 +1,5 @@
-//! The three tables. If columns do not fit, the least important ones are omitted first.
+//! Draws the three tables of the dashboard. If there is no room for all columns of a table, the
+//! least important ones are omitted.
 
 use equic_gateway::Reason;
 use equic_report::number;
@@ -12,8 +13,8 @@ use super::super::keys::Panel;
 use super::super::model::SourceLine;
 use super::Scene;
 
-/// A column with its width and its rank. Columns with a high rank are omitted first, and those with
-/// rank 0 never. Width 0 means all the remaining width.
+/// A column of a table, with its width and rank. Columns with a high rank are omitted first, and
+/// those with rank 0 never. Width 0 stands for all the remaining width.
 struct Column {
     title: &'static str,
     width: u16,
@@ -29,7 +30,7 @@ const fn figure(title: &'static str, width: u16, rank: u8) -> Column {
     Column { title, width, rank, right: true }
 }
 
-/// Returns the indices of the columns that fit.
+/// Returns the indices of the columns for which there is room.
 fn fitting(columns: &[Column], flexible: u16, room: u16) -> Vec<usize> {
     let mut ranked: Vec<usize> = (0..columns.len()).collect();
     ranked.sort_by_key(|index| columns[*index].rank);
@@ -48,13 +49,13 @@ fn fitting(columns: &[Column], flexible: u16, room: u16) -> Vec<usize> {
     chosen
 }
 
-/// A number or a word, and its style.
+/// Text of a cell, and its style.
 type Content = (String, Style);
 
 struct Panelled<'a> {
     title: Line<'a>,
     columns: &'a [Column],
-    /// Minimum width of the flexible column.
+    /// Minimum width of the column that takes the remaining width.
     flexible: u16,
     rows: Vec<Vec<Content>>,
     selected: usize,
@@ -132,8 +133,8 @@ fn of_reason(scene: &Scene<'_>, reason: Reason) -> Style {
     }
 }
 
-/// Removes characters that change the direction of writing from a text of another process. The
-/// screen omits control characters itself.
+/// Removes characters that change the direction of writing. The text may come from another process.
+/// The screen removes control characters itself.
 pub(super) fn clean(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|c| !c.is_control() && !turns(*c)).collect()

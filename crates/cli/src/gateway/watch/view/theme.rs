@@ -1,7 +1,7 @@
-//! Colours and signs, with replacements for terminals that do not support them.
+//! Colours and signs of the dashboard, with replacements for terminals that do not support them.
 //!
-//! Without colours no information is lost: colours only repeat what the text says, and the
-//! selection is shown in reverse video.
+//! No information is lost without colours: they only repeat what the text says, and the selection
+//! is shown in reverse video.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::{bar, border};
@@ -97,7 +97,7 @@ impl Theme {
         if self.unicode { bar::NINE_LEVELS } else { ASCII_BARS }
     }
 
-    /// Returns a bar of `width` columns, filled to a share from 0 to 1.
+    /// Returns a bar of `width` columns. `share`, from 0 to 1, is the part that is filled.
     pub(crate) fn bar(self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
@@ -107,7 +107,7 @@ impl Theme {
         }
         let whole = filled as usize;
         let rest = ((filled - whole as f64) * 8.0) as usize;
-        // A share above zero must show at least the smallest block.
+        // A share above zero must be visible, so draw at least the smallest block.
         let rest = if whole == 0 && share > 0.0 { rest.max(1) } else { rest };
         format!("{}{}", "█".repeat(whole), EIGHTHS[rest.min(7)])
     }
