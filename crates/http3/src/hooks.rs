@@ -1,4 +1,4 @@
-//! Hooks into the operations of every connection.
+//! Functions that attach hooks to every connection of a server or client.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` does not make. These
-//! checks need only the message that `h3` returns. `binding/fields.rs` makes the others before
-//! `h3`.
+//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` does not make.
+//!
+//! The checks in this file need only the message that `h3` returns. `binding/fields.rs` makes the
+//! other checks, before `h3` reads the message.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,

@@ -8,8 +8,8 @@ use equic_wire::{Reader, Side};
 use super::frames::{CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, SETTINGS};
 use super::violation::Violation;
 
-/// Largest payload of a frame on the control stream, in bytes. SETTINGS with a few hundred settings
-/// fit into it.
+/// Largest payload of a frame on the control stream, in bytes. It has room for SETTINGS with a few
+/// hundred settings.
 pub(super) const LONGEST: usize = 4096;
 
 /// The control stream of the peer.
@@ -82,7 +82,8 @@ impl Control {
                 self.max_push_id = Some(id);
                 Ok(false)
             }
-            // RFC 9114 s.7.2.3: this end neither pushes nor permits a push.
+            // RFC 9114 s.7.2.3: the frame is CANCEL_PUSH, but this endpoint neither pushes nor
+            // permits a push.
             _ => {
                 only_id(payload)?;
                 Err(Violation::UnknownPushId)
@@ -125,8 +126,9 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
 #[derive(Debug)]
 pub(super) enum Qpack {
     Encoder,
-    /// The decoder stream. `Some(count)` inside a Stream Cancellation: `count` bytes of its stream
-    /// ID have arrived after the first byte. `None` between instructions.
+    /// The decoder stream. The value is `Some(count)` if the stream has so far delivered only the
+    /// beginning of a Stream Cancellation instruction: `count` bytes of its stream ID after the
+    /// first byte. It is `None` between instructions.
     Decoder(Option<u8>),
 }
 
@@ -151,8 +153,8 @@ impl Qpack {
                 *self = Qpack::Decoder((byte & 0x80 != 0).then_some(*count + 1));
                 Ok(())
             }
-            // RFC 9204 s.4.4.1, s.4.4.3: these instructions acknowledge table entries, and this end
-            // has never sent any.
+            // RFC 9204 s.4.4.1, s.4.4.3: these instructions acknowledge entries of the dynamic
+            // table, and this endpoint never inserts any.
             Qpack::Decoder(_) => Err(Violation::DecoderInstruction),
         }
     }

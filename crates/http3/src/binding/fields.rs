@@ -57,11 +57,11 @@ const HUFFMAN: [(Name, &[u8]); 5] = [
     (Name::Status, &[0xb8, 0x84, 0x8d, 0x36, 0xa3]),
 ];
 
-/// A colon in the Huffman code of RFC 7541 appendix B. The code has seven bits, at the top of the
-/// byte.
+/// The code of a colon in the Huffman code of RFC 7541 appendix B. It has seven bits, stored in the
+/// upper bits of this byte.
 const HUFFMAN_COLON: u8 = 0x5c;
 
-/// The name or the value of a field line, as it is encoded.
+/// The name or value of a field line, still encoded.
 #[derive(Clone, Copy)]
 enum Text<'a> {
     Plain(&'a [u8]),
@@ -117,8 +117,9 @@ impl Line<'_> {
         self.kind == Name::Status && begins_with_one
     }
 
-    /// Makes the checks that the crate `http` makes for header fields. They are needed here because
-    /// nothing asks `h3` for the trailers of a request.
+    /// Checks a trailer field in the same way as the crate `http` checks a header field. This is
+    /// needed here because the server never asks `h3` for the trailers of a request, so `http` does
+    /// not see them.
     fn check_trailer(&self) -> Result<(), Violation> {
         let name =
             HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
@@ -230,7 +231,8 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
-        // RFC 9204 s.4.5.6: a literal name and a literal value.
+        // Reads an index into QPACK's static table. Returns the kind, the name and the value of
+        // that entry.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
         let name = bytes(input, length)?;
@@ -273,7 +275,7 @@ fn of_static(
     }
 }
 
-/// Returns the pseudo-header field at an index of the static table (RFC 9204 appendix A).
+/// Returns the pseudo-header field at this index of QPACK's static table (RFC 9204 appendix A).
 fn name_of(index: u64) -> Name {
     match index {
         0 => Name::Authority,
@@ -318,8 +320,8 @@ fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation>
 /// Largest integer that a QPACK decoder must be able to decode (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
-/// Reads a prefixed integer (RFC 9204 s.4.1.1) of up to 62 bits. Accepts as many bytes for one
-/// integer as `h3` does.
+/// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. Accepts encodings of the
+/// same length as `h3` does.
 fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
@@ -350,8 +352,8 @@ mod tests {
     /// The value "/a#b" in Huffman code.
     const PATH_WITH_FRAGMENT: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
 
-    /// The field section of GET https://a/. It has two entries of the static table, then a name
-    /// from that table with the value "a", then the entry for the path "/".
+    /// The field section of GET https://a/: two entries of the static table, then a name from that
+    /// table with the value "a", then the entry for the path "/".
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
     fn check(block: &[u8], section: Section) -> Result<SectionCheck, Violation> {
@@ -365,7 +367,7 @@ mod tests {
     #[test]
     fn field_section_that_is_valid() {
         assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
-        // content-type with a name from the table, then a literal name.
+        // The name content-type from the static table, then a field with a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
         assert_eq!(check(&more, Section::Request), Ok(SectionCheck::Other));
         assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(SectionCheck::Other));
@@ -440,8 +442,8 @@ mod tests {
         }
     }
 
-    /// Encodes an integer whose prefix bits are all ones and whose rest is `more`, in at least
-    /// `bytes` bytes.
+    /// Encodes an integer in at least `bytes` bytes. All prefix bits are ones, and `more` is the
+    /// value of the bytes after the prefix.
     fn prefixed(first: u8, mut more: u64, bytes: usize) -> Vec<u8> {
         let mut encoded = vec![first];
         while more >= 0x80 || encoded.len() < bytes {
@@ -462,8 +464,8 @@ mod tests {
             (prefixed(0x7f, MAX_INTEGER - 0x7e, 1), false),
             (prefixed(0x7f, (1 << 63) - 1, 1), false),
             (prefixed(0x7f, u64::MAX, 1), false),
-            // Padded with leading zeros: first to as many bytes as `h3` reads, then to one byte
-            // more.
+            // Padded with leading zeros: first to the largest number of bytes that `h3` reads, then
+            // to one byte more.
             (prefixed(0x7f, 5, 9), true),
             (prefixed(0x7f, 5, 10), false),
         ] {

@@ -1,10 +1,14 @@
 //! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by
 //! one.
 //!
-//! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA
-//! frame. So the parser forwards a HEADERS frame only when it is complete. It forwards content as
-//! it arrives, in DATA frames of the bytes that are there. It does not forward frames that `h3`
-//! would skip. It never holds more than one such piece.
+//! The parser works around the way in which `h3` reads: `h3` buffers until a frame is complete,
+//! reads ahead, and ends a body at the first empty DATA frame. So the parser:
+//!
+//! * forwards a HEADERS frame only when it is complete;
+//! * forwards content as it arrives, as a DATA frame for each piece that has arrived;
+//! * does not forward frames that `h3` would skip.
+//!
+//! It never holds more than one frame or piece of content.
 
 use std::sync::Arc;
 
@@ -31,17 +35,17 @@ const HEADER: usize = 16;
 /// Largest number of interim responses to one request. More are a violation.
 const INTERIM: u32 = 64;
 
-/// Factor above which a long HEADERS frame closes the connection: the frame is this many times
-/// longer than the limit of field sections, so it cannot be a mistake.
+/// A HEADERS frame closes the connection if it is this many times longer than the limit of field
+/// sections, because that cannot be a mistake.
 const ABSURD: u64 = 64;
 
-/// An entry of the static table in its encoded form. Each entry counts for more than 32 bytes (RFC
-/// 9114 s.4.2.2).
+/// A one-byte reference to an entry of QPACK's static table. Each such entry adds more than 32
+/// bytes to the size of a field section (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// Field section that `h3` gets in place of one that is too long: GET https://a/. The server then
-/// answers with 431. Without the replacement, `h3` would answer without a Date field and drop the
-/// request's stream at once.
+/// Field section of GET https://a/, which `h3` gets instead of one that is too long. The server
+/// then answers with 431. Without the replacement, `h3` itself would answer, without a Date field,
+/// and drop the request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
 /// The use of the stream: a request, a response, or the control stream.
@@ -62,14 +66,15 @@ enum FrameStage {
 
 #[derive(Debug)]
 enum At {
-    /// In or before a frame header. The value is the number of its bytes that have arrived.
+    /// Within or before a frame header. The value is the number of the header's bytes that have
+    /// arrived.
     Header(usize),
     /// Inside a DATA frame. The value is the number of payload bytes still to come.
     Data(u64),
     /// Inside a frame that is skipped. The value is the number of payload bytes still to come.
     Skip(u64),
-    /// Inside a field section that is too long. The value is the number of payload bytes still to
-    /// come.
+    /// Inside a field section that is too long and is discarded. The value is the number of payload
+    /// bytes still to come.
     Refused(u64),
     /// Inside a frame that is kept until it is complete: its type, its length, and the bytes so
     /// far.
@@ -84,11 +89,12 @@ pub(super) struct Frames {
     stage: FrameStage,
     at: At,
     header: [u8; HEADER],
-    /// Number of payload bytes that follow the DATA frame header that was forwarded last. They are
-    /// the next piece.
+    /// Number of payload bytes that belong to the last forwarded DATA frame header. They are
+    /// forwarded next.
     due: usize,
     interim: u32,
-    /// The HEADERS frame that `h3` gets in place of one that is too long, until it is forwarded.
+    /// The HEADERS frame that `h3` gets instead of one that is too long. It is `None` after it was
+    /// forwarded.
     refused: Option<Bytes>,
     /// True if the request's field section is too long.
     too_long: bool,
@@ -152,8 +158,8 @@ impl Frames {
                     self.shared.charge(count as u64)?;
                 }
                 At::Refused(left) => {
-                    // These bytes are not charged as useless: the server stops reading early, and
-                    // counts the request as malformed.
+                    // These bytes do not count as useless bytes of the peer, because the server
+                    // stops reading early and counts the whole request as malformed.
                     let count = take(left, input.len());
                     let over = *left == 0;
                     input.advance(count);
@@ -351,8 +357,8 @@ impl Frames {
             self.refused = Some(self.stand_in());
             return Ok(At::Refused(length));
         }
-        // `h3` gets a shorter field section instead. It consists of static-table entries that
-        // together exceed the limit of `h3`, so `h3` rejects it.
+        // `h3` gets a short field section instead of this one. It consists of static-table entries
+        // whose decoded size exceeds the limit of `h3`, so `h3` rejects it.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
         self.stage = FrameStage::Body;
@@ -376,7 +382,7 @@ impl Frames {
             return Ok(None);
         };
         if let Kind::Control(control) = &mut self.kind {
-            // Frames that `h3` does not need are not forwarded.
+            // `h3` does not need this frame, so it is only charged to the peer.
             self.shared.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
             if frame == GOAWAY {
@@ -393,7 +399,8 @@ impl Frames {
         }
         let piece = whole(HEADERS, &kept.bytes);
         if section == Section::Trailers {
-            // Held back until the stream ends, because `h3` stops reading at the trailers.
+            // The trailers are held back until the stream ends, because `h3` stops reading after
+            // trailers.
             self.trailers = Some(piece);
             return Ok(None);
         }

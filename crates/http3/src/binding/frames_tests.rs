@@ -3,7 +3,7 @@ use h3::error::Code;
 use super::*;
 use crate::binding::shared::FrameLimits;
 
-/// GET https://a/, and a response with status 200, as HEADERS frames.
+/// HEADERS frames for the request GET https://a/, and for a response with status 200.
 const REQUEST: &[u8] = &[1, 8, 0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 const RESPONSE: &[u8] = &[1, 3, 0, 0, 0xd9];
 const INTERIM_103: &[u8] = &[1, 3, 0, 0, 0xd8];

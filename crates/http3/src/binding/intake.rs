@@ -167,8 +167,8 @@ impl Streams {
     }
 }
 
-/// Reads the type of a stream, and nothing after it. Returns `None` if the stream ended before
-/// that.
+/// Reads the type of a stream, and nothing after it. Returns `None` if the stream ended before its
+/// type was complete.
 fn poll_type(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,

@@ -46,7 +46,8 @@ pub use shared::FrameLimits;
 pub use streams::{BidiStream, RecvStream, SendStream};
 pub use violation::Violation;
 
-/// Largest number of pieces that are read in a row without a result. The task then yields.
+/// Largest number of times that a stream is read in a row without a frame for `h3`. The task then
+/// yields.
 const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -123,7 +124,7 @@ impl QuicConnection {
     }
 }
 
-/// Reports a violation of HTTP/3 by the peer, and a server's GOAWAY.
+/// Reports whether the peer violated HTTP/3, and whether the server sent GOAWAY.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
@@ -140,8 +141,8 @@ impl Watch {
         self.0.goaway()
     }
 
-    /// Waits until the server's GOAWAY covers a request, which is then not processed. `stream`
-    /// returns the ID of the request's stream, or `None` while the stream is not open.
+    /// Waits until the server's GOAWAY covers a request, so that the server will not process it.
+    /// `stream` returns the ID of the request's stream, or `None` while the stream is not open.
     pub async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
         self.0.goes_away(stream).await;
     }

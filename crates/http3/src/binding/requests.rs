@@ -1,4 +1,4 @@
-//! Tracks which requests of a connection its server admits.
+//! Tracks which requests of a connection the server admits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -119,7 +119,7 @@ impl Requests {
         self.0.requests.next.load(Ordering::Acquire)
     }
 
-    /// Waits until the client has sent GOAWAY.
+    /// Records that the client has sent GOAWAY, so it will open no further requests.
     pub(crate) async fn client_leaves(&self) {
         // The sender lives as long as `self`, so this cannot fail.
         let _ = self.0.requests.client_leaves.subscribe().wait_for(|leaves| *leaves).await;

@@ -16,22 +16,22 @@ use super::shared::Shared;
 use super::violation::Violation;
 use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
 
-/// Types of streams that must stay open (RFC 9114 s.6.2.1, RFC 9204 s.4.2): control, QPACK encoder and
-/// decoder.
+/// Types of the streams that must stay open: control, QPACK encoder and QPACK decoder (RFC 9114
+/// s.6.2.1, RFC 9204 s.4.2).
 const CRITICAL: [u8; 3] = [0x0, 0x2, 0x3];
 
 /// The sending half of a stream.
 pub struct SendStream<B> {
     stream: transport::SendStream,
-    /// Boxed for the same reason as [`RecvStream`]: it is moved often, because the futures that
-    /// hold a stream are moved.
+    /// The data that is being written. Boxed to keep the struct small, because a stream is moved
+    /// whenever a future that holds it is moved.
     writing: Box<Option<WriteBuf<B>>>,
     unused: Unused,
 }
 
 /// State of a stream on which nothing has been written.
 enum Unused {
-    /// Something was written, or an unused stream needs no special treatment.
+    /// Something was written, or the stream needs no special treatment if it stays unused.
     No,
     /// A unidirectional stream before its type has been written.
     Typeless(Arc<Shared>),
@@ -124,7 +124,7 @@ struct Receiver {
     connection: transport::Connection,
     shared: Arc<Shared>,
     frames: Frames,
-    /// The type of a control stream. `h3` expects to read it first.
+    /// The type of a control stream. `h3` expects to read it before the first frame.
     first: Option<Bytes>,
     /// Bytes that were read but not yet parsed.
     input: Bytes,

@@ -60,7 +60,8 @@ pub enum Violation {
     InterimResponses,
     /// More bytes of incomplete frames than this end keeps.
     IncompleteFrames,
-    /// Too many bytes without effect: unknown frames and streams, empty frames, frames of the control stream.
+    /// Too many useless bytes: unknown frames and streams, empty frames, and frames of the control
+    /// stream.
     UselessBytes,
     /// More malformed requests than the server tolerates.
     MalformedRequests,

@@ -18,7 +18,7 @@ use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
 
-/// Largest size of a response's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
+/// Largest size of a response's header fields in bytes, counted as in RFC 9114 s.4.2.2.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
 
 type ResponseStream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
@@ -103,8 +103,8 @@ impl Shared {
             }
             _ => {
                 let reason = error.to_string();
-                // `h3` has no variant for errors of the binding, and puts this prefix in front of
-                // them.
+                // `h3` has no error variant for violations that the binding found, and puts this
+                // prefix in front of their text.
                 self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
             }
         }
@@ -239,8 +239,8 @@ impl Connection {
         self.request_until(method, path, deadline).await
     }
 
-    /// Like [`request`](Self::request), with a deadline that the caller chooses. `None`: no
-    /// deadline.
+    /// Like [`request`](Self::request), with a deadline that the caller chooses. With `None`, the
+    /// request has no deadline.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).

@@ -1,4 +1,4 @@
-//! Errors of a client, and the kind of failure that each counts as in the results of a load.
+//! Errors of a client, and their classification in the results of a load test.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum ClientError {
     Url {
         /// The URL as given.
         url: String,
-        /// The mistake in the URL, for people.
+        /// Explains to the user what is wrong with the URL.
         reason: String,
     },
     /// The path of a request cannot be used.
@@ -25,7 +25,7 @@ pub enum ClientError {
     Path {
         /// The path as given.
         path: String,
-        /// The mistake in the path, for people.
+        /// Explains to the user what is wrong with the path.
         reason: String,
     },
     /// The host has no address that can be reached.
@@ -79,7 +79,7 @@ pub enum ClientError {
     Http {
         /// The server's address.
         peer: SocketAddr,
-        /// The error of HTTP/3, for people.
+        /// Explains to the user what went wrong in HTTP/3.
         reason: String,
     },
     /// The server did not process the request, or the request is idempotent and its connection was
@@ -130,8 +130,8 @@ pub enum Unprocessed {
     #[error("it rejected the early data")]
     EarlyData,
     /// The connection ended before the request was sent, or before its response arrived. The server
-    /// had answered on this connection before. If the request was sent, its method is idempotent
-    /// (RFC 9110 s.9.2.2).
+    /// had answered earlier requests on this connection. If the request was sent, its method is
+    /// idempotent, so it may be repeated (RFC 9110 s.9.2.2).
     #[error("it closed the connection")]
     Closed,
 }
@@ -164,7 +164,7 @@ fn is_crypto(code: u64) -> bool {
     code >> 8 == 1
 }
 
-/// Kind of failure, as the results of a load count it.
+/// Kind of failure, as the results of a load test count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The server refused the connection or the request: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or

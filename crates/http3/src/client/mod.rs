@@ -74,8 +74,8 @@ pub struct ClientConfig {
     pub receive_offload: bool,
     /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// Asks servers to continue in version 2 (RFC 9369 s.4). Connections begin in version 1. A
-    /// server that stays with version 1 costs one more round trip.
+    /// Time limit of one handshake, and of one request with its response. `None`: only the idle
+    /// timeout applies.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
@@ -215,8 +215,8 @@ impl Client {
         settings.receive_offload = config.receive_offload;
         settings.qlog.clone_from(&config.qlog);
         settings.trace.clone_from(&config.trace);
-        // Tokens follow the same rule as sessions: without 0-RTT, every connection must cost the
-        // server the same.
+        // Address validation tokens are kept only with 0-RTT, like TLS sessions. Without 0-RTT, all
+        // connections then cost the server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket]).map_err(|error| {

@@ -167,7 +167,7 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// The attempts of one connection to open paths.
+/// Waits until the given time, or forever if `at` is `None`.
 #[derive(Default)]
 struct Attempts {
     /// Attempts in progress.
@@ -188,7 +188,8 @@ impl Attempts {
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));
-        // A time in the past belongs to a path that was tried, or is no longer wanted.
+        // Times in the past are skipped. They belong to paths that are being tried, or are no
+        // longer wanted.
         waiting.map(|(_, (_, at))| *at).filter(|at| *at > now).min()
     }
 

@@ -16,7 +16,7 @@ fn closed() -> SocketAddr {
 }
 
 fn client() -> Client {
-    // Without time limits, an attempt ends only because of an error from the network, or never.
+    // Without time limits, an attempt ends only if the network reports an error.
     let config = ClientConfig { trust: Trust::Insecure, ..ClientConfig::default() };
     Client::new(ClientConfig { timeout: None, idle_timeout: Duration::ZERO, ..config }).unwrap()
 }

@@ -49,8 +49,8 @@ async fn serve(
             biased;
             () = &mut shutdown => return Ok(()),
             Some(ended) = connections.join_next() => {
-                // The panic has already dropped the connection's streams and its value in the
-                // admission.
+                // The panic has already dropped the connection's streams and the `Opened` value by
+                // which the admission counts it.
                 if ended.is_err_and(|error| error.is_panic()) {
                     tracing::error!("a panic ended the task of a connection; other connections continue");
                 }

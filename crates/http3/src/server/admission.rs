@@ -35,10 +35,11 @@ pub trait Opened: Send {
     /// called if the IP address or the port differs from that of the last call that returned `Ok`.
     ///
     /// # Errors
-    /// [`Refused`] if the new address has no room for the connection. The connection then still
-    /// counts at the old address. The server calls the method once more after
-    /// [`Limits::migration_settle`](super::Limits::migration_settle) if the client is still at that
-    /// address, and then closes the connection with the error.
+    /// [`Refused`] if the source of the new address already has too many connections. The
+    /// connection then still counts toward its old address. The server calls the method once more
+    /// after [`Limits::migration_settle`](super::Limits::migration_settle) if the client is still
+    /// at the new address. If that call fails, too, the server closes the connection with the
+    /// error.
     fn moved(&mut self, to: SocketAddr) -> Result<(), Refused>;
 }
 

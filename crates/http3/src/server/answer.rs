@@ -13,7 +13,7 @@ use super::connection::Peer;
 use super::files::{FileLookup, Root};
 use super::range::{Wanted, wanted};
 
-/// A response: its head, and the source of its content.
+/// A response: its status and header fields, and the source of its content.
 pub(super) struct Answer {
     pub head: Response<()>,
     pub body: Body,
@@ -135,8 +135,8 @@ async fn file(
     }
 }
 
-/// Returns the head of the response, and the part of the body that the request asks for. If the
-/// body has no such part, returns the response 416 as the error.
+/// Returns the status and header fields of the response, and the range of the body that the request
+/// asks for. If the body has no such range, returns a response with status 416 as the error.
 fn part(
     headers: &HeaderMap,
     content_type: &'static str,

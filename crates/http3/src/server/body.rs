@@ -33,8 +33,8 @@ pub(super) enum Body {
     File(Source),
 }
 
-/// A part of a file. The file is closed while the client does not read, and is opened again later,
-/// so that slow clients hold no descriptors.
+/// A range of a file, which is the content of a response. The file is closed while the client does
+/// not read, and opened again later, so that slow clients hold no descriptors.
 pub(super) struct Source {
     pub path: String,
     pub identity: Identity,

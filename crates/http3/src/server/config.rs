@@ -1,4 +1,4 @@
-//! Settings of a server.
+//! Settings of an HTTP/3 server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::{Congestion, Extension, Hooks, KeyLog};
 /// not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
-/// Function that returns the cost of a path whose client has this address. Plugins read the cost;
-/// its unit is the operator's choice
+/// Function that returns the cost of a path, given the client's address. Plugins read the cost. Its
+/// unit is the operator's choice
 /// ([`Connection::set_path_cost`](equic_quic::Connection::set_path_cost)).
 pub type PathCost = Arc<dyn Fn(IpAddr) -> u32 + Send + Sync>;
 
@@ -68,13 +68,16 @@ pub struct ServerConfig {
     /// Number of sockets that share the port (SO_REUSEPORT), up to 256; each has its own task. The system distributes
     /// clients over them by address. Packets of a client that migrates are handed to the socket of its connection.
     pub sockets: usize,
-    /// True if returning clients may send requests before the handshake is complete (0-RTT). An attacker can replay
-    /// such requests, so only GET and HEAD are answered early. Other methods are answered with 425 (RFC 8470 s.5.2).
-    /// A session ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a
-    /// minute (RFC 8446 s.8).
+    /// True if returning clients may send requests before the handshake is complete (0-RTT). An
+    /// attacker can replay such requests, so only GET and HEAD are answered early. Other methods
+    /// are answered with 425 (RFC 8470 s.5.2).
+    ///
+    /// A session ticket permits 0-RTT only once, only while this process runs, and only if the
+    /// client's clock is right to a minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// True if the server validates the address of every admitted client by Retry first (RFC 9000
-    /// s.8.1.2). This costs one more round trip, but forged addresses take no memory.
+    /// True if the server first validates the address of every admitted client by Retry (RFC 9000
+    /// s.8.1.2). This costs one more round trip, but connection attempts from forged addresses then
+    /// take no memory.
     pub retry: bool,
     /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
     /// tokens are the server's own.
@@ -204,7 +207,11 @@ pub struct Limits {
     /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
     /// all places. `None`: the number of handshakes does not matter.
     pub retry_threshold: Option<usize>,
-    /// Largest number of requests in progress on a connection.
+    /// Number of handshakes in progress from which on the server validates addresses by Retry, as
+    /// with [`ServerConfig::retry`]. It is limited to half of
+    /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
+    /// all handshake slots. `None`: the server does not use Retry because of the number of
+    /// handshakes.
     pub max_concurrent_streams: u32,
     /// Largest size of a request's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
     pub max_field_section_size: u64,
@@ -217,8 +224,8 @@ pub struct Limits {
     /// Largest number of unacknowledged bytes of all responses of a connection. At most 128 KiB
     /// beyond the client's flow control limits are read from files.
     pub connection_send_window: u64,
-    /// Largest number of unacknowledged bytes of all connections. A connection may take an eighth
-    /// of the free part, but always 64 KiB.
+    /// Largest number of unacknowledged bytes of all connections together. A connection may take an
+    /// eighth of the bytes that are still free, and at least 64 KiB.
     pub send_memory: u64,
     /// Largest number of open files. `None`: as many as the process's limit of file descriptors
     /// permits. The file of a response that makes no progress is closed, and opened again later.
@@ -236,12 +243,12 @@ pub struct Limits {
     pub max_cancelled: u32,
     /// Longest time for which requests in progress may continue after the shutdown has begun.
     pub grace: Duration,
-    /// Time for which a client may stay at a new, validated address that has no room for its
-    /// connection. The server then closes the connection. Zero closes it at once.
+    /// Time for which a client may stay at a new, validated address whose source is at its
+    /// connection limit. The server then closes the connection. Zero closes it at once.
     ///
-    /// During this time the connection counts at its old address. The client can still move back.
-    /// This also protects against an attacker who copies and forwards a client's packets once (RFC
-    /// 9000 s.9.3.3), because the client's own packets move the connection back before it is
+    /// During this time the connection counts toward its old address, and the client can still move
+    /// back. The delay also protects against an attacker who copies a client's packets and forwards
+    /// them once (RFC 9000 s.9.3.3): the client's own packets move the connection back before it is
     /// closed.
     pub migration_settle: Duration,
 }

@@ -20,8 +20,8 @@ use super::{Context, Phase, Refused};
 use crate::binding::{self, FrameLimits, Requests, Violation};
 use crate::h3_code;
 
-/// Time after which one error is forgiven: for a malformed request, and for a request that the
-/// client cancelled.
+/// Time after which the server forgives a client one error: first for malformed requests, then for
+/// requests that the client cancelled.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
 type H3Connection = h3::server::Connection<binding::QuicConnection, Bytes>;
@@ -51,7 +51,8 @@ impl Peer {
         self.quic.is_early()
     }
 
-    /// Reports the connection to the admission. The client's address is validated.
+    /// Reports the connection to the admission after its handshake, when the client's address is
+    /// validated.
     fn count(&self) -> Result<SocketAddr, Refused> {
         let at = self.address();
         self.presence.count(self.context.admission.opened(at)?, at);
@@ -66,14 +67,15 @@ impl Peer {
         Ok(())
     }
 
-    /// Closes the connection, because the admission has no room for it.
+    /// Closes the connection with the error that the admission returned.
     fn refuse(&self, refused: &Refused) {
         self.context.stats.0.refused_late.add(1);
         self.quic.close(VarInt::from_u32(refused.code), &refused.reason);
     }
 }
 
-/// Releases the presence when the connection's task ends, even by a panic.
+/// Releases the connection's entry in the admission when the connection's task ends, even by a
+/// panic.
 struct Release(Arc<Peer>);
 
 impl Drop for Release {
@@ -91,7 +93,7 @@ pub(super) async fn run(
 ) {
     let shaken = tokio::select! {
         quic = handshake(&context, incoming) => quic,
-        // The server shuts down, and there is no request yet to finish.
+        // The server is shutting down, and this connection has no request in progress.
         () = Phase::Draining.begun(&mut phase) => None,
     };
     let Some(quic) = shaken else {
@@ -112,7 +114,7 @@ pub(super) async fn run(
     let release = Release(Arc::clone(&peer));
     let address = peer.address();
     tokio::select! {
-        // Polled first, so that the presence is released as soon as the connection is closed.
+        // Polled first, so that the admission is notified as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer, permit) => {}
@@ -137,7 +139,7 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             return None;
         }
     };
-    // This conversion never fails on a server.
+    // This conversion never fails for a server's connection.
     let quic = connecting.into_0rtt().ok()?;
     if validated && quic.is_early() {
         return Some(quic);
@@ -230,8 +232,8 @@ async fn label(peer: &Peer) {
 /// Answers requests until the client disconnects or the server shuts down.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    // The limit also works for the encoded section, because its encoded form is shorter than its
-    // size by RFC 9114 s.4.2.2.
+    // The limit of RFC 9114 s.4.2.2 applies to the decoded section. It can also be used for the
+    // encoded section, which is always shorter.
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
@@ -246,13 +248,12 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let now = Instant::now();
     let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
     let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
-    // `going_away` is true once this server has sent GOAWAY, and `client_leaves` once the client
-    // has sent it.
+    // This step opens streams, so it would block forever if the client permitted none.
     let (mut going_away, mut client_leaves) = (false, false);
     loop {
         tokio::select! {
-            // The order matters: requests that have arrived are accepted before the connection
-            // ends.
+            // `going_away` becomes true when this server has sent GOAWAY, and `client_leaves` when
+            // the client has sent it.
             biased;
             () = Phase::Draining.begun(&mut phase), if !going_away => {
                 going_away = true;
@@ -307,7 +308,8 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     }
 }
 
-/// Sends GOAWAY, and accepts no further request. Returns `true` if GOAWAY was sent in time.
+/// The connection was closed by the client, or by `h3` because of an error of the client. A GOAWAY
+/// of the client does not lead here, because `h3` never sees it.
 async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) -> bool {
     // RFC 9114 s.5.2: GOAWAY names the first request that is not served.
     // `h3::server::Connection::shutdown` would name the last one that is served.

@@ -93,7 +93,7 @@ impl Content {
                 match stream.poll_recv_data(cx) {
                     Poll::Ready(Ok(Some(data))) => self.received += data.remaining() as u64,
                     Poll::Ready(Ok(None)) => self.ended = true,
-                    // An error of the binding: the request is malformed.
+                    // An error that the binding found: the request is malformed.
                     Poll::Ready(Err(StreamError::Undefined { .. })) => {
                         return Poll::Ready(Rest::Malformed);
                     }

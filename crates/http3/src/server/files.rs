@@ -21,7 +21,7 @@ pub(super) struct Root {
     directory: Arc<File>,
 }
 
-/// The result of looking up a path.
+/// The result of looking up the path of a request.
 pub(super) enum FileLookup {
     File {
         file: File,

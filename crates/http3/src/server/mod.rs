@@ -110,7 +110,7 @@ enum Phase {
 impl Phase {
     /// Waits until this phase has begun.
     async fn begun(self, phase: &mut watch::Receiver<Phase>) {
-        // An error means that the server was dropped, which ends its connections, too.
+        // An error means that the server was dropped. Its connections end then, too.
         let _ = phase.wait_for(|&phase| phase >= self).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of a body (RFC 9110 s.14).
+//! Parses the Range field of a request (RFC 9110 s.14).
 
 use std::ops::Range;
 

@@ -23,14 +23,15 @@ use super::{Phase, RequestRecord};
 use crate::binding::{self, Requests, Violation};
 use crate::message;
 
-/// Bytes of a connection's responses that are prepared beyond the client's flow control limits, so
-/// that they can be sent as soon as the limits rise.
+/// Bytes of responses that a connection prepares beyond the client's flow control limits, so that
+/// they can be sent as soon as the limits rise.
 const AHEAD: u64 = 128 * 1024;
 
-/// Time for which a file stays open while the client reads nothing.
+/// Time for which the server keeps a file open while the client reads nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
-/// Longest time to wait for announced content before the response is sent.
+/// Longest time for which the server waits for a request's announced content before it sends the
+/// response.
 const CONTENT: Duration = Duration::from_secs(1);
 
 type Resolver = RequestResolver<binding::QuicConnection, Bytes>;
@@ -242,7 +243,7 @@ fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }
 
-/// Waits until bytes can be sent, and returns their number, at most `want`.
+/// Waits until bytes of a response can be sent, and returns their number, which is at most `want`.
 async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
     peer.quic.sendable(stream_id(stream), want, ahead).await
 }

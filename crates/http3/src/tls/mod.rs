@@ -84,7 +84,7 @@ fn unusable(error: impl std::fmt::Display) -> CertificateError {
     CertificateError::Unusable(error.to_string())
 }
 
-/// Returns the settings of an endpoint with the same crypto provider.
+/// Returns the settings of a QUIC endpoint that uses [`crypto_provider`].
 pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
     EndpointConfig::new(&provider()).map_err(unusable)
 }
@@ -93,8 +93,8 @@ pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
 /// oldest ones are removed first.
 const SESSIONS: usize = 8192;
 
-/// Returns the TLS configuration of a server. `early` permits 0-RTT. A ticket is then the name of a
-/// session that the server keeps. The session is removed when it is used, so that no early data is
+/// Returns the TLS configuration of a server. `early` permits 0-RTT. Each ticket then identifies a
+/// session that the server stores. The session is removed when it is used, so that no early data is
 /// accepted twice (RFC 8446 s.8.1).
 pub(crate) fn server(
     identity: &Identity,
@@ -116,7 +116,7 @@ pub(crate) fn server(
 }
 
 /// Returns the TLS configuration of a client, without session resumption. Every connection then
-/// makes a full handshake, so that connections cost the server the same and can be compared.
+/// makes a full handshake, so that all connections cost the server the same and can be compared.
 pub(crate) fn client(trust: &Trust) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = provider();
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -172,7 +172,7 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
     }
 }
 
-/// Connects in a separate runtime, which then ends without sending anything more.
+/// Connects in a separate runtime, which is then dropped before it can send anything more.
 async fn vanish(config: ClientConfig, url: String, ask: bool) {
     let vanished = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -229,7 +229,7 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     get(&connection, "/health").await;
     assert!(admission.now().moved.is_empty());
     let mut moves = Vec::new();
-    // To another address, to another port of that address, and back.
+    // The client moves to another address, to another port of that address, and back.
     for to in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.1:0"] {
         client.rebind(to.parse().unwrap()).unwrap();
         moves.push(client.local_addr().unwrap());

@@ -155,13 +155,13 @@ async fn expect_continue_is_answered_without_content() {
         assert!(!response(&mut receive).await.is_empty(), "{what}");
         open.push(send);
     }
-    // Content that arrives late is accepted.
+    // The server must accept content that arrives late.
     let (mut send, mut receive) = asked(&connection, &request_of("POST", &[&expect, &five])).await;
     assert!(!response(&mut receive).await.is_empty());
     send.write_all(&late).await.unwrap();
     send.finish().unwrap();
     assert_eq!(until_stopped(&send).await, None);
-    // Content that arrives with the request must have the announced length.
+    // If the content arrives with the request, its length must be the announced one.
     let wrong = [request_of("POST", &[&expect, &five]), vec![0, 4, 1, 2, 3, 4]].concat();
     let (mut send, mut receive) = asked(&connection, &wrong).await;
     let _ = send.finish();
@@ -233,12 +233,14 @@ impl ControlStream {
             if first[0] == 0 {
                 return ControlStream(stream, Vec::new());
             }
-            // Dropping the stream would send STOP_SENDING.
+            // For each of the first two clients, the server may buffer 128 KiB and the header
+            // fields beyond the client's flow control limits.
             std::mem::forget(stream);
         }
     }
 
-    /// Reads until the next GOAWAY, and returns its ID.
+    /// The response of a client that did not read must continue, so the server opens its file
+    /// again.
     pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
             if let Some((frame, payload, length)) = frame(&self.1) {

@@ -1,4 +1,5 @@
-//! quinn and h3-quinn as peers: as a client of our server, and as a server for our client.
+//! Tests with quinn and h3-quinn as the peer: as a client of our server, and as a server for our
+//! client.
 
 use std::sync::Arc;
 
@@ -160,7 +161,7 @@ async fn interop_our_server_with_h3_over_quinn() {
     assert_eq!((stats.opened, stats.requests, stats.failed), (3, 3, 0));
 }
 
-/// Returns a quinn server with the ALPN of HTTP/3, and the fingerprint of its certificate.
+/// By default, clients whose addresses are not validated can take only half of the handshake slots.
 pub(crate) fn raw_server() -> (Endpoint, Fingerprint) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = made.cert.der().clone();

@@ -1,4 +1,4 @@
-//! Clients that take more than their share, or try to block others.
+//! Tests of clients that take more than their share, or try to block others.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -46,8 +46,7 @@ async fn memory_of_responses_that_are_not_read_is_small() {
     for window in [0, 1000, 1 << 20] {
         hogs.push(hog(&server, "/bytes/1000000", window).await);
     }
-    // The last client has the largest window, so it acknowledges the 1 MB that its connection
-    // window permits.
+    // Without Retry, forged attempts take all handshake slots.
     let last = &hogs[2];
     until("the last one got something", || last.1.stats().udp_rx.bytes > 500_000).await;
     let connection = server.client().connect(&server.url("/")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Paths that lead outside of the root, and clients that do not speak HTTP/3.
+//! Tests of paths that lead outside of the root, and of clients that do not speak HTTP/3.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;

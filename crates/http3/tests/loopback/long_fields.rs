@@ -29,8 +29,8 @@ fn beginning(length: usize) -> Vec<u8> {
     [&[1][..], &length.to_be_bytes()].concat()
 }
 
-/// Returns a request that exceeds the limit only when it is decoded. Entries of the static table
-/// have one byte each, and count for more than 32.
+/// Returns a request that exceeds the limit only when it is decoded. It has entries of the static
+/// table, which are one byte long and add more than 32 bytes to the decoded size.
 fn long_when_decoded() -> Vec<u8> {
     request(&[&[0xc2; 200]])
 }
@@ -66,7 +66,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
     ] {
         let (mut send, mut receive) = asked(&connection, &bytes).await;
         assert_refused(&mut receive, what).await;
-        // A STOP_SENDING would arrive with one of these exchanges.
+        // If the server had sent STOP_SENDING, it would arrive during one of these exchanges.
         for _ in 0..2 {
             exchange(&connection).await;
             assert_eq!(stopped(&send), None, "{what}");
@@ -83,7 +83,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;
     let server = server(100);
-    // With the small window, a part of the response stays unread.
+    // Because of the small window, the server still has a part of the response to send.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;

@@ -1,4 +1,4 @@
-//! Malformed responses of a server (RFC 9114 s.4.1.2), and our client.
+//! Tests of our client with malformed responses (RFC 9114 s.4.1.2).
 
 use equic_http3::{Client, ClientConfig, ClientError, Trust};
 use http::StatusCode;

@@ -1,4 +1,4 @@
-//! QPACK integers that our server reads (RFC 9204 s.4.1.1).
+//! Tests of the QPACK integers that our server accepts (RFC 9204 s.4.1.1).
 
 use equic_http3::ServerConfig;
 use quinn::{ReadError, ReadToEndError};
@@ -10,7 +10,7 @@ use crate::rules::field;
 
 const DECOMPRESSION_FAILED: u64 = 0x200;
 
-/// Returns GET /health with this prefix of the field section.
+/// Returns GET /health with this prefix of the field section (RFC 9204 s.4.5.1).
 fn request(prefix: &[u8]) -> Vec<u8> {
     let authority = field(":authority", "localhost");
     let block = [prefix, &[0xd1, 0xd7], b"\x51\x07/health", &authority].concat();

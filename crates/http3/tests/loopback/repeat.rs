@@ -1,4 +1,5 @@
-//! Servers that do not process requests, and our client, which sends the requests again.
+//! Tests of our client with servers that do not process requests, so that the client must send them
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
