@@ -1,15 +1,16 @@
-//! The event queue, with one entry per event source. Entries are ordered by time. Entries with the
-//! same time are ordered by when they were set.
+//! The queue of future events of a simulation. It has at most one entry per event source, because a
+//! source has at most one scheduled time, which can be changed at any time. The size of the queue
+//! therefore depends on the number of sources, and not on the number of packets in flight.
 //!
-//! A source is a port of a link, an agent, or the recorder. It has at most one scheduled time,
-//! which can be changed at any time. So the size of the queue depends on the number of sources, not
-//! on the number of packets in flight.
+//! A source is a port of a link, an agent, or the recorder. Entries are ordered by time. Entries
+//! with the same time are ordered by when they were set.
 
 use crate::time::Time;
 
 /// Marks a source that has no entry in the heap.
 const NOWHERE: u32 = u32::MAX;
-/// Number of children of each heap entry. Four keep the heap flat, and fit into two cache lines.
+/// Number of children of each node of the heap. With four children the heap is flat, and the
+/// children of a node fit into two cache lines.
 const BRANCHES: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -26,7 +27,7 @@ impl Entry {
     }
 }
 
-/// The event queue; see the module.
+/// The queue of future events; see the documentation of this module.
 #[derive(Default)]
 pub(crate) struct Agenda {
     heap: Vec<Entry>,

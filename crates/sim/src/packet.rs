@@ -97,8 +97,8 @@ pub enum Framing {
     /// The header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE
     /// 802.3).
     Ethernet,
-    /// Ethernet with the preamble and the inter-packet gap: 20 bytes more. Both count in the line
-    /// rate.
+    /// Ethernet frames with the preamble and the inter-packet gap, which take 20 more bytes of the
+    /// line rate.
     EthernetLine,
 }
 
@@ -124,8 +124,8 @@ pub(crate) struct Packet {
     pub ip_bytes: u32,
     /// Size in bytes on the link that the packet is on, or whose queue it is in.
     pub frame_bytes: u32,
-    /// Number of bytes of `buffer` that are delivered. The rest of the payload is padding, which is
-    /// not stored.
+    /// Number of bytes of `buffer` that the receiver gets. The rest of the payload is padding,
+    /// which is not stored.
     pub payload: u32,
     /// Label by which queues can distinguish flows between the same two agents
     /// ([`crate::Transmit::label`]).
@@ -157,7 +157,8 @@ pub(crate) enum DropCause {
     Unreachable,
 }
 
-/// Packets that were dropped in a step, with the reasons. The caller counts them.
+/// Packets that one step dropped, with the reasons. The caller adds them to the counters of their
+/// flows.
 pub(crate) type Dropped = Vec<(Packet, DropCause)>;
 
 /// A pool of payload buffers, all of the same size.

@@ -1,4 +1,5 @@
-//! One direction of a link during a run: its queue, its sender, and the packets in flight.
+//! The state of one direction of a link during a run: its queue, its sender, and the packets in
+//! flight.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -43,7 +44,7 @@ pub struct PortStats {
     pub most_bytes: u64,
 }
 
-/// The rate at which packets are sent: constant, or from a trace.
+/// The transmitter of a port. It sends at a constant rate, or as a trace permits.
 enum Sender {
     Constant(u64),
     Trace(Box<(Arc<Trace>, TraceCursor)>),
@@ -194,7 +195,7 @@ impl Port {
                 let bits = (left * u128::from(*rate)).div_ceil(1_000_000_000);
                 u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX).min(self.sending.into())
             }
-            // With a trace, the packet still waits for its transmission opportunities.
+            // With a trace, the whole packet still waits for its transmission opportunities.
             Sender::Trace(_) => self.sending.into(),
         };
         self.stats.sent_bytes - rest
@@ -232,7 +233,7 @@ impl Port {
         if self.free_at <= now
             && matches!(&self.queue, Discipline::DropTail(_, fifo) if fifo.packets() == 0)
         {
-            // Fast path: the port is idle, so the queue would return this packet at once.
+            // Fast path: the port is idle, so the queue would only return this packet at once.
             self.go(now, packet, pool, dropped);
             return;
         }

@@ -1,7 +1,8 @@
-//! Random numbers. All of them come from the seed of the run, and each user has its own sequence.
+//! Derives seeds for random numbers. All of them come from the seed of the run, and each user of
+//! random numbers has its own sequence.
 
-/// A kind of user of random numbers. The sequence of a user does not depend on how many numbers
-/// others draw.
+/// A kind of user of random numbers. The sequence of a user does not change if other users draw
+/// more or fewer numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Domain {
     Wire = 1,

@@ -6,7 +6,7 @@ use equic_sim::{
     Direction, End, FqCoDel, OnOff, OnOffConfig, Queue, Simulation, Sink, Time, dumbbell,
 };
 
-/// Simulates this number of pairs over one link, each with a flow of 20 datagrams. Returns the
+/// Simulates this number of host pairs over one link, each with a flow of 20 datagrams. Returns the
 /// number of events.
 fn events(pairs: usize) -> u64 {
     let queue = Queue::FqCoDel(FqCoDel::default());

@@ -1,5 +1,5 @@
-//! The client of requests, streams, pages and videos. It sends requests on streams, and waits for
-//! the responses.
+//! The client application for requests, streams, pages and videos. It sends requests on streams,
+//! and waits for the responses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,10 +8,11 @@ use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
-/// The order in which the client requests units.
+/// The order in which the client requests the units of an application: requests, streams, objects
+/// or segments.
 enum Order {
-    /// One after the other. `next` is the number of the next request, and `due` has the times at
-    /// which further requests may begin.
+    /// Requests one after another. `next` is the number of the next request, and `due` has the
+    /// times at which further requests may begin.
     Requests { next: u64, due: VecDeque<Time> },
     /// All units at once.
     Streams,
@@ -114,8 +115,8 @@ impl Program for Client {
         match heard {
             Heard::Bytes { bytes, .. } => self.report.bytes += bytes,
             Heard::Finished { stream } => {
-                // For `streams`, the server ends each stream with an empty response. The server
-                // counts those units, not the client.
+                // For `streams`, the server ends each stream with an empty response. That response
+                // is not a unit: the server counts the units it receives.
                 if let Some((number, began)) = self.open.remove(&stream) {
                     self.report.units.push(Unit { number, began, ended: now });
                     self.on_unit(now, number, say);

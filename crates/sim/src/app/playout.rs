@@ -1,4 +1,4 @@
-//! The playback buffer of a video, and its playback.
+//! Models the playback of a video and its buffer.
 
 use std::time::Duration;
 
@@ -21,9 +21,10 @@ enum State {
 pub(super) struct Playout {
     start: Time,
     segment: Duration,
-    /// Playback duration in the buffer that is needed to begin or to continue.
+    /// Playback duration that the buffer must hold before playback begins, or continues after a
+    /// stall.
     needed: Duration,
-    /// Largest playback duration in the buffer.
+    /// Largest playback duration that the buffer holds.
     most: Duration,
     /// Number of segments that have not arrived yet.
     missing: u64,
@@ -98,7 +99,7 @@ impl Playout {
         if matches!(self.state, State::Playing { .. }) { now + over } else { now }
     }
 
-    /// Returns the playback until `now`: the startup delay, and the stalls.
+    /// Returns the playback statistics until `now`: the startup delay, and the stalls.
     pub(super) fn playing(&self, now: Time) -> Playing {
         let (mut stalls, mut stalled) = (self.stalls, self.stalled);
         match self.state {

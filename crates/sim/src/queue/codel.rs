@@ -57,7 +57,7 @@ pub(super) struct Control {
     drop_next: Time,
     /// Number of packets dropped since the dropping state was entered.
     count: u32,
-    /// The value of `count` at the last entry into the dropping state.
+    /// The value that `count` had when the dropping state was last entered.
     last_count: u32,
     dropping: bool,
 }
@@ -89,8 +89,7 @@ impl Control {
             return (Some(packet), false);
         }
         let first_above = *self.first_above.get_or_insert(now + self.interval);
-        // If `first_above` has just been set, it is in the future, so the packet may not be
-        // dropped.
+        // If `first_above` was set just now, it is in the future, so the packet may not be dropped.
         (Some(packet), now >= first_above)
     }
 

@@ -12,7 +12,8 @@ use crate::time::Time;
 /// Largest number of packets dropped at a time when the queue is full (RFC 8290 s.4.1).
 const BATCH: usize = 64;
 
-/// FQ-CoDel: flows take turns, flows that send rarely go first, and CoDel keeps each queue short.
+/// FQ-CoDel: flows take turns, flows that send rarely have priority, and CoDel keeps each queue
+/// short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDel {
     /// Limit of all queues in total (RFC 8290 s.5.2.3).
@@ -53,7 +54,7 @@ struct Row {
     /// Number of bytes that the queue may still send in this turn. It is negative if the last
     /// packet was larger than the rest of the turn.
     credits: i64,
-    /// True if the queue is in one of the two lists.
+    /// True if the queue is in the list of new or of old queues.
     is_listed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One end of a connection without an application, and the packet protection of both ends.
+//! One end of a QUIC connection without an application, and the packet protection of both ends.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -134,21 +134,21 @@ pub(super) struct QuicEnd {
     peer: Address,
     pub(super) flow: FlowId,
     listeners: Listeners,
-    /// Largest number of bytes in flight that flow control can permit.
+    /// Largest number of bytes in flight that the flow-control window can permit.
     window: u64,
-    /// True if the application has more data to send than the connection has accepted.
+    /// True if the application has more data to send than the connection has room for.
     pub(super) waits: bool,
-    /// Total time in which the flow control window held data back.
+    /// Total time in which the flow-control window held back data.
     window_limited: Duration,
-    /// True if the window was checked since the last packet was sent.
+    /// True if the flow-control window was already checked since the last packet was sent.
     looked: bool,
-    /// Start of a pause that the flow control window may have caused, and the longest pause that
-    /// pacing can explain.
+    /// Start of the current pause in sending, if the flow-control window may have caused it, and
+    /// the longest pause that pacing can explain.
     held_since: Option<(Time, Duration)>,
 }
 
-/// If the congestion window permits more than this number of further bytes, it does not limit the
-/// sender. It is two packets of 1,500 bytes.
+/// If the congestion window permits more than this number of further bytes, it is not what limits
+/// the sender. The value is two packets of 1,500 bytes.
 const ROOM: u64 = 3_000;
 
 /// Number of bytes that pacing may send in one burst: 16 packets of 1,500 bytes. The pause after a
@@ -240,7 +240,7 @@ impl QuicEnd {
         self.open_paths(now);
     }
 
-    /// Opens all missing paths that can be opened now.
+    /// Opens all missing paths that the connection permits now.
     fn open_paths(&mut self, now: Timestamp) {
         let (Some(paths), Some(connection)) = (&mut self.listeners.paths, &mut self.connection)
         else {

@@ -1,5 +1,5 @@
-//! Hooks of connections in virtual time. As with a real socket, they are attached to each end when
-//! its connection begins, before its first packet.
+//! Attaches hooks to connections in virtual time. As with a real socket, hooks are attached to each
+//! end when its connection begins, before its first packet.
 
 use std::sync::Arc;
 
@@ -45,14 +45,14 @@ pub struct HooksOfEnds {
     pub server: Option<Hooks>,
 }
 
-/// Optional features that are added to a connection when it begins.
+/// Hooks and logs that are added to a connection when it begins.
 #[derive(Default)]
 pub(super) struct Additions {
     pub logs: Option<Logs>,
     pub hooks: Option<Hooks>,
 }
 
-/// Listeners for those events of a connection that do not concern its application.
+/// Handles the events of a connection that its application does not need to see.
 pub(super) struct Listeners {
     /// The paths of a multipath connection. `None`: the connection has one path, and routes choose
     /// the interface.

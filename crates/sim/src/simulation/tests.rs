@@ -1,4 +1,4 @@
-//! Tests of complete runs of small networks.
+//! Tests of complete simulation runs of small networks.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ fn what_is_sent_arrives_over_all_links_in_time() {
         assert_eq!(run.agent::<Sink>(*sink).unwrap().datagrams(), 1_042);
         // Each packet has 28 bytes of headers.
         assert_eq!(stats.delivered_bytes, 1_042 * 1_228);
-        // 30 ms of propagation delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets ahead in
-        // the queue.
+        // The time consists of 30 ms of propagation delay, two links at 1 Gb/s, one link at 10
+        // Mb/s, and two packets ahead in the queue.
         let last = stats.last_delivered.unwrap().elapsed();
         assert!(last < Duration::from_secs(5) + 34 * MS && last > Duration::from_millis(5_026));
     }

@@ -1,8 +1,8 @@
-//! The routes of packets. A route has the smallest total cost, then the fewest links, then the
-//! oldest links.
+//! Computes the routes of packets. A route has the smallest total cost. Among routes with equal
+//! cost, the fewest links decide, and then the oldest links.
 //!
-//! A host with one link has no choice. So the table has only the other nodes, which are called the
-//! core. For a dumbbell of 10,000 pairs, it has two by two entries.
+//! A host with one link has no choice. So the routing table has only the other nodes, which are
+//! called the core. For a dumbbell of 10,000 pairs, it has two by two entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -42,10 +42,11 @@ pub(crate) struct Routes {
     /// interfaces.
     begins: Vec<u32>,
     forwards: Vec<bool>,
-    /// The index of each node in the core, or `NONE` for hosts with at most one link.
+    /// For each node, its index in the core, or `NONE` for hosts with at most one link.
     core: Vec<u32>,
     core_size: usize,
-    /// The outgoing interface for each destination and each node of the core, in that order.
+    /// For each pair of a destination and a core node, the interface through which that node sends
+    /// packets to the destination. All entries of one destination are adjacent.
     table: Vec<u32>,
 }
 
@@ -143,7 +144,7 @@ impl Routes {
     pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
         let here = self.core[from.0 as usize];
         if here == NONE {
-            // The node has at most one link, so there is no choice.
+            // A node outside of the core has at most one link, so there is no choice.
             return self.interfaces[self.of(from)].first().map(|interface| interface.port);
         }
         let mut target = to;
@@ -170,7 +171,8 @@ impl Routes {
         interfaces.get(usize::from(index)).map(|interface| interface.port)
     }
 
-    /// Returns the index of the interface that receives the packets of this port.
+    /// Returns the index of the interface, at the other end of the link, that receives the packets
+    /// of this port.
     pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
         self.arrives_at[port.0 as usize]
     }
@@ -196,8 +198,8 @@ impl Routes {
         };
         let (mut node, mut path) = (from, Vec::new());
         while node != to || path.is_empty() {
-            // A host on the way does not forward packets. A route with more ports than there are
-            // routers is a loop.
+            // Two kinds of routes are not usable: those through a host, which does not forward
+            // packets, and those with more ports than there are routers, which are loops.
             let stuck = node != from && !self.forwards(node);
             if stuck || node == to || path.len() > self.core_size + 2 {
                 return Err(nowhere());

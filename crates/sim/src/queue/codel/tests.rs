@@ -75,7 +75,8 @@ fn it_remembers_its_rate_for_a_while() {
         let second = phase(105_000 + pause..155_000 + pause, 50 * MS);
         (first.len() as f64, (second[1] - second[0]) as f64)
     };
-    // The pause is half a second, then three seconds. The limit is 16 intervals, which are 1.6 s.
+    // Dropping stops for half a second, then for three seconds. CoDel remembers its drop rate for
+    // 16 intervals, which are 1.6 s.
     let (count, gap) = second_gap(50_000);
     let expected = 100_000.0 / (count - 1.0).sqrt();
     assert!((gap - expected).abs() <= 20.0, "{gap}, not {expected} after {count}");
@@ -122,8 +123,8 @@ struct Sender {
     halved: u64,
 }
 
-/// Lets four senders, 50 ms away, share a link of 8 Mb/s for 60 seconds. That is one packet of
-/// 1,000 bytes per millisecond. Returns the sorted queueing delays, and the number of milliseconds
+/// Simulates four senders, 50 ms away, that share a link of 8 Mb/s (one packet of 1,000 bytes per
+/// millisecond) for 60 seconds. Returns the sorted queueing delays, and the number of milliseconds
 /// after the first ten seconds in which the link was idle.
 fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     let mut queue = At::new(queue, 8e6);
