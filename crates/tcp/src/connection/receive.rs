@@ -1,4 +1,5 @@
-//! Processes incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+//! Processes incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961 against forged
+//! segments.
 
 use equic_transport::Timestamp;
 
@@ -161,7 +162,7 @@ impl Connection {
         // RFC 7323 s.3.2: a segment without the option is dropped.
         let Some(timestamps) = segment.options.timestamps else { return false };
         if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
-            // As on Linux, a duplicate that arrives late is still reported by DSACK.
+            // As on Linux, a DSACK reports a duplicate even if it arrives this late.
             self.receiver.on_late(start, start + u64::from(segment.payload));
             return false;
         }
@@ -212,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// Returns the earliest and the latest possible time at which the segment with the echoed
-    /// timestamp was sent.
+    /// Returns the earliest and the latest time at which the segment whose timestamp is echoed can
+    /// have been sent.
     fn echo(&self, now: Timestamp, segment: &Segment) -> Option<(Timestamp, Timestamp)> {
         let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.clock(now).wrapping_sub(timestamps.echo);
@@ -241,7 +242,8 @@ impl Connection {
                 *until = now + TIME_WAIT;
             }
         } else if start != self.receiver.next() && start < self.receiver.next() {
-            // RFC 9293 s.3.8.6.1: a window probe, which has a sequence number below the window.
+            // RFC 9293 s.3.8.6.1: the segment is a window probe, because its sequence number is
+            // below the window.
             self.receiver.ask_for_ack();
         }
     }
