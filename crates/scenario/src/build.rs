@@ -1,4 +1,5 @@
-//! Builds the simulator's network from a description, and finds the two end nodes of each flow.
+//! Builds the simulator's network from a scenario description, and finds the two end nodes of each
+//! flow.
 
 use equic_sim::{
     Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
@@ -17,14 +18,14 @@ const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 /// Smallest segment size for TCP, in bytes. All options and some payload fit into it.
 const LEAST_SEGMENT: u32 = 128;
 
-/// The part of a description that contains the mistake.
+/// The part of a scenario description that contains a mistake.
 pub(crate) enum Whose {
     Network,
     Flow(usize),
     Traffic(usize),
 }
 
-/// The reason why a description cannot be simulated.
+/// The reason why a scenario description cannot be simulated.
 pub(crate) struct Impossible {
     pub(crate) whose: Whose,
     pub(crate) message: String,
@@ -50,9 +51,10 @@ pub struct Place {
     pub traffic: Vec<(NodeId, NodeId)>,
     /// Largest UDP payload that fits every link, in bytes.
     pub datagram: u16,
-    /// Largest TCP segment that fits every link, in bytes. It includes options but not the header.
+    /// Largest TCP segment that fits every link, in bytes. It includes TCP options but not the TCP
+    /// header.
     pub mss: u16,
-    /// Estimate of the number of bytes that the network can hold between two ends.
+    /// Estimate of the number of bytes that can be in flight in the network between two ends.
     pub holds: u64,
 }
 
@@ -69,8 +71,8 @@ impl Place {
         Place::find(scenario).map_err(|error| error.message)
     }
 
-    /// Returns the default flow-control window for this network, in bytes: twice the bytes that the
-    /// network can hold, but at least 1 MiB and at most 128 MiB.
+    /// Returns the default flow-control window for this network, in bytes: twice the estimate of
+    /// bytes in flight ([`Place::holds`]), but at least 1 MiB and at most 128 MiB.
     pub fn window(&self) -> u64 {
         self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
     }
@@ -210,7 +212,8 @@ impl Place {
     }
 }
 
-/// Returns a message if the messages of a call over QUIC do not fit into one packet each.
+/// Returns an error message if the messages of a QUIC flow's application `call` do not each fit
+/// into one packet.
 fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let Some(Application::Call(call)) =
         flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)
@@ -226,7 +229,7 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     (call.message > most).then_some(told)
 }
 
-/// Returns the two end nodes of one connection.
+/// Returns the client and server nodes of one connection.
 fn between(
     route: &Route,
     topology: &equic_sim::Topology,
@@ -254,7 +257,8 @@ fn between(
     }
 }
 
-/// Returns every direction in the description. The access links, which are all alike, count once.
+/// Returns every link direction in the scenario description. The access links, which are all alike,
+/// count as one.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
         Topology::Simple(link) => vec![&**link],
@@ -268,8 +272,9 @@ fn directions(topology: &Topology) -> Vec<&Direction> {
     links.into_iter().flat_map(|link| [&link.there, &link.back]).collect()
 }
 
-/// Returns an upper bound of the bytes in flight on the longest path. It is the highest rate of a
-/// bottleneck, which every path crosses, times the sum of all delays, plus the longest queue.
+/// Returns an upper bound of the bytes in flight on the longest path. It is the highest bottleneck
+/// rate times the sum of all delays, plus the longest queue. Bottleneck rates are sufficient,
+/// because every path crosses a bottleneck.
 fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     let narrow = match topology {
         Topology::Dumbbell { .. } => 2,

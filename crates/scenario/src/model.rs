@@ -1,11 +1,11 @@
-//! Types of a description that was parsed and checked.
+//! Types that represent a scenario description after it was parsed and checked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
-/// A network, its flows, and what to record of a run.
+/// A scenario: a network, its flows, and what to record of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// A one-sentence description. May be empty.
@@ -16,7 +16,7 @@ pub struct Scenario {
     pub limit: Duration,
     /// Nodes and links.
     pub network: Network,
-    /// The connections under study.
+    /// The flows under study: groups of connections.
     pub flows: Vec<Flow>,
     /// Background traffic.
     pub traffic: Vec<Traffic>,
@@ -24,7 +24,7 @@ pub struct Scenario {
     pub interval: Duration,
 }
 
-/// A link with its two directions. Each is described at its sending side.
+/// A link with its two directions. Each direction has the settings of its sending port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Direction that begins at the clients' side, or at the first node.
@@ -59,7 +59,7 @@ pub enum Topology {
     /// A row of routers. The first pair of hosts crosses all links between them. Each other pair
     /// crosses one.
     ParkingLot {
-        /// The links between the routers, in order.
+        /// The links between the routers, in the order of the row.
         links: Vec<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
@@ -80,7 +80,7 @@ pub enum Topology {
 pub enum Route {
     /// The hosts of one pair, counted from 0.
     Pair(usize),
-    /// The pairs are used in turn. The first flow gets the first pair.
+    /// Each flow gets the next pair: the first flow the first pair, and so on, round robin.
     NextPair,
     /// Two nodes, by name.
     Nodes {
@@ -121,15 +121,15 @@ pub enum Controller {
     Bbr,
     /// BIC (Xu, Harfoush and Rhee, INFOCOM 2004).
     Bic,
-    /// Vegas (Brakmo and Peterson, IEEE JSAC 1995).
+    /// Returns the name that scenario descriptions use for the protocol.
     Vegas,
     /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
-    /// CUBIC as in Google QUIC: it emulates two connections, and begins with 32 packets (Kakhki et
-    /// al., IMC 2017).
+    /// CUBIC as in Google QUIC: it emulates two connections, and its initial window is 32 packets
+    /// (Kakhki et al., IMC 2017).
     GoogleQuic,
-    /// Coupled congestion control over the paths of a QUIC connection. Together the paths are no
-    /// more aggressive than one connection (RFC 6356).
+    /// Coupled congestion control over the paths of a QUIC connection (RFC 6356). All paths
+    /// together are no more aggressive than a single connection.
     Lia,
     /// Like [`Controller::Lia`], but it leaves congested paths faster (Khalili et al., CoNEXT
     /// 2012).
@@ -137,7 +137,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Returns the name used in descriptions.
+    /// Returns the name that scenario descriptions use for the congestion control.
     pub const fn name(self) -> &'static str {
         match self {
             Controller::NewReno => "newreno",
@@ -153,7 +153,7 @@ impl Controller {
     }
 }
 
-/// A group of connections with the same settings.
+/// A flow: a group of connections with the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Name of the flow in results.
@@ -210,7 +210,7 @@ pub struct QuicOptions {
     /// True if the sender requests fewer acknowledgements from the receiver while the window is
     /// large.
     pub ack_frequency: bool,
-    /// Idle timeout of the connection.
+    /// The idle timeout of a connection.
     pub idle_timeout: Duration,
     /// True if the client resumes a session, so that the server sends no certificate.
     pub resumption: bool,
@@ -229,7 +229,7 @@ pub struct QuicOptions {
 /// A plugin, as read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginFile {
-    /// File name, as in the description.
+    /// File name of the plugin, as written in the scenario description.
     pub name: String,
     /// Content of the file: a bundle (docs/plugins.md).
     pub bundle: Arc<[u8]>,
@@ -244,7 +244,7 @@ pub enum Scheduler {
     LowestRtt,
     /// Packets use the paths that have room in their congestion windows, in turn.
     RoundRobin,
-    /// All data is sent on every path.
+    /// All data is sent on every path, so that a copy arrives even if one path fails.
     Redundant,
     /// All data is sent on the first path. The others are backups.
     Backup,
@@ -268,13 +268,15 @@ pub struct TcpOptions {
     pub timestamps: Option<bool>,
     /// Whether to use window scaling.
     pub window_scaling: Option<bool>,
-    /// True if the client requests ECN. This is the default here, unlike in Linux.
+    /// True if the client requests ECN. The default is `true`; Linux does not request ECN by
+    /// default.
     pub ecn: bool,
     /// Whether segments are paced. `None`: the controller decides.
     pub pacing: Option<bool>,
     /// Whether tail loss probes are sent.
     pub tail_loss_probe: Option<bool>,
-    /// Minimum of the term that the retransmission timeout adds to the round-trip time.
+    /// Minimum of the variance term that is added to the smoothed round-trip time in the
+    /// retransmission timeout.
     pub min_rto: Option<Duration>,
     /// Delay of acknowledgements.
     pub delayed_ack: Option<Duration>,
@@ -350,6 +352,6 @@ pub struct Traffic {
 pub enum TrafficKind {
     /// UDP packets at a constant rate, in alternating periods of sending and silence.
     OnOff(OnOffConfig),
-    /// Short flows that start at random times.
+    /// Small transfers that start at random times.
     ShortFlows(ShortFlowsConfig),
 }

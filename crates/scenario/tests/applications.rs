@@ -1,4 +1,4 @@
-//! Applications of scenarios, over QUIC and TCP. Needs the feature `play`.
+//! Tests of the applications that flows can have, over QUIC and TCP. Needs the feature `play`.
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{
@@ -210,8 +210,8 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
 }
 
-/// Counts the round trips until the response to one request has arrived. The number depends on the
-/// state that the client has from earlier connections.
+/// Counts the round trips until the response to one request has arrived. The number depends on
+/// whether the client resumes a session or has a cookie from an earlier connection.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let fast = network("10 Gb/s", "");

@@ -1,4 +1,5 @@
-//! Plugins of flows in virtual time, compiled by clang. Needs the feature `plugins`.
+//! Tests of plugins that flows load, in virtual time. Compiles the plugins with clang. Needs the
+//! feature `plugins`.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use equic_plugin_kit::tree::Source;
 use equic_scenario::play::{Part, play};
 use equic_scenario::{Grid, Scenario, ScenarioError};
 
-/// A transfer at 20 Mb/s, sent by the client.
+/// A transfer from the client to the server at 20 Mb/s.
 const FLOW: &str = r#"
     seeds = 2
     [network]
@@ -121,8 +122,8 @@ fn a_grid_keeps_its_plugins() {
     assert_eq!(flow(&kept)[0].name, "cap.qplug");
 }
 
-/// The stored files of a sweep may be published. A description must not be able to copy arbitrary
-/// files there by naming them as plugins.
+/// The stored files of a sweep may be published. A description that names an arbitrary file as a
+/// plugin must not cause a copy of that file there.
 #[test]
 fn a_file_that_is_no_plugin_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();

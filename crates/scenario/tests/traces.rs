@@ -40,8 +40,9 @@ fn a_trace_sets_the_pace() {
     // With a third of the rate, the transfer takes three times as long.
     let third = took("3\n");
     assert!((1.25..1.6).contains(&third), "{third} s");
-    // A burst of 100 packets at the end of every 500 ms, in both directions. So a round trip takes
-    // a second, slow start takes seven round trips, and the last byte arrives 10 ms after a burst.
+    // The trace has a burst of 100 packets at the end of every 500 ms, in both directions. A round
+    // trip therefore takes a second, slow start takes seven round trips, and the last byte arrives
+    // 10 ms after a burst.
     let bursts = took("500\n".repeat(100));
     assert!((5.0..9.0).contains(&bursts), "{bursts} s");
     let behind = bursts.rem_euclid(0.5);
@@ -53,7 +54,8 @@ fn a_trace_sets_the_pace() {
 fn silence_is_waited_for() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
-    // 325 packets are sent in the first 400 ms, and the rest after the pause that ends at 600 ms.
+    // Uses lte.trace of this directory: first 12 Mb/s, then a lower rate, then a pause, then 24
+    // Mb/s.
     assert!((0.6..0.8).contains(&took), "{took} s");
 }
 

@@ -1,4 +1,5 @@
-//! Grids: scenarios with alternative values for some keys.
+//! Grids: scenario descriptions that list several values for some keys. Each combination of values
+//! is a separate scenario.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -139,9 +140,10 @@ impl Grid {
         &self.scenarios
     }
 
-    /// Returns the keys that are written in these cells, each with its value as text, such as
-    /// `network.link.rate` or `flow.1.size`. Values of the axes are inserted. A key that is not
-    /// written has its default, and is absent.
+    /// Returns, for each of these cells, the keys that its text contains, with their values as
+    /// text, such as `network.link.rate` or `flow.1.size`. The values that the axes have in the
+    /// cell are included. A key that the text does not contain has its default value, and is
+    /// absent.
     pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
         let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
         let values = document.remove("grid");

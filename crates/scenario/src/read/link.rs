@@ -1,4 +1,4 @@
-//! Reads links, their loss and their queues.
+//! Reads the links of a scenario description, with their loss and their queues.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     Some(Link { there: there?, back: back? })
 }
 
-/// Reads one direction of a link. Missing keys have the values of `base`, or otherwise their
-/// defaults.
+/// Reads one direction of a link. A missing key has the value that it has in `base`. If `base` does
+/// not have the key either, it has its default value.
 fn direction(
     reader: &mut Reader,
     table: &Table<'_, '_>,

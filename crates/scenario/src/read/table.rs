@@ -1,5 +1,5 @@
-//! Tables of a description, and their values. A value can be read only by a key that `keys.rs`
-//! lists. Mistakes are collected with their lines.
+//! Reads the tables and values of a scenario description. A value can be read only by a key that
+//! `keys.rs` lists. Mistakes are collected with their lines.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

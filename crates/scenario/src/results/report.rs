@@ -1,4 +1,4 @@
-//! The report about the runs of a scenario: tables for people, and a JSON document.
+//! The report about the runs of a scenario. It has tables for people, and a JSON document.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -25,7 +25,7 @@ pub struct Document<'a, R = RunOutcome> {
     pub runs: &'a [R],
 }
 
-/// A part of the report for people. The parts are in the order in which they are printed.
+/// A part of the report for people. The parts are printed in order.
 #[derive(Debug)]
 pub enum Report {
     /// Text for standard output, with its line feeds.
@@ -37,7 +37,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// Creates the report of these runs. `name` is the name of the scenario.
+    /// Creates the report about these runs. `name` is the name of the scenario.
     pub fn of(
         name: &str,
         scenario: &Scenario,
@@ -103,7 +103,8 @@ fn flows(summary: &Summary, runs: usize) -> Table {
     table
 }
 
-/// Share of a flow's time with a limiting window from which on the report mentions it.
+/// Smallest share of a flow's time in which its window limits it, for the report to mention the
+/// flow.
 const LIMITED: f64 = 0.01;
 
 /// Returns a text about the flows that were limited by their window instead of by the network.

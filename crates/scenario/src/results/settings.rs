@@ -1,4 +1,5 @@
-//! Settings of a flow that may differ between protocols. A reader of a comparison needs them.
+//! Settings of a flow that may differ between protocols. A comparison of protocols must show them,
+//! because they influence the result.
 
 use std::time::Duration;
 
