@@ -1,4 +1,4 @@
-//! Memory: a scenario that does not fit into memory is rejected before it runs.
+//! Rejects a scenario that does not fit into memory, before it runs.
 
 use equic_report::number;
 use equic_scenario::Scenario;
