@@ -77,7 +77,8 @@ fn of_group(folder: &Path, files: &Files, read: &dyn Fn(&Path) -> Option<String>
     Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
 }
 
-/// Decodes a path of `mountinfo`, in which blanks and backslashes are octal numbers.
+/// Decodes a path of `/proc/self/mountinfo`, in which blanks and backslashes are written as octal
+/// numbers.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }

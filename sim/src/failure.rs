@@ -9,7 +9,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// The command was called with invalid arguments: exit code 2.
     Usage(String),
-    /// There was too little data for a verdict: exit code 3.
+    /// There was too little data to decide: exit code 3.
     Undecided(String),
     /// Nothing could be compared: exit code 4.
     Incomparable(String),

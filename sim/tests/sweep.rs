@@ -381,7 +381,7 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let again = other("\"10 ms\"", "\"10 ms\" ");
     let shown = ok(run(&again, &[]));
     assert!(!shown.contains("Keys in which"), "{shown}");
-    // The two grids have no cell with the same name.
+    // The two grids have no cell in common, because the names of their cells differ.
     failed(
         run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]),
         4,

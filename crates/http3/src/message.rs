@@ -24,7 +24,7 @@ pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), 
     if OF_CONNECTIONS.contains(&name.as_str()) {
         return Err(Violation::ConnectionField);
     }
-    // RFC 9114 s.4.2.
+    // RFC 9114 s.4.2: TE may only have the value "trailers".
     if *name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
         return Err(Violation::TeField);
     }
@@ -33,11 +33,11 @@ pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), 
 
 /// Checks an interim response.
 pub(crate) fn check_interim(response: &Response<()>) -> Result<(), Violation> {
-    // RFC 9114 s.4.5.
+    // RFC 9114 s.4.5: HTTP/3 does not permit status 101.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Violation::SwitchingProtocols);
     }
-    // RFC 9110 s.8.6.
+    // RFC 9110 s.8.6: an interim response has no Content-Length.
     if response.headers().contains_key(header::CONTENT_LENGTH) {
         return Err(Violation::InterimContentLength);
     }
@@ -59,11 +59,11 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
         return Err(Violation::UserInformation);
     }
     match *request.method() {
-        // RFC 9114 s.4.4.
+        // RFC 9114 s.4.4: a CONNECT request has no scheme.
         Method::CONNECT if has_scheme => Err(Violation::ConnectWithScheme),
         Method::CONNECT if uri.port_u16().is_none() => Err(Violation::ConnectWithoutPort),
         Method::CONNECT => Ok(()),
-        // RFC 9114 s.4.3.1.
+        // RFC 9114 s.4.3.1: all other requests have a scheme and a path.
         _ if !has_scheme || !has_path => Err(Violation::MissingSchemeOrPath),
         _ => check_path(request.method(), uri),
     }

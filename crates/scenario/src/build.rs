@@ -8,14 +8,15 @@ use equic_sim::{
 
 use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
-/// Smallest UDP payload that a path must carry for QUIC, in bytes (RFC 9000 s.14).
+/// Smallest UDP payload that a path must be able to carry, so that QUIC works, in bytes (RFC 9000
+/// s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
 
 /// Overhead of a packet with one DATAGRAM frame, in bytes: short header, longest connection ID,
 /// packet number, tag, frame type and frame length (RFC 9000 s.17.3, RFC 9221 s.4).
 const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 
-/// Smallest segment size for TCP, in bytes. All options and some payload fit into it.
+/// Smallest segment size for TCP, in bytes. It has room for all options and some payload.
 const LEAST_SEGMENT: u32 = 128;
 
 /// The part of a scenario description that contains a mistake.
@@ -41,7 +42,7 @@ impl Impossible {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Place {
-    /// Nodes and links.
+    /// The simulated network, with its nodes and links.
     pub topology: equic_sim::Topology,
     /// Links whose ports are measured, with their names: the bottlenecks, or all links of a graph.
     pub watched: Vec<(String, LinkId)>,
@@ -145,7 +146,7 @@ impl Place {
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
         let mss = mtu.saturating_sub(topology.ip.header() + 20);
-        // QUIC is checked first, because it needs the larger MTU in a scenario with both protocols.
+        // QUIC is checked before TCP, because it needs the larger MTU.
         let has = |protocol| scenario.flows.iter().any(|flow| flow.protocol == protocol);
         let needs = |name: &str, least: u32| {
             let message = format!("{name} needs an MTU of {least} bytes, and a link has {mtu}");

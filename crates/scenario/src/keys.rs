@@ -28,16 +28,16 @@ pub struct Key {
     pub name: &'static str,
     /// Accepted values, as text.
     pub value: &'static str,
-    /// Default value. Empty if the key is mandatory.
+    /// Default value of the key, as text. Empty if the key is mandatory.
     pub default: &'static str,
-    /// Meaning, in one sentence.
+    /// Meaning of the key, in one sentence.
     pub meaning: &'static str,
 }
 
 /// The keys of one kind of table in a scenario description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Name of the table or tables, as written in a description.
+    /// Name of the table or tables, as written in a scenario description.
     pub name: &'static str,
     /// The keys of the table.
     pub keys: &'static [Key],

@@ -8,13 +8,13 @@ use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig
 /// A scenario: a network, its flows, and what to record of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// A one-sentence description. May be empty.
+    /// The text that describes the scenario in one sentence. May be empty.
     pub description: String,
     /// Seeds of the runs, without duplicates.
     pub seeds: Vec<u64>,
     /// Virtual time at which a run ends, even if flows are still running.
     pub limit: Duration,
-    /// Nodes and links.
+    /// The network that the flows use.
     pub network: Network,
     /// The flows under study: groups of connections.
     pub flows: Vec<Flow>,
@@ -33,7 +33,7 @@ pub struct Link {
     pub back: Direction,
 }
 
-/// Nodes and links.
+/// A network: its nodes and links.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// IP version of all nodes.
@@ -51,7 +51,7 @@ pub enum Topology {
     Dumbbell {
         /// Number of pairs of hosts.
         pairs: usize,
-        /// The shared link.
+        /// The link between the two routers, which all pairs share.
         bottleneck: Box<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
@@ -78,7 +78,7 @@ pub enum Topology {
 /// The ends of a flow or of background traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The hosts of one pair, counted from 0.
+    /// The two hosts of the pair with this number, counted from 0.
     Pair(usize),
     /// Each flow gets the next pair: the first flow the first pair, and so on, round robin.
     NextPair,
@@ -101,7 +101,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the name used in descriptions.
+    /// Returns the name that scenario descriptions use for the protocol.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Quic => "quic",
@@ -121,7 +121,7 @@ pub enum Controller {
     Bbr,
     /// BIC (Xu, Harfoush and Rhee, INFOCOM 2004).
     Bic,
-    /// Returns the name that scenario descriptions use for the protocol.
+    /// Vegas (Brakmo and Peterson, IEEE JSAC 1995).
     Vegas,
     /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
@@ -184,7 +184,8 @@ pub struct Flow {
 /// Packet protection of a QUIC flow in virtual time. Flows in real time always use TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// No protection. Packets and handshakes have the same length as with TLS.
+    /// No encryption and no authentication of packets. Packets and handshakes have the same length
+    /// as with TLS.
     #[default]
     None,
     /// TLS 1.3.
@@ -242,11 +243,11 @@ pub enum Scheduler {
     /// window.
     #[default]
     LowestRtt,
-    /// Packets use the paths that have room in their congestion windows, in turn.
+    /// Packets use the paths in turn. Paths without room in their congestion windows are skipped.
     RoundRobin,
     /// All data is sent on every path, so that a copy arrives even if one path fails.
     Redundant,
-    /// All data is sent on the first path. The others are backups.
+    /// All data is sent on the first path. The other paths are used only if the first one fails.
     Backup,
 }
 
@@ -278,7 +279,7 @@ pub struct TcpOptions {
     /// Minimum of the variance term that is added to the smoothed round-trip time in the
     /// retransmission timeout.
     pub min_rto: Option<Duration>,
-    /// Delay of acknowledgements.
+    /// Time for which the receiver may delay an acknowledgement.
     pub delayed_ack: Option<Duration>,
     /// Largest receive window and limit on outstanding data, in bytes. `None`: computed from the
     /// network.

@@ -47,7 +47,7 @@ pub enum ScenarioError {
     },
 }
 
-/// Largest number of mistakes that are reported for one description.
+/// Largest number of mistakes that are reported for one scenario description.
 const TOLD: usize = 100;
 
 fn listed(path: Option<&Path>, problems: &[Problem]) -> String {

@@ -66,7 +66,7 @@ fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
     for completion in took(", think = \"1 s\"") {
         near(completion, 9.0 + 11.0 * 0.040, 0.02);
     }
-    // Ten requests are sent in two rounds of five.
+    // At most five requests are in progress, so the ten requests take two round trips.
     for completion in took(", concurrent = 5") {
         near(completion, 3.0 * 0.040, 0.01);
     }
@@ -161,8 +161,8 @@ fn a_page_waits_for_what_comes_before() {
     for protocol in ["quic", "tcp"] {
         let text = format!("{fast}[[flow]]\nprotocol = \"{protocol}\"\n{page}");
         let (run, series) = record(&scenario(&text), 1, None).unwrap();
-        // Four round trips: the handshake, the HTML page, style and script together, and the late
-        // object.
+        // The page takes four round trips: the handshake, the HTML page, style and script together,
+        // and the late object.
         near(run.flows[0].completion.unwrap(), 4.0 * 0.040, 0.005);
         assert_eq!(run.flows[0].bytes, 21_000);
         let names: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
@@ -178,7 +178,7 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         let fast = flow(&network("10 Mb/s", ""), protocol, video);
         let playing = application(&fast).playing.unwrap();
         assert_eq!((playing.stalls, playing.stalled), (0, 0.0));
-        // Two segments of 250 KB at 10 Mb/s, plus a few round trips.
+        // Playback needs two segments of 250 KB at 10 Mb/s, plus a few round trips.
         let startup = playing.startup.unwrap();
         assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
         // The client requests the last segment when the buffer has room, which is five seconds of
@@ -188,7 +188,8 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         let slow = flow(&network("1.5 Mb/s", ""), protocol, video);
         let playing = application(&slow).playing.unwrap();
         assert!(playing.stalls >= 2 && playing.stalled > 3.0, "{protocol}: {playing:?}");
-        // Transferring the video takes 20 s at 2 Mb/s. Startup delay and stalls are subtracted.
+        // At 2 Mb/s, transferring the video takes 20 s. Startup delay and stalls are subtracted
+        // from that.
         let late = slow.completion.unwrap() - playing.startup.unwrap() - playing.stalled;
         assert!((14.0..20.0).contains(&late), "{protocol}: {late} s, {playing:?}");
     }

@@ -59,7 +59,7 @@ fn options_of_a_flow_reach_its_transport() {
     let usual = took("");
     let wide = took("initial_window = \"400 KB\"");
     assert!(wide.completion < usual.completion, "{wide:?} {usual:?}");
-    // A smaller MTU must cause more packets, and a small window must cost round trips.
+    // A smaller MTU must cause more packets, and a small window must cost additional round trips.
     assert!(took("mtu = 1200").packets_sent > usual.packets_sent);
     assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
     assert!(took("mtu_discovery = true").packets_sent > usual.packets_sent);

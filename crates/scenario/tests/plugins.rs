@@ -75,7 +75,7 @@ fn a_plugin_acts_at_the_end_that_it_is_of() {
     // 4 MB at 500,000 bytes per second take eight seconds.
     let with = seconds(folder, "client_plugins = [\"cap.qplug\"]");
     assert!((8.0..16.0).contains(&with), "{with}");
-    // The server sends no data, so its plugin has nothing to limit.
+    // The server sends no data, so a plugin at the server has nothing to limit.
     let at_the_server = seconds(folder, "server_plugins = [\"cap.qplug\"]");
     assert!(at_the_server < 1.2 * without, "{at_the_server}");
 }

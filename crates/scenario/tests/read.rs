@@ -286,7 +286,7 @@ fn the_list_of_keys_is_documented() {
     );
 }
 
-/// The grids in experiments/ must not have mistakes.
+/// All grids in the directory experiments/ must be free of mistakes.
 #[test]
 fn published_grids_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");

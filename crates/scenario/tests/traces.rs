@@ -49,13 +49,12 @@ fn a_trace_sets_the_pace() {
     assert!((behind - 0.01).abs() < 1e-6, "{bursts} s");
 }
 
-/// Uses lte.trace of this directory: 12 Mb/s, then less, then a pause, then 24 Mb/s.
+/// Uses lte.trace of this directory: first 12 Mb/s, then a lower rate, then a pause, then 24 Mb/s.
 #[test]
 fn silence_is_waited_for() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
-    // Uses lte.trace of this directory: first 12 Mb/s, then a lower rate, then a pause, then 24
-    // Mb/s.
+    // 325 packets are sent in the first 400 ms, and the rest after the pause that ends at 600 ms.
     assert!((0.6..0.8).contains(&took), "{took} s");
 }
 
@@ -117,7 +116,7 @@ fn cells_of_a_grid_have_traces_of_their_own() {
     let texts = grid.traces().clone();
     let names: Vec<&str> = texts.keys().map(String::as_str).collect();
     assert_eq!((names, &*texts["slow"]), (vec!["own.trace", "slow"], "3\n"));
-    // A grid must be readable again from the stored texts, without any file.
+    // It must be possible to read a grid again from its stored texts, without any file.
     let again = Grid::parse_with(&text, texts.clone()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.scenarios(), grid.scenarios());
     let mut lacking = texts;

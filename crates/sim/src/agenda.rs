@@ -16,7 +16,8 @@ const BRANCHES: usize = 4;
 #[derive(Clone, Copy)]
 struct Entry {
     at: Time,
-    /// Order of entries with the same time: the smaller number fires first.
+    /// Number that orders entries with the same time: the entry with the smaller number fires
+    /// first.
     sequence: u64,
     source: u32,
 }
@@ -40,23 +41,24 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Creates a queue with this number of sources, numbered from 0. None of them is scheduled.
+    /// Creates an event queue with this number of sources, which are numbered from 0. None of them
+    /// is scheduled.
     pub(crate) fn new(sources: usize) -> Agenda {
         Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
     }
 
-    /// Adds a source, and returns its number.
+    /// Adds an event source that is not scheduled, and returns its number.
     pub(crate) fn add(&mut self) -> u32 {
         self.places.push(NOWHERE);
         (self.places.len() - 1) as u32
     }
 
-    /// Returns the number of sources, scheduled or not.
+    /// Returns the number of event sources, scheduled or not.
     pub(crate) fn sources(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// Returns the number of scheduled sources.
+    /// Returns the number of event sources that are scheduled.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
@@ -200,7 +202,7 @@ mod tests {
                     Some(at) => drop(model.insert(source, (at, sequence as u64))),
                 }
                 prop_assert_eq!(agenda.next(), model.values().map(|entry| entry.0).min());
-                // From time to time, fire the first entry.
+                // Every fifth step fires the first entry.
                 if sequence % 5 == 0 && let Some((at, fired)) = agenda.fire() {
                     let first = model.iter().min_by_key(|(_, entry)| **entry);
                     prop_assert_eq!(first.map(|(source, entry)| (entry.0, *source)), Some((at, fired)));

@@ -65,9 +65,10 @@ pub struct Datagram<'a> {
     pub flow: FlowId,
     /// ECN field of the packet.
     pub ecn: Ecn,
-    /// Index of the receiving interface, from 0. The interfaces have the order of the node's links.
+    /// Index of the interface that received the packet, from 0. Interfaces have the order of the
+    /// node's links.
     pub interface: u16,
-    /// The bytes that the sender wrote.
+    /// The bytes that the sender wrote into its buffer.
     pub payload: &'a mut [u8],
     /// Number of additional payload bytes on the wire that have no content.
     pub padding: u32,

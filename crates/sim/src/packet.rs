@@ -64,7 +64,7 @@ impl IpVersion {
     }
 }
 
-/// The transport header of a packet.
+/// The transport protocol of a packet, which determines the length of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// UDP, with a header of 8 bytes.
@@ -89,10 +89,10 @@ impl Protocol {
 /// The framing that a link adds to IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// No framing. Rates count only the bytes of IP packets.
+    /// No framing: rates count only the bytes of IP packets.
     #[default]
     None,
-    /// 2 bytes, as with PPP and with the point-to-point links of ns-3.
+    /// PPP, which adds 2 bytes. The point-to-point links of ns-3 add the same.
     Ppp,
     /// The header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE
     /// 802.3).

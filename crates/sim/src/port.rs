@@ -34,7 +34,7 @@ pub struct PortStats {
     pub too_large: u64,
     /// Packets that arrived twice.
     pub duplicated: u64,
-    /// Packets that were delayed, so that later packets arrived before them.
+    /// Packets that were delayed so that later packets could overtake them.
     pub reordered: u64,
     /// Packets that arrived with a corrupted byte.
     pub corrupted: u64,
@@ -64,7 +64,7 @@ impl Sender {
     }
 }
 
-/// A packet in flight.
+/// A packet in flight, with its arrival time.
 struct Flying {
     arrival: Time,
     number: u64,
@@ -93,7 +93,7 @@ impl Ord for Flying {
     }
 }
 
-/// The packets in flight. A FIFO is sufficient if no packet can overtake another.
+/// The packets in flight on a link. A FIFO is sufficient if no packet can overtake another.
 enum OnTheWay {
     InOrder(VecDeque<Flying>),
     Sorted(BinaryHeap<Flying>),
@@ -157,7 +157,7 @@ impl Port {
         };
         let mtu = direction.mtu();
         let frame = direction.framing.frame(mtu);
-        // The model counts IP packets, so the framing is added as overhead.
+        // The link model knows only IP packets, so the framing is added as overhead.
         let link = Link { mtu: None, overhead: (frame - mtu) as usize, ..wire.clone() };
         Port {
             framing: direction.framing,

@@ -77,16 +77,16 @@ pub enum Protection {
     Tls,
 }
 
-/// The state that a client has from an earlier connection to the same server.
+/// The state that a client has kept from an earlier connection to the same server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// No state. The server sends its certificate.
+    /// The client has no state. The server sends its certificate.
     #[default]
     None,
-    /// A session. The server sends no certificate (RFC 8446 s.2.2).
+    /// The client has a session. The server sends no certificate (RFC 8446 s.2.2).
     Session,
-    /// A session with 0-RTT. The client sends data before the handshake is complete (RFC 9001
-    /// s.4.6).
+    /// The client has a session that permits 0-RTT. It sends data before the handshake is complete
+    /// (RFC 9001 s.4.6).
     EarlyData,
 }
 
@@ -115,7 +115,8 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Bulk {
-    /// Creates a transfer that begins with the run, with the default transport configuration.
+    /// Creates a transfer that begins at the start of the run, with the default transport
+    /// configuration.
     pub fn new(bytes: u64) -> Bulk {
         Bulk {
             bytes,

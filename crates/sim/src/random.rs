@@ -40,7 +40,7 @@ mod tests {
         seeds.sort_unstable();
         seeds.dedup();
         assert_eq!(seeds.len(), 20 * 3 * 100);
-        // The result must never change, so that old runs can be replayed.
+        // The result must stay the same in future versions, so that old runs can be replayed.
         assert_eq!(mix(1, 2), mix(1, 2));
         assert_ne!(mix(1, 2), mix(2, 1));
     }

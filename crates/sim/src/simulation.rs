@@ -81,10 +81,10 @@ pub struct Simulation {
     now: Time,
     agenda: Agenda,
     ports: Vec<Port>,
-    /// For each port: the node and interface at the other end.
+    /// For each port: the node and the interface at the other end of its link.
     arrivals: Vec<(NodeId, u16)>,
     agents: Vec<Inhabitant>,
-    /// The agents by node, and then by port number minus one.
+    /// For each node, its agents in the order of their port numbers. The first port number is 1.
     residents: Vec<Vec<Option<AgentId>>>,
     /// For each event source after the ports: its agent, or `None` for the recorder.
     callers: Vec<Option<AgentId>>,

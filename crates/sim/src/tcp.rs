@@ -44,7 +44,7 @@ pub struct TcpBulk {
 }
 
 impl TcpBulk {
-    /// Creates a transfer that begins with the run, with the default configuration.
+    /// Creates a transfer that begins at the start of the run, with the default configuration.
     pub fn new(bytes: u64) -> TcpBulk {
         TcpBulk { bytes, start: Time::START, config: TcpConfig::default(), tls: None }
     }

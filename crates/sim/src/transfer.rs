@@ -74,8 +74,8 @@ pub struct SenderState {
     pub window_limited: Duration,
 }
 
-/// Measures the total time in which a condition holds. The caller reports when the condition begins
-/// and ends to hold.
+/// Measures the total time in which a condition holds. The caller reports each change of the
+/// condition.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeOf {

@@ -134,7 +134,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
         assert!(recorded <= marked + 1_000 && (recorded > 0) == (marked > 0));
         let goodput: f64 = records.iter().flat_map(|record| &record.goodput).sum();
         let bytes = goodput * 0.01 / 8.0;
-        // Data that arrived after the last record is missing.
+        // The time series has no data that arrived after the last record.
         assert!((3_900_000.0..=4_000_001.0).contains(&bytes), "{bytes}");
     }
 }

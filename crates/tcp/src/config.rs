@@ -50,8 +50,8 @@ pub struct TcpConfig {
     pub max_rto: Duration,
     /// Time for which an acknowledgement waits for a second segment.
     pub delayed_ack: Duration,
-    /// Number of segments that are acknowledged without delay at the start of a connection, and
-    /// after a segment that was out of order or a duplicate.
+    /// Number of segments that are acknowledged without delay, at the start of a connection and
+    /// after a segment that was not in order.
     pub quick_acks: u32,
     /// Whether to send tail loss probes (RFC 8985 s.7).
     pub tail_loss_probe: bool,

@@ -23,15 +23,15 @@ const FIRST_WINDOW: u64 = 65_535;
 struct Tuning {
     /// Round-trip time that the receiver measures from echoed timestamps.
     rtt: Option<Duration>,
-    /// Start time of the current measurement. `read_then` has the number of bytes that were read
-    /// before it.
+    /// Start time of the current measurement. `read_then` is the number of bytes that were read
+    /// until this time.
     since: Option<Timestamp>,
     read_then: u64,
     /// Largest number of bytes that were read in one round trip so far.
     space: u64,
 }
 
-/// The position of a segment's data relative to the received stream.
+/// Where the data of a segment belongs in the received stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The data begins with the next expected byte.
@@ -228,8 +228,8 @@ impl Receiver {
         self.on_odd();
     }
 
-    /// Makes the next acknowledgements immediate, because a segment was out of order or a duplicate
-    /// (quick ACKs of Linux).
+    /// Makes the next acknowledgements immediate, because a segment was not in order (quick ACKs of
+    /// Linux).
     fn on_odd(&mut self) {
         self.ack_now = true;
         self.quick = self.quick.max(self.most_quick);
@@ -238,7 +238,7 @@ impl Receiver {
     /// Makes the next acknowledgements immediate after a pause, because the sender is then in slow
     /// start.
     fn on_pace(&mut self, now: Timestamp) {
-        /// About one retransmission timeout.
+        /// About the length of a retransmission timeout.
         const PAUSE: Duration = Duration::from_millis(300);
         if self.last_came.is_some_and(|before| now.since(before) > PAUSE) {
             self.quick = self.most_quick;

@@ -64,7 +64,7 @@ impl fmt::Debug for Flags {
 /// The timestamps option (RFC 7323 s.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// TSval: the sender's clock.
+    /// TSval: the value of the sender's timestamp clock.
     pub value: u32,
     /// TSecr: the latest timestamp of the peer, which this segment echoes.
     pub echo: u32,

@@ -74,13 +74,13 @@ impl TlsConfig {
         let sealed = |bytes: u64| bytes + self.overhead();
         let plain = |bytes: u64| bytes + HEADER;
         let change_cipher_spec = plain(1);
-        // A ClientHello with the padding of browsers. A ticket makes it longer.
+        // A ClientHello has 512 bytes, because browsers pad it. A session ticket makes it longer.
         let client_hello = plain(512) + if self.resumption { 130 } else { 0 };
         match (self.version, self.resumption) {
             (TlsVersion::Tls13, resumption) => {
                 let server_hello = plain(122) + change_cipher_spec;
-                // EncryptedExtensions and Finished, with Certificate and CertificateVerify if there
-                // is no resumption (RSA, 2,048 bits).
+                // These are EncryptedExtensions and Finished. Without resumption, Certificate and
+                // CertificateVerify are added (RSA, 2,048 bits).
                 let certificate = if resumption { 0 } else { self.certificates + 13 + 264 };
                 let server = server_hello + sealed(6 + 36 + certificate);
                 if self.has_early_data() {
@@ -93,7 +93,8 @@ impl TlsConfig {
                 vec![client_hello, server, change_cipher_spec + sealed(36)]
             }
             (TlsVersion::Tls12, false) => {
-                // ServerHello, Certificate, ServerKeyExchange (P-256, RSA), ServerHelloDone.
+                // These are ServerHello, Certificate, ServerKeyExchange (P-256, RSA) and
+                // ServerHelloDone.
                 let server = plain(90) + plain(self.certificates + 10) + plain(333) + plain(4);
                 // First the client's ClientKeyExchange and Finished, then the server's
                 // NewSessionTicket and Finished.

@@ -226,7 +226,7 @@ fn rto_is_that_of_the_rfc() {
     let config = TcpConfig { tail_loss_probe: false, ..reno() };
     let mut pair = Pair::new(&config, 50);
     pair.run(at(150), &mut all_arrive);
-    // R = 100 ms: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+    // R = 100 ms (RFC 6298): SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
     assert_eq!(pair.client.stats().retransmission_timeout, Duration::from_millis(300));
     pair.delay = Duration::from_millis(100);
     pair.client.write(100);
@@ -465,7 +465,7 @@ fn fast_open_saves_a_round_trip() {
     // The data does not fit into the SYN. The rest must follow after the handshake.
     assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
     assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
-    // Only one of the two ends supports Fast Open.
+    // Fast Open must have no effect if only one of the two ends supports it.
     assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
     assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
     assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);

@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Transfer,
     /// Many flows at the same time.
     Flows,
-    /// A point of the grid of the nsQUIC thesis.
+    /// A point of the grid of simulations in the nsQUIC thesis.
     Grid,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Case {
     pub rate_mbit: u64,
     pub delay_ms: u64,
     pub loss_percent: f64,
-    /// Largest virtual time in seconds.
+    /// Virtual time in seconds at which the simulation ends at the latest.
     pub limit: u64,
     /// Largest number of runs with ns-3. 0: ns-3 does not simulate this case.
     pub ns3_runs: u64,

@@ -34,7 +34,7 @@ enum ComparisonVerdict {
     Incomparable,
 }
 
-/// A flow of a cell that is in both sweeps.
+/// The comparison of a flow. Its cell is in both sweeps.
 #[derive(Serialize)]
 struct Compared {
     cell: String,
@@ -44,7 +44,7 @@ struct Compared {
     figure: &'static str,
     old: Option<f64>,
     new: Option<f64>,
-    /// The new mean divided by the old mean.
+    /// The flow's mean in the new sweep divided by its mean in the old sweep.
     ratio: Option<f64>,
     /// Number of pairs of runs with the same seed.
     pairs: usize,

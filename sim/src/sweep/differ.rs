@@ -13,7 +13,7 @@ const VALUES: usize = 3;
 /// The text that is shown for a key that the scenario does not contain, so that it has its default.
 const DEFAULT: &str = "default";
 
-/// A key that has different values in cells of the same name.
+/// A scenario key that has different values in cells with the same name.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Difference {
     /// The key, such as `network.link.rate` or `flow.1.size`.
@@ -27,7 +27,7 @@ pub(super) struct Difference {
     cells: usize,
 }
 
-/// Returns the names of a grid's cells, in order.
+/// Returns the names of a grid's cells, in order. A cell is one combination of the grid's values.
 pub(super) fn names(grid: &Grid) -> Vec<String> {
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     let name = |cell| {

@@ -159,9 +159,10 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
 /// Columns of settings that may differ between protocols.
 const SETTINGS: [&str; 4] = ["tls", "ecn", "pacing", "acknowledgements"];
 
-/// A flow of a cell, over all seeds.
+/// The results of a flow in one cell, over all seeds. A cell is one combination of the grid's
+/// values.
 pub(super) struct Group {
-    /// The values of the axes.
+    /// The values that the axes of the grid have in the cell.
     pub(super) labels: Vec<String>,
     /// Name, protocol and congestion controller of the flow.
     pub(super) flow: [String; 3],

@@ -68,7 +68,7 @@ impl Bell {
         }
         let found = look(&mut Context::from_waker(&self.waker));
         if found.is_ready() {
-            // There may be more to find, so the next poll calls `look` again.
+            // `look` may have more results, so the next poll calls it again.
             self.state.rung.store(true, Ordering::SeqCst);
         }
         found
@@ -97,7 +97,7 @@ mod tests {
         let cx = Context::from_waker(&waker);
         let mut kept = None;
         assert!(bell.poll(&cx, |_| Poll::Ready(1)).is_ready());
-        // The first poll found something, so the second one looks again.
+        // The first poll returned a result, so the second poll must call `look` again.
         assert!(
             bell.poll(&cx, |cx| {
                 kept = Some(cx.waker().clone());

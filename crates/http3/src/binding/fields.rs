@@ -97,7 +97,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A field line.
+/// A field line: a name and a value.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     kind: Name,
@@ -106,7 +106,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns true if this is the status of an interim response.
+    /// Returns `true` if this field line is the status of an interim response.
     fn is_interim(&self) -> bool {
         let begins_with_one = match self.value {
             // RFC 7541 appendix B: the code of the digit 1 is 00001. An interim status begins with
@@ -174,7 +174,7 @@ pub(super) fn check(
     if needed.is_some_and(|needed| !seen.contains(&needed)) {
         return Err(Violation::MissingPseudoHeader);
     }
-    // Only a section that may exceed the limit is decoded to find its size. Few do.
+    // The section is decoded to find its size only if it may exceed the limit, which is rare.
     match limit {
         Some(limit) if at_most > limit && size(lines)? > limit => Ok(SectionCheck::TooLong),
         _ => Ok(found),
@@ -185,7 +185,8 @@ pub(super) fn check(
 fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
-    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must be 0.
+    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must
+    // be 0.
     if integer(&mut input, first, 8)? != 0 {
         return Err(Violation::DynamicTableReference);
     }
@@ -222,17 +223,16 @@ fn may_have(section: Section, name: Name) -> bool {
 fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
-        // RFC 9204 s.4.5.2: indexed field line.
+        // RFC 9204 s.4.5.2: the line is an index into the table.
         let (kind, name, value) = of_static(input, first, first & 0x40 != 0, 6)?;
         return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
     let (kind, name) = if first & 0x40 != 0 {
-        // RFC 9204 s.4.5.4: a name from the table, with a literal value.
+        // RFC 9204 s.4.5.4: the line has a name from the table and a literal value.
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
-        // Reads an index into QPACK's static table. Returns the kind, the name and the value of
-        // that entry.
+        // RFC 9204 s.4.5.6: the line has a literal name and a literal value.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
         let name = bytes(input, length)?;
@@ -259,7 +259,8 @@ fn text(bytes: &[u8], huffman: bool) -> Text<'_> {
     if huffman { Text::Huffman(bytes) } else { Text::Plain(bytes) }
 }
 
-/// Reads an index into the static table. Returns the kind, the name and the value of its entry.
+/// Reads an index into QPACK's static table. Returns the kind, the name and the value of that
+/// entry.
 fn of_static(
     input: &mut Reader<'_>,
     first: u8,
@@ -500,11 +501,12 @@ mod tests {
         }
     }
 
-    /// RFC 9114 s.4.2.2.
+    /// RFC 9114 s.4.2.2: the size is the sum of the lengths of names and values, plus 32 for each
+    /// line.
     #[test]
     fn field_section_size_counts_names_values_and_32_bytes_each() {
         let sized = |lines: &[u8], limit| super::check(&with(lines), Section::Request, Some(limit));
-        // :method GET, :scheme https, :authority a, :path /.
+        // The request has these fields: :method GET, :scheme https, :authority a, :path /.
         let base = (32 + 7 + 3) + (32 + 7 + 5) + (32 + 10 + 1) + (32 + 5 + 1);
         let literal = [&[0x23][..], b"abc", &[2], b"de"].concat();
         // "www.example.com" in Huffman code (RFC 7541 appendix C.4), as a name and as a value.

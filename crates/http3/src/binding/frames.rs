@@ -32,7 +32,7 @@ pub(super) const MAX_PUSH_ID: u64 = 0xd;
 /// Largest encoding of a frame's type and length, in bytes.
 const HEADER: usize = 16;
 
-/// Largest number of interim responses to one request. More are a violation.
+/// Largest number of interim responses to one request. A server that sends more breaks a rule.
 const INTERIM: u32 = 64;
 
 /// A HEADERS frame closes the connection if it is this many times longer than the limit of field
@@ -48,7 +48,7 @@ const ENTRY: u8 = 0xc1;
 /// and drop the request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
-/// The use of the stream: a request, a response, or the control stream.
+/// The kind of a stream: it carries a request, a response, or the frames of the control stream.
 #[derive(Debug)]
 pub(super) enum Kind {
     Request,
@@ -134,7 +134,7 @@ impl Frames {
                     let have = *have;
                     if let Some((kind, length)) = header(&self.header[..have]) {
                         self.at = self.begin(kind, length, have)?;
-                        // A kept frame with an empty payload is complete at once.
+                        // A frame without payload is complete at once.
                         if let Some(piece) = self.refused.take().or(self.complete()?) {
                             return Ok(Some(piece));
                         }
@@ -180,8 +180,8 @@ impl Frames {
         Ok(None)
     }
 
-    /// Forwards a frame that is complete at the beginning of `input`, without a copy. Returns `None` if the frame
-    /// must be parsed byte by byte.
+    /// Forwards a frame without copying it, if the whole frame is at the beginning of `input`.
+    /// Returns `None` if the frame must be parsed byte by byte.
     fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         if !matches!(self.at, At::Header(0)) || matches!(self.kind, Kind::Control(_)) {
             return Ok(None);
@@ -266,7 +266,7 @@ impl Frames {
         if !matches!(self.at, At::Header(0)) {
             return Err(Violation::TruncatedFrame);
         }
-        // RFC 9114 s.4.1: a response must have header fields. `h3` makes this check for requests.
+        // RFC 9114 s.4.1: a response must have header fields. For requests, `h3` checks this.
         if matches!((&self.kind, self.stage), (Kind::Response, FrameStage::Start)) {
             return Err(Violation::MissingHeaderSection);
         }
@@ -302,7 +302,7 @@ impl Frames {
     /// Begins a frame of this type and payload length. `header` is the length of the frame's header
     /// in bytes.
     fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Violation> {
-        // RFC 9114 s.7.2.8: types of HTTP/2 that HTTP/3 does not have.
+        // RFC 9114 s.7.2.8: HTTP/2 has these frame types, and HTTP/3 does not permit them.
         if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
             return Err(Violation::Http2Frame);
         }
@@ -373,7 +373,8 @@ impl Frames {
         }
     }
 
-    /// Returns the piece to forward if the kept frame is complete and `h3` needs it.
+    /// Returns the kept frame, or its replacement, if the frame is complete and `h3` needs it.
+    /// Otherwise returns `None`.
     fn complete(&mut self) -> Result<Option<Bytes>, Violation> {
         if !matches!(&self.at, At::Keep(_, length, kept) if kept.bytes.len() == *length) {
             return Ok(None);
@@ -431,8 +432,8 @@ fn frame_header(frame: u64, length: usize) -> BytesMut {
     let mut buffer = [0; HEADER];
     let mut writer = Writer::new(&mut buffer);
     for value in [frame, length as u64] {
-        // Cannot fail: the buffer has room for two, and both values were read from variable-length
-        // integers.
+        // Cannot fail: the buffer has room for two variable-length integers, and both values were
+        // decoded from such integers.
         let _ = writer.varint(VarInt::new(value).unwrap_or(VarInt::MAX));
     }
     BytesMut::from(writer.written())

@@ -27,7 +27,7 @@ const BITS: [u8; 256] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// The codes of one length.
+/// The Huffman codes that have the same length.
 #[derive(Clone, Copy, Default)]
 struct Length {
     first: u32,

@@ -44,7 +44,8 @@ impl From<Violation> for Broken {
 }
 
 pub(super) struct Intake {
-    /// Rung when a stream is opened, or when data arrives on an open one.
+    /// This bell rings when the peer opens a stream, or when data arrives on a stream that this
+    /// module reads.
     bell: Bell,
     streams: Streams,
 }
@@ -116,7 +117,8 @@ impl Streams {
         Ok(None)
     }
 
-    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
+    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC
+    /// 9204 s.4.2).
     fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Violation> {
         let critical = self.shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
         let stopped = |id: &StreamId| {

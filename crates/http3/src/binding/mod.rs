@@ -93,7 +93,7 @@ fn code(code: u64) -> VarInt {
     VarInt::new(code).unwrap_or(VarInt::MAX)
 }
 
-/// A QUIC connection as [`h3::server`] and [`h3::client`] need it.
+/// A QUIC connection with the traits that [`h3::server`] and [`h3::client`] need.
 pub struct QuicConnection {
     open: OpenStreams,
     intake: Intake,
@@ -261,7 +261,8 @@ impl<B: Buf> quic::Connection<B> for QuicConnection {
                 let halves = (send, receive);
                 return Poll::Ready(Ok(BidiStream::new(halves, Kind::Request, &self.open)));
             }
-            // RFC 9114 s.5.2: the request's stream is not below the ID that GOAWAY names.
+            // RFC 9114 s.5.2: the ID of the request's stream is not below the ID in GOAWAY, so the
+            // request is rejected.
             let rejected = code(Code::H3_REQUEST_REJECTED.value());
             send.reset(rejected);
             receive.stop(rejected);

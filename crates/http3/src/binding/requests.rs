@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::shared::Shared;
 
-/// State of a server's connection that its request streams share.
+/// State that all request streams of a server's connection share.
 #[derive(Debug)]
 pub(super) struct RequestState {
     /// ID of the next request stream to be accepted. Request streams have every fourth ID, starting
@@ -44,7 +44,7 @@ impl RequestState {
         true
     }
 
-    /// Records that the client has sent GOAWAY.
+    /// Records that the client has sent GOAWAY, so it will open no further requests.
     pub(super) fn set_client_leaves(&self) {
         self.client_leaves.send_replace(true);
     }
@@ -119,9 +119,9 @@ impl Requests {
         self.0.requests.next.load(Ordering::Acquire)
     }
 
-    /// Records that the client has sent GOAWAY, so it will open no further requests.
+    /// Waits until the client has sent GOAWAY.
     pub(crate) async fn client_leaves(&self) {
-        // The sender lives as long as `self`, so this cannot fail.
+        // The sending half of this channel lives as long as `self`, so waiting cannot fail.
         let _ = self.0.requests.client_leaves.subscribe().wait_for(|leaves| *leaves).await;
     }
 

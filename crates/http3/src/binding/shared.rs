@@ -43,11 +43,12 @@ pub(super) struct Shared {
     pub requests: RequestState,
     /// This endpoint's streams that must stay open: the control stream and the QPACK streams.
     pub critical: Mutex<Vec<StreamId>>,
-    /// Bytes of incomplete frames that are kept now, over all streams.
+    /// Number of bytes that are kept now of incomplete frames, over all streams.
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
-    /// Smallest stream ID that GOAWAY frames of a server have named, or `u64::MAX` before the first.
+    /// Smallest stream ID that the server's GOAWAY frames have named, or `u64::MAX` before the
+    /// first one.
     goaway: AtomicU64,
     /// Wakes the tasks that wait for a GOAWAY frame.
     went_away: Notify,

@@ -29,13 +29,13 @@ pub struct SendStream<B> {
     unused: Unused,
 }
 
-/// State of a stream on which nothing has been written.
+/// The special treatment that a stream needs if nothing has been written on it.
 enum Unused {
     /// Something was written, or the stream needs no special treatment if it stays unused.
     No,
     /// A unidirectional stream before its type has been written.
     Typeless(Arc<Shared>),
-    /// A request before its response has begun. The flag is set when it begins.
+    /// A request whose response has not begun. The flag is set when the response begins.
     Unanswered(Arc<AtomicBool>),
 }
 
@@ -131,9 +131,9 @@ struct Receiver {
     ended: bool,
     /// Set for a control stream only, because `h3` polls it far more often than data arrives.
     bell: Option<Arc<Bell>>,
-    /// Set for a request only: reports how much of its content is still to come.
+    /// Set only for a request. Receives the number of content bytes that are still to come.
     content: Option<ContentLeft>,
-    /// Set for a request only: true once its response has begun.
+    /// Set only for a request. The flag is true once the response has begun.
     answered: Option<Arc<AtomicBool>>,
 }
 

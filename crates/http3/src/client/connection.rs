@@ -1,4 +1,4 @@
-//! A connection of the client, and the responses that arrive on it.
+//! A client's connection, and the responses that arrive on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn give_up(stream: &mut ResponseStream) {
     stream.stop_stream(Code::H3_MESSAGE_ERROR);
 }
 
-/// Ends the stream of a response that `h3` found malformed.
+/// Ends a stream after `h3` has found that its response is malformed.
 fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
     if matches!(error, StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR) {
         give_up(stream);
@@ -50,7 +50,7 @@ struct Shared {
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
-    /// True if requests did not wait for the handshake (0-RTT).
+    /// True if requests were sent before the handshake was complete (0-RTT).
     early: bool,
     timeout: Option<Duration>,
     /// True once the server has begun a response.
@@ -59,7 +59,7 @@ struct Shared {
     retired: AtomicBool,
 }
 
-/// The ID of a request's stream, shared while the request's future runs.
+/// The ID of a request's stream. Other futures can read it while the request's future runs.
 struct Sent(AtomicU64);
 
 impl Sent {
@@ -132,7 +132,7 @@ impl Shared {
         if self.watch.goaway().is_some_and(named) {
             return Some(Unprocessed::GoingAway);
         }
-        // If the server closes a new connection without any response, it refuses the connection.
+        // A server that closes a new connection without any response refuses the connection.
         if !self.answered.load(Ordering::Relaxed) {
             return None;
         }
@@ -207,7 +207,7 @@ impl Connection {
             })
         })
         .await?;
-        // The task ends when either side closes the connection.
+        // The task drives the connection. It ends when either side closes the connection.
         tokio::spawn(async move {
             let reason = driver.wait_idle().await;
             tracing::debug!(%peer, %reason, "connection closed");
@@ -424,7 +424,8 @@ impl Connection {
 /// Durations of the parts of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Duration of the connection's handshake, even if an earlier request waited for it.
+    /// Duration of the handshake of the request's connection. It is given even if an earlier
+    /// request opened the connection.
     pub handshake: Duration,
     /// Time from sending the request to receiving the response's header fields.
     pub first_byte: Duration,

@@ -15,7 +15,7 @@ pub enum ClientError {
     /// The URL cannot be used.
     #[error("cannot use the URL {url:?}: {reason}")]
     Url {
-        /// The URL as given.
+        /// The URL that the caller gave.
         url: String,
         /// Explains to the user what is wrong with the URL.
         reason: String,
@@ -23,7 +23,7 @@ pub enum ClientError {
     /// The path of a request cannot be used.
     #[error("cannot ask for the path {path:?}: {reason}")]
     Path {
-        /// The path as given.
+        /// The path that the caller gave.
         path: String,
         /// Explains to the user what is wrong with the path.
         reason: String,
@@ -90,7 +90,8 @@ pub enum ClientError {
         peer: SocketAddr,
         /// The reason why the last attempt was not processed.
         why: Unprocessed,
-        /// Number of attempts, including those that ended before the request was sent.
+        /// Number of attempts, including attempts in which the connection ended before the request
+        /// was sent.
         times: u32,
     },
     /// The length of the body is not the announced one.
@@ -123,7 +124,8 @@ pub enum Unprocessed {
     /// The server reset the request's stream with H3_REQUEST_REJECTED (RFC 9114 s.4.1.1).
     #[error("it rejected the request (H3_REQUEST_REJECTED)")]
     Rejected,
-    /// The server's GOAWAY came before the request was sent, or names it (RFC 9114 s.5.2).
+    /// The server sent GOAWAY before the request was sent, or its GOAWAY covers the request (RFC
+    /// 9114 s.5.2).
     #[error("it is going away (GOAWAY)")]
     GoingAway,
     /// The request was in early data that the server rejected (RFC 8470 s.3).
@@ -172,7 +174,7 @@ pub enum Failure {
     Refused,
     /// No answer arrived in time.
     Timeout,
-    /// Any other failure, with its kind.
+    /// Any other failure. The field is its name in the results.
     Error(&'static str),
 }
 
@@ -189,7 +191,7 @@ impl ClientError {
         )
     }
 
-    /// Returns the kind of failure that this error counts as.
+    /// Returns the kind of failure as which results count this error.
     pub fn failure(&self) -> Failure {
         match self {
             Self::Timeout { .. } => Failure::Timeout,

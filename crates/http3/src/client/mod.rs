@@ -62,26 +62,28 @@ pub struct ClientConfig {
     /// Address that packets are sent to, instead of the URL's host. `None`: the address that the
     /// host resolves to.
     pub connect_to: Option<SocketAddr>,
-    /// Time limit for one handshake, and for one request with its response. `None`: only the idle timeout applies.
+    /// Time limit of one handshake, and of one request with its response. `None`: only the idle
+    /// timeout applies.
     pub timeout: Option<Duration>,
     /// Time without a received packet after which a connection is closed. Zero: never.
     pub idle_timeout: Duration,
-    /// Time without packets after which the client sends one to keep the connection open. `None`: never.
+    /// Idle time after which the client sends a packet to keep the connection open. `None`: never.
     pub keep_alive: Option<Duration>,
     /// SO_RCVBUF of the socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// Enables UDP generic receive offload: downloads are faster, and each socket takes 3 MB of memory.
+    /// Enables UDP generic receive offload. It makes downloads faster, but each socket takes 3 MB
+    /// of memory.
     pub receive_offload: bool,
     /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// Time limit of one handshake, and of one request with its response. `None`: only the idle
-    /// timeout applies.
+    /// Asks servers to continue in version 2 (RFC 9369 s.4). Connections begin in version 1. A
+    /// server that stays with version 1 costs one more round trip.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
     /// Folder for a qlog file of each connection. `None`: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// Output for a line about each packet. `None`: no lines are written.
+    /// Output that gets a line of text about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Sends requests before the handshake is complete (0-RTT), if this client has been connected
     /// to the server before and the server permits it. Only requests with safe methods are sent

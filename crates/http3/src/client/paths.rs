@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Largest number of times that the pause is doubled.
 const DOUBLINGS: u32 = 6;
 
-/// Local addresses of the paths of connections; see
+/// Local addresses from which connections must have paths, and those that are gone; see
 /// [`Client::set_paths`](super::Client::set_paths).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAddresses {
@@ -36,7 +36,7 @@ pub struct PathAddresses {
 pub(super) struct Paths {
     endpoint: Endpoint,
     addresses: watch::Sender<PathAddresses>,
-    /// Addresses for which the endpoint has its own socket.
+    /// Local addresses to which a separate socket of the endpoint is bound.
     bound: Mutex<BTreeSet<IpAddr>>,
 }
 
@@ -108,7 +108,7 @@ impl Paths {
         }
     }
 
-    /// Closes paths whose addresses are gone, and begins to open the missing ones.
+    /// Closes paths whose local addresses are gone, and begins to open the missing paths.
     fn adjust(
         &self,
         connection: &quic::Connection,
@@ -123,7 +123,7 @@ impl Paths {
             .collect();
         let is_gone = |address: &IpAddr| now.gone.contains(address);
         for (id, _) in paths.iter().filter(|(_, local)| local.as_ref().is_some_and(is_gone)) {
-            // This fails for the last open path, which stays because it may work again.
+            // This fails for the last open path. That path is kept, because it may work again.
             match connection.close_path(*id, TransportErrorCode::APPLICATION_ABANDON_PATH) {
                 Ok(()) => tracing::debug!(%id, "path closed: its address is gone"),
                 Err(error) => {
@@ -159,7 +159,7 @@ impl Paths {
     }
 }
 
-/// Waits until the given time, or forever if it is `None`.
+/// Waits until the given time, or forever if `at` is `None`.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -167,13 +167,14 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// Waits until the given time, or forever if `at` is `None`.
+/// The attempts of one connection to open paths.
 #[derive(Default)]
 struct Attempts {
-    /// Attempts in progress.
+    /// Attempts to open a path that are in progress.
     opening: JoinSet<(IpAddr, Result<PathId, quic::PathError>)>,
     under_way: BTreeSet<IpAddr>,
-    /// By address: the number of consecutive failures, and the earliest time of the next attempt.
+    /// For each address, the number of consecutive failures and the earliest time of the next
+    /// attempt.
     failures: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
@@ -184,7 +185,8 @@ impl Attempts {
         self.under_way.contains(&address) || failed.is_some_and(|(_, at)| Instant::now() < *at)
     }
 
-    /// Returns the next time at which a failed path may be tried again, or `None` if no path has failed.
+    /// Returns the next time at which a failed path may be tried again. Returns `None` if no path
+    /// has failed.
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));

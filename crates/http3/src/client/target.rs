@@ -5,7 +5,7 @@ use http::uri::PathAndQuery;
 
 use super::ClientError;
 
-/// The host and port of an `https` URL.
+/// The part of an `https` URL that identifies the server: host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The authority as written in the URL: an IPv6 address is in brackets, and the port is there

@@ -1,4 +1,4 @@
-//! Tests of a client's connection attempts to addresses where nothing listens, and of unsafe requests on
+//! Tests of connection attempts to addresses where nothing listens, and of unsafe requests on
 //! connections that begin with early data.
 
 use equic_quic::EarlyData;
@@ -129,7 +129,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     let client = Client::new(config).unwrap();
     let (target, path) = Target::parse("https://localhost/health").unwrap();
     let begin = |peer, early| timeout(PATIENCE, client.race(&target, vec![peer], early));
-    // Two connections give the client more session tickets than this test uses.
+    // Two connections give the client more session tickets than this test needs.
     for _ in 0..2 {
         let first = begin(knows, false).await.unwrap().unwrap();
         assert_eq!(first.get(&path).await.unwrap().status, StatusCode::OK);
@@ -150,7 +150,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     assert_eq!((stats.requests, stats.failed), (1, 0));
 }
 
-/// The POST waits for the handshake. Otherwise the server would answer 425 (Too Early).
+/// A POST must wait for the handshake. Otherwise the server would answer 425 (Too Early).
 #[tokio::test]
 async fn early_data_that_is_accepted_has_no_post() {
     let (address, _, log) = early_server();

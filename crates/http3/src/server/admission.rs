@@ -2,13 +2,14 @@
 //!
 //! The server calls them in this order:
 //!
-//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It must be quick and
-//!   must not block.
-//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then, so it is not
-//!   spoofed.
-//! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000 s.9.3). A packet with a
-//!   forged source address does not cause this call.
-//! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset, or fails.
+//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It
+//!   must be quick and must not block.
+//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then,
+//!   so it is not spoofed.
+//! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000
+//!   s.9.3). A packet with a forged source address does not cause this call.
+//! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset,
+//!   or fails.
 //!
 //! Addresses are canonical: an IPv4 client of a dual-stack socket is given as IPv4.
 
@@ -29,7 +30,7 @@ pub trait Admission: Send + Sync {
     fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused>;
 }
 
-/// An open connection, as the admission counts it. It is dropped when the connection is closed.
+/// The admission's count of an open connection. It is dropped when the connection is closed.
 pub trait Opened: Send {
     /// Reports that the client has migrated to another validated address (RFC 9000 s.9). It is
     /// called if the IP address or the port differs from that of the last call that returned `Ok`.
@@ -74,7 +75,7 @@ impl Refused {
     }
 }
 
-/// An admission that admits every connection and counts none.
+/// An admission that admits every connection and does not count connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQuota;
 

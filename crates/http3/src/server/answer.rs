@@ -40,7 +40,7 @@ pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
         answer.head.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
-    // RFC 9110 s.7.4: this server has no resources of other schemes.
+    // RFC 9110 s.7.4: this server has resources only for the scheme `https`.
     if !request.uri().scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) {
         return text(StatusCode::BAD_REQUEST, "only https\n");
     }

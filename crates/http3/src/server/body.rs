@@ -105,7 +105,7 @@ impl Source {
         let offset = self.offset;
         let read = tokio::task::spawn_blocking(move || {
             let mut buffer = vec![0; want];
-            // Fails if the file has become shorter, so that the response cannot be completed.
+            // Fails if the file has become shorter. The response then cannot be completed.
             open.file.read_exact_at(&mut buffer, offset).map(|()| buffer)
         });
         let buffer = read.await.map_err(io::Error::other)??;

@@ -65,8 +65,9 @@ pub struct ServerConfig {
     pub log: Option<RequestLog>,
     /// SO_RCVBUF of each socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// Number of sockets that share the port (SO_REUSEPORT), up to 256; each has its own task. The system distributes
-    /// clients over them by address. Packets of a client that migrates are handed to the socket of its connection.
+    /// Number of sockets that share the port (SO_REUSEPORT), up to 256. Each socket has its own
+    /// task. The system distributes clients over the sockets by address. If a client migrates, its
+    /// packets are handed to the socket of its connection.
     pub sockets: usize,
     /// True if returning clients may send requests before the handshake is complete (0-RTT). An
     /// attacker can replay such requests, so only GET and HEAD are answered early. Other methods
@@ -79,8 +80,8 @@ pub struct ServerConfig {
     /// s.8.1.2). This costs one more round trip, but connection attempts from forged addresses then
     /// take no memory.
     pub retry: bool,
-    /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
-    /// tokens are the server's own.
+    /// Validates Retry tokens that another device, such as a gateway in front of the server, has
+    /// issued. `None`: all tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Secret from which stateless reset tokens are derived, for connection IDs for which
     /// [`ids`](Self::ids) makes no token. A server that starts with the key of an earlier process
@@ -100,7 +101,8 @@ pub struct ServerConfig {
     pub max_paths: usize,
     /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Returns the cost of a path, by the client's address. `None`: paths cost nothing.
+    /// Function that returns the cost of a path, given the client's address. `None`: paths cost
+    /// nothing.
     pub path_cost: Option<PathCost>,
     /// True if a client that begins in version 1 and prefers version 2 is answered in version 2
     /// (RFC 9369, RFC 9368 s.2.3). Otherwise a connection keeps the version of its first packet,
@@ -117,7 +119,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Returns settings with a new self-signed certificate, no files, no quota and default limits.
+    /// Returns settings for this address with a new self-signed certificate, without files and
+    /// quota, and with default limits.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -156,7 +159,8 @@ pub enum IdentitySource {
         /// DNS names and IP addresses. If empty: localhost, the loopback addresses and the listen
         /// address.
         names: Vec<String>,
-        /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time and not stored.
+        /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time
+        /// and is not stored.
         directory: Option<PathBuf>,
     },
     /// A certificate and a private key in PEM files.
@@ -205,13 +209,10 @@ pub struct Limits {
     /// Number of handshakes in progress from which on the server validates addresses by Retry, as
     /// with [`ServerConfig::retry`]. It is limited to half of
     /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
-    /// all places. `None`: the number of handshakes does not matter.
-    pub retry_threshold: Option<usize>,
-    /// Number of handshakes in progress from which on the server validates addresses by Retry, as
-    /// with [`ServerConfig::retry`]. It is limited to half of
-    /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
     /// all handshake slots. `None`: the server does not use Retry because of the number of
     /// handshakes.
+    pub retry_threshold: Option<usize>,
+    /// Largest number of requests in progress on a connection.
     pub max_concurrent_streams: u32,
     /// Largest size of a request's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
     pub max_field_section_size: u64,
@@ -272,7 +273,8 @@ impl Default for Limits {
             shed_after: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
-            // Enough for a page with a thousand pictures that the user leaves before they arrive.
+            // This is enough for a page with a thousand pictures, if the user leaves the page
+            // before they arrive.
             max_cancelled: 1000,
             grace: Duration::from_secs(5),
             migration_settle: Duration::from_secs(4),

@@ -1,4 +1,4 @@
-//! One connection, from its handshake to its close.
+//! The task of one connection, from its handshake to its close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(
 
 type H3Connection = h3::server::Connection<binding::QuicConnection, Bytes>;
 
-/// Returns the address, with an IPv4 client of a dual-stack socket as IPv4.
+/// Returns the address in canonical form: an IPv4 client of a dual-stack socket has an IPv4
+/// address.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -167,7 +168,8 @@ async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
         let limit = peer.context.limits.handshake_timeout;
         match timeout(limit, peer.quic.handshake()).await {
             Ok(Ok(_)) => {}
-            // The connection is closed. `run` notices this.
+            // The connection is closed. The function `run` notices this, so this future need not
+            // complete.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => {
                 peer.context.stats.0.handshakes_failed.add(1);
@@ -200,7 +202,7 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
             Ok(elsewhere) => {
                 elsewhere?;
             }
-            // Asks once more, because there may be room by now.
+            // The admission is asked again, because it may have room for the connection by now.
             Err(_) => {
                 if let Err(refused) = peer.moved(next) {
                     return Ok(refused);
@@ -225,7 +227,7 @@ async fn label(peer: &Peer) {
             }
         }
     }
-    // The other tasks notice that the connection is closed.
+    // The connection is closed. The other tasks notice this, so this future need not complete.
     std::future::pending().await
 }
 
@@ -241,19 +243,20 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let admitted = transport.requests();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
-    // This step opens streams, so it blocks forever if the client permits none.
+    // This step opens streams, so it would block forever if the client permitted none.
     let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
     let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
     let mut requests = JoinSet::new();
     let now = Instant::now();
     let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
     let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
-    // This step opens streams, so it would block forever if the client permitted none.
+    // `going_away` becomes true when this server has sent GOAWAY, and `client_leaves` when the
+    // client has sent it.
     let (mut going_away, mut client_leaves) = (false, false);
     loop {
         tokio::select! {
-            // `going_away` becomes true when this server has sent GOAWAY, and `client_leaves` when
-            // the client has sent it.
+            // The order matters: requests that have arrived are accepted before the connection
+            // ends.
             biased;
             () = Phase::Draining.begun(&mut phase), if !going_away => {
                 going_away = true;
@@ -292,9 +295,8 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     let asked = Asked { address, number, admitted: admitted.clone() };
                     requests.spawn(respond::run(Arc::clone(peer), asked, resolver, phase.clone()));
                 }
-                // The client closed the connection, or `h3` closed it because of an error of the
-                // client. `h3` does not see a client's GOAWAY, so it never ends the requests
-                // itself.
+                // The connection was closed by the client, or by `h3` because of an error of the
+                // client. A GOAWAY of the client does not lead here, because `h3` never sees it.
                 Ok(None) | Err(_) => return,
             },
             () = std::future::ready(()), if client_leaves && !going_away && requests.is_empty() => {
@@ -308,8 +310,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     }
 }
 
-/// The connection was closed by the client, or by `h3` because of an error of the client. A GOAWAY
-/// of the client does not lead here, because `h3` never sees it.
+/// Sends GOAWAY, and accepts no further request. Returns `true` if GOAWAY was sent in time.
 async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) -> bool {
     // RFC 9114 s.5.2: GOAWAY names the first request that is not served.
     // `h3::server::Connection::shutdown` would name the last one that is served.
@@ -334,7 +335,8 @@ async fn silence(quic: &quic::Connection) {
     }
 }
 
-/// Returns a time within which data from the client arrives even if it is lost once.
+/// Returns a time within which data from the client arrives, even if the first transmission is
+/// lost.
 pub(super) fn flight(quic: &quic::Connection) -> Duration {
     Duration::from_millis(100) + 4 * quic.rtt()
 }

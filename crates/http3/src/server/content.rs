@@ -32,7 +32,7 @@ pub(super) enum Rest {
     Over,
     /// The content shows that the request is malformed.
     Malformed,
-    /// The rest is longer than the server is willing to read.
+    /// The rest of the content is longer than the server is willing to read.
     Unwanted,
 }
 
@@ -85,7 +85,8 @@ impl Content {
         }
     }
 
-    /// Reads until the request ends, or until the rest is certainly longer than the server reads.
+    /// Reads until the request ends, or until it is certain that the rest is longer than the server
+    /// reads.
     pub(super) async fn rest(&mut self, stream: &mut Stream, requests: &Requests) -> Rest {
         let id = stream.id().into_inner();
         poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! The Date field of responses.
+//! The value of the Date field in responses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

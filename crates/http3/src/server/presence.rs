@@ -15,7 +15,8 @@ pub(super) struct Presence(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// The client's address is not validated, or the handshake is not complete.
+    /// The admission does not count the connection yet, because the client's address is not
+    /// validated or the handshake is not complete.
     #[default]
     Uncounted,
     Counted {

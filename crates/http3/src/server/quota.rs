@@ -83,7 +83,7 @@ pub enum QuotaError {
     Rate(f64, u32),
 }
 
-/// Per-source quotas in user space.
+/// Limits the number and the rate of connections per source, in user space.
 pub struct UserSpaceQuota {
     shared: Arc<Shared>,
 }

@@ -48,7 +48,7 @@ pub(super) enum Outcome {
     Abandoned,
 }
 
-/// A request as the connection knows it before its header fields are read.
+/// What a connection knows about a request before its header fields are read.
 pub(super) struct Asked {
     /// Address of the client when the request arrived.
     pub address: SocketAddr,

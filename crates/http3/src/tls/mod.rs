@@ -110,7 +110,7 @@ pub(crate) fn server(
     if early {
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     }
-    // RFC 9001 s.4.6.1: no other values are permitted.
+    // RFC 9001 s.4.6.1: QUIC permits no values other than these two.
     config.max_early_data_size = if early { u32::MAX } else { 0 };
     Ok(config)
 }
@@ -159,8 +159,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
     Ok(roots)
 }
 
-/// Accepts one certificate by its fingerprint, or any certificate. Checks that the server holds the
-/// key.
+/// Accepts either one certificate, by its fingerprint, or any certificate. In both cases, checks
+/// that the server holds the key.
 #[derive(Debug)]
 struct Pinned {
     pin: Option<Fingerprint>,

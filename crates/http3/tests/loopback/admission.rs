@@ -179,7 +179,7 @@ async fn vanish(config: ClientConfig, url: String, ask: bool) {
         let held = runtime.block_on(async {
             let client = Client::new(config).unwrap();
             let connection = client.connect(&url).await.ok()?;
-            // When the client has a response, the server has counted the connection.
+            // The client has a response, so the server has counted the connection.
             connection.get(&path("/health")).await.ok()?.drain().await.ok()?;
             let response =
                 if ask { connection.get(&path("/bytes/50000000")).await.ok() } else { None };
@@ -310,7 +310,7 @@ async fn migration_that_is_refused_may_be_taken_back() {
         let seen = admission.until("back", |seen| seen.moved.last() == moves.last()).await;
         assert_eq!(seen.moved, moves, "only where there is room");
     }
-    // When the address has room, the client may move there.
+    // When the address is no longer at its quota, the client may move there.
     there.close();
     admission.until("closed", |seen| seen.open == 1).await;
     mover.rebind("127.0.0.2:0".parse().unwrap()).unwrap();

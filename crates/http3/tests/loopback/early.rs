@@ -1,4 +1,4 @@
-//! Tests of requests that are sent before the handshake is complete (0-RTT).
+//! Tests of HTTP requests that are sent before the handshake is complete (0-RTT).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ fn http(name: &'static str) -> Endpoint {
     serve(name, ServerSessionMemoryCache::new(256), Arc::default())
 }
 
-/// Like [`http`], with the given sessions. Counts connections.
+/// Like [`http`], with this store of sessions. Counts the connections.
 fn serve(
     name: &'static str,
     sessions: Arc<dyn StoresServerSessions>,

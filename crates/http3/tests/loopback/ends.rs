@@ -90,7 +90,7 @@ async fn fin_that_is_late_costs_h3_clients_no_request() {
             body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
         }
         assert_eq!(body, b"ok\n");
-        // The previous request ends only now, after a whole exchange.
+        // The previous request ends only now, after another request and its response.
         if let Some(mut before) = late.replace(stream) {
             finish(&mut before).await;
         }
@@ -233,14 +233,12 @@ impl ControlStream {
             if first[0] == 0 {
                 return ControlStream(stream, Vec::new());
             }
-            // For each of the first two clients, the server may buffer 128 KiB and the header
-            // fields beyond the client's flow control limits.
+            // Dropping the stream would send STOP_SENDING.
             std::mem::forget(stream);
         }
     }
 
-    /// The response of a client that did not read must continue, so the server opens its file
-    /// again.
+    /// Reads until the next GOAWAY, and returns its ID.
     pub(crate) async fn goaway(&mut self) -> u64 {
         loop {
             if let Some((frame, payload, length)) = frame(&self.1) {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::common::{PATIENCE, Running, loopback, start};
 
-/// Opens a QUIC connection without HTTP/3 on it.
+/// Opens a QUIC connection on which the test writes raw streams instead of using HTTP/3.
 pub(crate) async fn raw(server: &Running) -> (Endpoint, Connection) {
     raw_with(server, quinn::TransportConfig::default()).await
 }
@@ -161,7 +161,7 @@ async fn interop_our_server_with_h3_over_quinn() {
     assert_eq!((stats.opened, stats.requests, stats.failed), (3, 3, 0));
 }
 
-/// By default, clients whose addresses are not validated can take only half of the handshake slots.
+/// Returns a quinn server with the ALPN of HTTP/3, and the fingerprint of its certificate.
 pub(crate) fn raw_server() -> (Endpoint, Fingerprint) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = made.cert.der().clone();

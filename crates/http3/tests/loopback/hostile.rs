@@ -169,7 +169,8 @@ async fn malformed_requests_close_the_connection() {
     let limits = Limits { max_malformed: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
-    // One stream that ends without a request is tolerated. Many close the connection.
+    // The server tolerates one stream that ends without a request. Many such streams must close the
+    // connection.
     let tries = async {
         while let Ok((mut send, mut recv)) = connection.open_bi().await {
             let _ = send.finish();

@@ -46,8 +46,8 @@ async fn assert_refused(receive: &mut RecvStream, what: &str) {
     assert!(has_date(&section), "{what}: {section:x?}");
 }
 
-/// Returns `true` if the last field of a section is Date. `h3` encodes it with a name from the
-/// static table.
+/// Returns `true` if the last field of a field section is Date. `h3` encodes Date with a name from
+/// the static table.
 pub(crate) fn has_date(section: &[u8]) -> bool {
     (1..section.len())
         .any(|at| section[at - 1..=at] == [0x56, 0x80 | (section.len() - at - 1) as u8])

@@ -24,7 +24,8 @@ async fn qpack_integers_of_62_bits_are_read_and_longer_ones_end_their_stream() {
     let most = [0xff; 8];
     for (prefix, is_read) in [
         (&[0, 0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20][..], true),
-        // The largest 62-bit number with this prefix: 127 plus 2^62 - 128.
+        // The largest 62-bit number with this prefix: 127 in the prefix, plus 2^62 - 128 in the
+        // bytes after it.
         (&[&[0, 0x7f, 0x80], &most[..7], &[0x3f]].concat(), true),
         (&[&[0, 0x7f], &most[..], &[0x3f]].concat(), false),
         (&[&[0, 0x7f], &most[..], &[0x7f]].concat(), false),

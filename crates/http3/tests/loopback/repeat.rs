@@ -35,7 +35,7 @@ enum Act {
     Close(u32),
 }
 
-/// A server that follows a script, and a client of it.
+/// A server that reacts to requests as a script says, and a client of it.
 struct Scripted {
     client: Client,
     url: String,
@@ -218,7 +218,8 @@ async fn rejected_requests_are_sent_again_on_one_connection() {
     });
     let failed = server.get_at_once(9).await;
     assert!(failed.is_empty(), "{failed:?}");
-    // Some requests may be sent only after the first rejection, so the numbers vary.
+    // Some requests may be sent only after the first one was rejected, so the numbers of requests
+    // vary.
     assert_eq!(server.requests().len(), 2);
 }
 

@@ -167,7 +167,7 @@ async fn violation_is_not_reported_for_what_is_permitted() {
     // A client may end a stream before its type is complete.
     opened(&connection, &[0x40]).await.finish().unwrap();
     exchange(&connection).await;
-    // A name in Huffman code, and content of the announced length before trailers.
+    // The request has a name in Huffman code, and content of the announced length before trailers.
     let huffman = [0x2d, 0xb9, 0x49, 0x53, 0x39, 0xe4, 3, b'G', b'E', b'T'];
     let length = field("content-length", "3");
     let bytes = [

@@ -40,7 +40,7 @@ pub enum PlayError {
     Refused {
         /// Seed of the run.
         seed: u64,
-        /// The simulator's reason.
+        /// The reason that the simulator gave.
         reason: String,
     },
 }

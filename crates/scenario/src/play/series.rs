@@ -126,7 +126,7 @@ pub struct PlayingPoint {
 /// All time series of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// States of the connections that have begun, in the order of the samples.
+    /// States of all connections that have begun, in the order of the samples.
     pub flows: Vec<FlowPoint>,
     /// States of the ports, in the order of the samples.
     pub ports: Vec<PortPoint>,
@@ -142,7 +142,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Returns the shares of the protocols over time.
+    /// Returns the share of each protocol in the total goodput, over time.
     pub fn shares(&self) -> Vec<SharePoint> {
         let mut protocols: Vec<&'static str> = self.flows.iter().map(|one| one.protocol).collect();
         protocols.sort_unstable();

@@ -262,8 +262,8 @@ fn unit_name(application: &Application, number: u64) -> String {
 /// The counters at the last sample, from which the next sample computes differences.
 struct Before {
     at: Time,
-    /// For each connection: bytes received, and packets lost.
+    /// For each connection: the number of bytes received and of packets lost.
     flows: Vec<(u64, u64)>,
-    /// For each port: its counters, and bytes sent.
+    /// For each port: its counters, and the number of bytes sent.
     ports: Vec<(PortStats, u64)>,
 }

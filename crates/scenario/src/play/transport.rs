@@ -11,7 +11,7 @@ use equic_sim::{NodeId, Report, Simulation, Time};
 use crate::build::Place;
 use crate::model::{Flow, Protection, Protocol, Tls, TlsVersion};
 
-/// Number of bytes of a flow without a size. No run can transfer that many.
+/// Number of bytes to send for a flow without a size. No run can transfer that many.
 const WITHOUT_END: u64 = 1 << 60;
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};

@@ -209,7 +209,8 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
     }
 }
 
-/// Reads whether the client resumes a session, and whether it sends early data with it.
+/// Reads two options: whether the client resumes a session, and whether it sends early data with
+/// it.
 fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
     let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
     let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);

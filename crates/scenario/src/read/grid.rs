@@ -14,7 +14,7 @@ use super::traces::{TraceTexts, Traces};
 use crate::model::Scenario;
 use crate::problem::{Problem, ScenarioError};
 
-/// Largest number of cells of a grid.
+/// Largest number of cells of a grid. A cell is one combination of the grid's values.
 const MAX_CELLS: usize = 1_000_000;
 
 /// A scenario with a table `[grid]`, which lists alternative values of keys. Each combination of
@@ -27,10 +27,11 @@ pub struct Grid {
     scenarios: Vec<Scenario>,
 }
 
-/// A key that varies, and its values.
+/// An axis of a grid: a key that varies, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The key, such as `network.link.rate`, or a name for several keys that vary together.
+    /// The key that varies, such as `network.link.rate`, or a name for several keys that vary
+    /// together.
     pub name: String,
     /// The values as written, or the names given to them.
     pub values: Vec<String>,
@@ -109,7 +110,7 @@ impl Grid {
         Grid::read_all(&text, traces).map_err(|error| error.in_file(path))
     }
 
-    /// Returns the text of the grid.
+    /// Returns the TOML text of the grid.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -119,17 +120,18 @@ impl Grid {
         &self.traces
     }
 
-    /// Returns the keys that vary, in the order of the text. The last one varies fastest.
+    /// Returns the axes of the grid: the keys that vary, in the order of the text. The last one
+    /// varies fastest.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Returns the number of cells.
+    /// Returns the number of cells, which are the combinations of the grid's values.
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Returns the name of each axis's value in a cell.
+    /// Returns the names of the values that a cell has, one for each axis.
     pub fn labels(&self, cell: usize) -> Vec<&str> {
         let chosen = self.chosen(cell);
         self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
@@ -204,7 +206,7 @@ impl Grid {
         document
     }
 
-    /// Returns the index of the value of each axis in a cell.
+    /// Returns the indices of the values that a cell has, one for each axis.
     fn chosen(&self, cell: usize) -> Vec<usize> {
         let mut rest = cell;
         let mut chosen: Vec<usize> = (self.axes.iter().rev())

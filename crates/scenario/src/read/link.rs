@@ -177,7 +177,7 @@ enum Kind {
     FqCoDel,
 }
 
-/// Keys that only some kinds of queues have.
+/// Keys that are permitted only for some kinds of queues.
 const OF_KINDS: [(&str, &[&str]); 10] = [
     ("ecn", &["red", "codel", "fq-codel"]),
     ("min_threshold", &["red"]),

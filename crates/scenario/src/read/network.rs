@@ -26,7 +26,7 @@ const SHAPES: [(&str, Shape); 5] = [
     ("graph", Shape::Graph),
 ];
 
-/// Keys that only some topologies have.
+/// Keys that are permitted only for some topologies.
 const OF_SHAPES: [(&str, &[&str]); 5] = [
     ("link", &["simple", "dumbbell"]),
     ("pairs", &["dumbbell"]),

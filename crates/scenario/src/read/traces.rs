@@ -32,7 +32,7 @@ enum Source {
     Kept(TraceTexts),
 }
 
-/// The traces and plugins of one description.
+/// The traces and plugins of one scenario description.
 pub(crate) struct Traces {
     source: Source,
     read: BTreeMap<String, Result<Arc<Trace>, String>>,

@@ -14,18 +14,19 @@ pub struct RunOutcome {
     pub ended: f64,
     /// Number of simulated events.
     pub events: u64,
-    /// All connections, in the order of the description.
+    /// Results of all connections, in the order of the scenario description.
     pub flows: Vec<FlowOutcome>,
-    /// Background traffic, in the order of the description.
+    /// Results of the background traffic, in the order of the scenario description.
     pub traffic: Vec<TrafficOutcome>,
-    /// Ports of the bottleneck links in both directions, or of all links of a graph.
+    /// Results of the ports of the bottleneck links, in both directions. For a graph, results of
+    /// the ports of all links.
     pub ports: Vec<PortOutcome>,
 }
 
 /// The outcome of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowOutcome {
-    /// Name of the flow in the description.
+    /// Name of the flow in the scenario description.
     pub name: String,
     /// Number of the connection within its flow, from 1.
     pub copy: usize,
@@ -123,7 +124,7 @@ pub struct MessageOutcome {
 }
 
 impl ApplicationOutcome {
-    /// Returns the outcome that an application's report describes.
+    /// Converts an application's report into its outcome.
     #[cfg(feature = "play")]
     pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
         use equic_report::stats::Sample;
@@ -150,7 +151,7 @@ impl ApplicationOutcome {
     }
 }
 
-/// Returns the name of an application, as in descriptions.
+/// Returns the name of an application, as in scenario descriptions.
 pub(super) fn kind(application: &Application) -> &'static str {
     match application {
         Application::Requests(_) => "requests",
@@ -164,7 +165,7 @@ pub(super) fn kind(application: &Application) -> &'static str {
 /// The outcome of background traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrafficOutcome {
-    /// Name in the description.
+    /// Name of the background traffic in the scenario description.
     pub name: String,
     /// Number of packets sent.
     pub sent: u64,

@@ -207,8 +207,8 @@ fn harm(summary: &Summary) -> Option<Table> {
     let share =
         |value: f64| format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
     let harms = || summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm?)));
-    // Usually all flows have the same number of connections. The header then shows their equal
-    // share.
+    // Usually all flows have the same number of connections, and so the same equal share. The
+    // header of the table then shows it.
     let (_, first) = harms().next()?;
     let equal = harms().all(|(_, harm)| harm.equal_share == first.equal_share);
     let goodput = Column::number("harm to goodput");
@@ -236,7 +236,7 @@ fn harm(summary: &Summary) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// Formats a mean and its interval for people.
+/// Formats a mean and its confidence interval for people.
 fn shown(figure: Option<Figure>, how: fn(f64) -> String) -> (String, String) {
     let Some(figure) = figure else { return (MISSING.to_owned(), MISSING.to_owned()) };
     let interval = figure.interval.map(|ends| format!("{} to {}", how(ends.low), how(ends.high)));

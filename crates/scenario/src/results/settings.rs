@@ -15,7 +15,7 @@ pub struct Settings {
     pub tls: String,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if congestion control paces the packets, false if it sends them in bursts.
+    /// True if congestion control paces the packets. If false, packets are sent in bursts.
     pub pacing: bool,
     /// When the receiver sends acknowledgements.
     pub acknowledgements: String,

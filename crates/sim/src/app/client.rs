@@ -14,12 +14,13 @@ enum Order {
     /// Requests one after another. `next` is the number of the next request, and `due` has the
     /// times at which further requests may begin.
     Requests { next: u64, due: VecDeque<Time> },
-    /// All units at once.
+    /// Requests all units at once.
     Streams,
     /// Page objects. `missing` has, for each object, the number of objects that must arrive before
     /// it is requested.
     Page { missing: Vec<usize> },
-    /// Segments of a video, which are requested while the buffer has room.
+    /// Requests the segments of a video while the buffer has room. `next` is the number of the next
+    /// segment, and `due` is the time at which the buffer will have room.
     Video { next: u64, player: Playout, due: Option<Time> },
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Client {
     order: Order,
     /// Requests in progress, by stream: the unit and its start time.
     open: BTreeMap<u64, (u64, Time)>,
-    /// Number of streams opened so far.
+    /// Number of streams that the client has opened so far.
     streams: u64,
     report: Report,
 }
@@ -49,7 +50,7 @@ impl Client {
             Application::Video(video) => {
                 Order::Video { next: 0, player: Playout::new(video, start), due: Some(start) }
             }
-            // Calls have their own client, so they do not occur here.
+            // A call has its own client application, so it does not occur here.
             Application::Streams(_) | Application::Call(_) => Order::Streams,
         };
         let (open, report) = (BTreeMap::new(), Report::default());

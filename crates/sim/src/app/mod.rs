@@ -42,7 +42,7 @@ pub const LEAST_MESSAGE: u32 = 16;
 /// message.
 pub const MAX_UNITS: u64 = 1_000_000;
 
-/// The application of a connection: the pattern of its transfers.
+/// The application of a connection. It determines which data the two ends send, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Application {
     /// The client sends requests one after another, and the server answers each.

@@ -79,7 +79,7 @@ pub(crate) trait Channel: Send {
     }
 }
 
-/// The application at one end of a connection.
+/// The application that runs at one end of a connection.
 pub(super) trait Program: Send {
     /// Called when the client's connection begins.
     fn start(&mut self, now: Time, say: &mut Vec<Say>);
@@ -89,7 +89,8 @@ pub(super) trait Program: Send {
     fn next(&self) -> Option<Time>;
     /// Returns the time at which the client begins its handshake.
     fn start_at(&self) -> Time;
-    /// Returns `true` if the application is complete. This end then closes the connection.
+    /// Returns `true` if the application at this end is complete. This end then closes the
+    /// connection.
     fn is_done(&self) -> bool;
     fn bytes(&self) -> u64;
     fn report(&self, now: Time) -> Report;
@@ -117,7 +118,8 @@ pub struct Party {
     channel: Box<dyn Channel>,
     program: Box<dyn Program>,
     client: bool,
-    /// True if this end knows when the application is complete. The run waits for it.
+    /// True if the application at this end knows when it is complete. The run then waits for this
+    /// end.
     awaited: bool,
     closed: bool,
     say: Vec<Say>,

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));
         assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
-        // After the stall, one segment is not enough to continue, but two are.
+        // After a stall, playback continues when two segments are in the buffer, not yet with one.
         player.on_segment(at(13));
         assert_eq!(player.playing(at(14)).stalled, seconds(5));
         player.on_segment(at(15));

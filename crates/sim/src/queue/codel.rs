@@ -161,7 +161,7 @@ impl Control {
     }
 }
 
-/// A single FIFO with CoDel.
+/// A queue with CoDel: one FIFO and its control state.
 pub(crate) struct CoDelQueue {
     limit: Limit,
     fifo: Fifo,

@@ -20,7 +20,7 @@ pub struct FqCoDel {
     pub limit: Limit,
     /// Number of queues. A hash assigns flows to queues (RFC 8290 s.5.2.5).
     pub flows: u32,
-    /// Number of bytes that a flow may send per turn (RFC 8290 s.5.2.4).
+    /// Number of bytes that a queue may send per turn (RFC 8290 s.5.2.4).
     pub quantum: u32,
     /// Target, interval and ECN setting of each queue. Its `limit` is ignored.
     pub codel: CoDel,
@@ -62,7 +62,8 @@ struct Row {
 pub(crate) struct FqCoDelQueue {
     fq: FqCoDel,
     rows: Vec<Row>,
-    /// Queues that were empty before they got a packet. They have priority (RFC 8290 s.4).
+    /// Queues that were empty before their latest packet arrived. They have priority (RFC 8290
+    /// s.4).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     /// Random input of the hash, so that an attacker cannot predict which flows share a queue.

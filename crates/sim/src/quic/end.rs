@@ -107,7 +107,7 @@ impl Config {
 pub(super) enum Random {
     /// No generator. Without protection, all random values come from the connection's seed.
     None,
-    /// Random numbers from the seed of the run.
+    /// Random numbers that come from the seed of the run.
     #[cfg(feature = "tls")]
     Tls(tls::Random),
 }

@@ -10,7 +10,7 @@ use super::paths::Paths;
 
 type AttachAll = dyn Fn(&mut Connection) -> Result<(), String> + Send + Sync;
 
-/// Attaches hooks to the connection of one end.
+/// A function that attaches hooks to the connection of one end.
 #[derive(Clone)]
 pub struct Hooks(Arc<AttachAll>);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use equic_transport::{PathId, PathInfo};
 
-/// The paths of one end.
+/// The paths at one end of a connection.
 #[derive(Default)]
 pub(super) struct Paths {
     /// Interfaces on which a client must open a path, for the first time or again. Empty for a

@@ -17,7 +17,7 @@ const TICKET: u16 = 150;
 
 /// An earlier connection fails if it needs more than this number of round trips.
 const MOST_TRIPS: u32 = 20;
-/// Number of round trips after the handshake in which the session tickets arrive.
+/// Number of round trips after the handshake within which the session tickets arrive.
 #[cfg(feature = "tls")]
 const TRIPS_OF_TICKETS: u32 = 3;
 
@@ -61,7 +61,7 @@ fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Confi
     Ok([Config::Null(client), Config::Null(server)])
 }
 
-/// Returns configurations with TLS, in which sessions are stored.
+/// Returns configurations with TLS. Sessions are stored in them.
 #[cfg(feature = "tls")]
 fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
     let ends = tls::Config::pair(transport, resumption)

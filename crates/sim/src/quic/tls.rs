@@ -34,7 +34,7 @@ use rustls::{Error, NamedGroup, PeerMisbehaved, RootCertStore};
 
 use super::Resumption;
 
-/// The server name in the certificate.
+/// The server name that the certificate is valid for.
 const NAME: &str = "server.sim";
 /// Size of the certificate in bytes. It equals the size of a chain of two ECDSA certificates, so
 /// that the server sends as many bytes as without packet protection
@@ -46,7 +46,7 @@ const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 
 const NOW: u64 = 1_767_225_600;
 
 thread_local! {
-    /// Generator of the end that is running on this thread.
+    /// The generator of the connection end that is running on this thread, if any.
     static NUMBERS: RefCell<Option<Xoshiro256PlusPlus>> = const { RefCell::new(None) };
 }
 

@@ -164,7 +164,7 @@ fn two_paths_are_two() {
     let (client, server) = (run.address(client).unwrap(), run.address(server).unwrap());
     let [there, back] = [run.flow(client, server).unwrap(), run.flow(server, client).unwrap()];
     let agent = |to, flow, queue, answers| Both { to, flow, queue, came: Vec::new(), answers };
-    // The node has two interfaces, so the datagram for a third one is dropped.
+    // The client has two interfaces, so the datagram for a third one must be dropped.
     let id = run.attach(client, Box::new(agent(server, there, vec![0, 1, 2], false)));
     run.attach(server, Box::new(agent(client, back, Vec::new(), true)));
     assert_eq!(run.run(Time::from_secs(1)), Ok(End::Idle));
@@ -371,7 +371,8 @@ fn busy(seed: u64, queue: Queue) -> Simulation {
     run
 }
 
-/// The digests must never change, so that old runs can be replayed from their seeds.
+/// The digests must stay the same in future versions, so that old runs can be replayed from their
+/// seeds.
 #[test]
 fn the_seed_decides_under_every_queue() {
     for (queue, expected) in [

@@ -91,7 +91,7 @@ pub enum TopologyError {
     TooManyRouters(usize),
     /// The network has more links than [`MAX_LINKS`]. The field has their number.
     TooManyLinks(usize),
-    /// Two nodes have this name.
+    /// This name belongs to two nodes.
     SameName(String),
     /// A link connects this node to itself.
     Loop(String),

@@ -14,7 +14,7 @@ pub struct Named {
     pub clients: Vec<NodeId>,
     /// The server of each pair, in the same order as `clients`.
     pub servers: Vec<NodeId>,
-    /// The links that the caller described, from the clients' side to the servers'.
+    /// The links that the caller described, in order from the clients' side to the servers' side.
     pub bottlenecks: Vec<LinkId>,
     /// The two ports of each access link: first that of the host, then that of its router. Empty if
     /// the caller's links connect the hosts directly.

@@ -11,7 +11,7 @@ use super::{NodeId, PortId, Topology, TopologyError};
 
 const NONE: u32 = u32::MAX;
 
-/// One end of a link, as its node sees it.
+/// One end of a link, seen from the node at this end.
 #[derive(Clone, Copy)]
 struct Interface {
     /// The port that sends to the other end.
@@ -36,7 +36,8 @@ pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> 
 pub(crate) struct Routes {
     /// Interfaces of all nodes, node by node.
     interfaces: Vec<Interface>,
-    /// For each port, the index of the interface at the other node that receives its packets.
+    /// For each port, the index of the interface at the other node that receives the port's
+    /// packets.
     arrives_at: Vec<u16>,
     /// For each node, the index of its first interface. The last entry is the number of all
     /// interfaces.
@@ -198,8 +199,8 @@ impl Routes {
         };
         let (mut node, mut path) = (from, Vec::new());
         while node != to || path.is_empty() {
-            // Two kinds of routes are not usable: those through a host, which does not forward
-            // packets, and those with more ports than there are routers, which are loops.
+            // The route is unusable if it passes a host, because hosts do not forward packets. It
+            // is a loop if it has more ports than there are routers.
             let stuck = node != from && !self.forwards(node);
             if stuck || node == to || path.len() > self.core_size + 2 {
                 return Err(nowhere());

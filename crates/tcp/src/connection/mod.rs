@@ -135,7 +135,7 @@ pub struct Connection {
     receiver: Receiver,
     seed: u64,
     mss: u16,
-    /// Shift of the window field that the peer announced.
+    /// Number of bits by which the peer's window field must be shifted (window scale).
     peer_shift: u8,
     /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
@@ -257,7 +257,7 @@ impl Connection {
         self.tell();
     }
 
-    /// Processes the peer's SYN: its initial sequence number and options.
+    /// Processes the peer's SYN: stores its initial sequence number, and applies its options.
     fn learn(&mut self, syn: &Segment) {
         let (config, options) = (&self.config, &syn.options);
         self.peer_start = syn.sequence;

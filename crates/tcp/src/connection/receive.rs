@@ -36,7 +36,7 @@ impl Connection {
     /// Processes a segment in state SYN-SENT (RFC 9293 s.3.10.7.3). Simultaneous open is not
     /// supported.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
-        // The server accepts either all data of the SYN or none.
+        // A server accepts either all data of the client's SYN or none.
         let taken = u64::from(segment.acknowledgment.wrapping_sub(self.own_start.wrapping_add(1)));
         if !segment.flags.has(Flags::ACK) || (taken != 0 && taken != self.early) {
             return;

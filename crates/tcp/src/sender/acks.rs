@@ -71,8 +71,8 @@ impl Sender {
         self.answer_probe(now, ack, advanced);
         self.detect_lost(now, advanced, &mut lost);
         self.note_lost(now, &lost);
-        // A segment that was lost in the last recovery and was not retransmitted begins another
-        // recovery.
+        // A segment that was lost in the last recovery and was not retransmitted then begins
+        // another recovery.
         if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
             self.on_loss(now, &lost);
         }

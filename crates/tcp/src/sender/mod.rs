@@ -39,7 +39,7 @@ enum Phase {
     Loss {
         /// The value of SND.NXT when the timer expired.
         end: u64,
-        /// Progress of the check for a spurious timeout.
+        /// The state of the check whether the timeout was spurious.
         check: Check,
     },
 }

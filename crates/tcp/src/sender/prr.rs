@@ -1,16 +1,16 @@
 //! Proportional Rate Reduction (RFC 6937): determines how much is sent while the window is being
 //! reduced.
 
-/// A reduction of the window.
+/// The state of one reduction of the congestion window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prr {
-    /// Target of the reduction (ssthresh), in bytes.
+    /// Target of the reduction in bytes: the slow start threshold (ssthresh).
     threshold: u64,
-    /// Bytes that were outstanding at the start (RecoverFS).
+    /// Number of bytes that were outstanding at the start of the reduction (RecoverFS).
     flight: u64,
-    /// Bytes that were delivered since the start (prr_delivered).
+    /// Number of bytes that were delivered since the start of the reduction (prr_delivered).
     delivered: u64,
-    /// Bytes that were sent since the start (prr_out).
+    /// Number of bytes that were sent since the start of the reduction (prr_out).
     out: u64,
 }
 

@@ -210,7 +210,8 @@ impl Scoreboard {
             }
             self.count_out(fate, part.len());
             if fate == Fate::Sacked && self.segments.front().is_some_and(|s| s.start == una) {
-                // This is the rest of a segment whose first part was already counted as delivered.
+                // This part is the rest of a segment. The first part of that segment was already
+                // counted as delivered.
                 let rest = self.segments.front().is_some_and(|s| s.number == part.number);
                 self.sacked_segments += usize::from(rest);
             }

@@ -19,7 +19,7 @@ const MOST_TIMEOUTS: u32 = 15;
 /// Tells the connection what to do after one of the sender's timers has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// The connection need not do anything.
+    /// The connection does not need to do anything.
     None,
     /// The connection must send a window probe, which the receiver must answer, because the
     /// receiver's window is closed.

@@ -96,7 +96,7 @@ fn marks_come_when_drops_would() {
 /// has at most one packet.
 #[test]
 fn a_good_queue_is_left_alone() {
-    // Delays of 4 ms, for two seconds.
+    // The queue has a delay of 4 ms for two seconds.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
     for millis in 0..2_000u64 {
         queue.enqueue(millis * MS, packet(0, 1_000));

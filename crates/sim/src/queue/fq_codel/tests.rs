@@ -126,7 +126,7 @@ fn each_row_is_controlled_by_itself() {
     );
 }
 
-/// If there are many queues, few flows may share one.
+/// With many queues, only few flows may be assigned to the same queue.
 #[test]
 fn flows_are_spread_over_rows() {
     assert!(rows_of_512_flows(1_024) > 350);
