@@ -36,7 +36,8 @@ pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Result {
     Ok(())
 }
 
-/// Fails if `--plot-port` names a port that the scenario does not have, or more than a plot shows.
+/// Fails if `--plot-port` names a port that the scenario does not have, or if it selects more ports
+/// than a plot can show.
 fn check_ports(args: &Run, scenario: &Scenario) -> Result {
     if args.plot_port.is_empty() {
         return Ok(());
@@ -304,7 +305,7 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Result {
 }
 
 /// Returns a plot of values over time. Each point has the name of its line, a time, and a value. If
-/// there are more lines than fit, only the first ones are drawn.
+/// there are more lines than a plot can show, only the first ones are drawn.
 fn lines(
     title: &str,
     unit: &str,

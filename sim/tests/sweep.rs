@@ -405,8 +405,8 @@ fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
     ok(sim(&["compare", &short.shown("out"), &short.shown("out")]));
 }
 
-/// A complete sweep must print its table and the names of its files. A part of a sweep must not
-/// print a table.
+/// At the end of a complete sweep, the command must print its table and the names of its files. For
+/// a part of a sweep, it must not print a table.
 #[test]
 fn a_sweep_prints_its_table_and_names_its_files() {
     let scene = Scene::new(GRID);

@@ -9,8 +9,7 @@ use http::{
 
 use crate::binding::Violation;
 
-/// Header fields that apply to an HTTP/1 connection and are not permitted in HTTP/3 (RFC 9114
-/// s.4.2).
+/// Header fields that describe an HTTP/1 connection. HTTP/3 does not permit them (RFC 9114 s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -49,12 +48,12 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
     let (has_scheme, has_path) = (uri.scheme().is_some(), !uri.path().is_empty());
-    // RFC 9110 s.7.2: a second Host field is an error, and `h3` looks at the first one only.
+    // RFC 9110 s.7.2: a second Host field is an error. `h3` looks only at the first one.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Violation::MultipleHosts);
     }
-    // RFC 9114 s.4.3.1: no user information. `h3` takes the authority from :authority. If
-    // that is missing, it takes the authority from Host.
+    // RFC 9114 s.4.3.1: the authority must not contain user information. `h3` takes the authority
+    // from :authority or, if that is missing, from Host.
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(Violation::UserInformation);
     }

@@ -66,8 +66,8 @@ impl Place {
     /// Builds the network of a scenario.
     ///
     /// # Errors
-    /// Returns the reason why it cannot be built. This does not happen for a scenario that was read
-    /// without errors.
+    /// Returns the reason why the network cannot be built. This does not happen for a scenario that
+    /// the parser has accepted.
     pub fn of(scenario: &Scenario) -> Result<Place, String> {
         Place::find(scenario).map_err(|error| error.message)
     }
@@ -97,11 +97,11 @@ impl Place {
     }
 
     /// Attaches the scenario's background traffic to a run of this network. Returns the flow of
-    /// each traffic source, in the order of the description.
+    /// each traffic source, in the order of the scenario description.
     ///
     /// # Errors
     /// Returns the reason why the simulator rejects the traffic. This does not happen for a
-    /// scenario that was read without errors.
+    /// scenario that the parser has accepted.
     pub fn attach_traffic(
         &self,
         run: &mut Simulation,
@@ -158,8 +158,8 @@ impl Place {
         if has(Protocol::Tcp) && mss < LEAST_SEGMENT {
             return needs("TCP", LEAST_SEGMENT + topology.ip.header() + 20);
         }
-        // The simulator checks the routes when flows are created, so this creates them in a trial
-        // run.
+        // The simulator checks routes when it creates flows. So this code creates all flows in a
+        // trial run.
         let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;
         let pairs: Vec<(NodeId, NodeId)> =
             named.clients.iter().copied().zip(named.servers.iter().copied()).collect();

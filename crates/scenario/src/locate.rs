@@ -1,5 +1,5 @@
-//! Finds the line of a key in a text that was already parsed. Callers use it to report a key whose
-//! value they do not support.
+//! Finds the line of a key in a scenario description that was already parsed. Callers use it to
+//! report a key whose value they do not support.
 
 use toml::de::{DeTable, DeValue};
 

@@ -56,8 +56,8 @@ pub enum Topology {
         /// Link between each host and its router.
         access: Box<Link>,
     },
-    /// A row of routers. The first pair of hosts crosses all links between them. Each other pair
-    /// crosses one.
+    /// A row of routers (parking lot). The first pair of hosts crosses all links between the
+    /// routers. Each other pair crosses one of these links.
     ParkingLot {
         /// The links between the routers, in the order of the row.
         links: Vec<Link>,

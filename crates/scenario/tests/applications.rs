@@ -100,8 +100,8 @@ fn streams_share_a_connection() {
         let flow = flow(&clean, protocol, streams);
         let outcome = application(&flow);
         assert_eq!((outcome.done, flow.bytes), (150, 1_500_000));
-        // 1.5 MB at 8 Mb/s with headers, plus the handshake and slow start. The streams take turns,
-        // so half of them end near the end of the transfer.
+        // A transfer of 1.5 MB at 8 Mb/s takes this time with headers, plus the handshake and slow
+        // start. The streams take turns, so half of them end near the end of the transfer.
         let completion = flow.completion.unwrap();
         assert!((1.55..2.2).contains(&completion), "{protocol}: {completion} s");
         let latency = outcome.latency.unwrap();
@@ -181,8 +181,8 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         // Playback needs two segments of 250 KB at 10 Mb/s, plus a few round trips.
         let startup = playing.startup.unwrap();
         assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
-        // The client requests the last segment when the buffer has room, which is five seconds of
-        // playback before the end of the video.
+        // The client requests the last segment when the buffer has room for it, which is five
+        // seconds of playback before the end of the video.
         let completion = fast.completion.unwrap();
         near(completion, startup + 14.0, 1.0);
         let slow = flow(&network("1.5 Mb/s", ""), protocol, video);

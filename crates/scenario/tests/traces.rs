@@ -54,7 +54,8 @@ fn a_trace_sets_the_pace() {
 fn silence_is_waited_for() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
-    // 325 packets are sent in the first 400 ms, and the rest after the pause that ends at 600 ms.
+    // 325 packets are sent in the first 400 ms. The other packets are sent after the pause, which
+    // ends at 600 ms.
     assert!((0.6..0.8).contains(&took), "{took} s");
 }
 

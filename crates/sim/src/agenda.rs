@@ -35,8 +35,8 @@ pub(crate) struct Agenda {
     /// For each source, the index of its entry in the heap.
     places: Vec<u32>,
     sequence: u64,
-    /// The source that fired last. Its next entry gets a new sequence number, even if its time is
-    /// the same.
+    /// The event source that fired last. If it is scheduled again, its entry gets a new sequence
+    /// number, even for the same time.
     firing: Option<u32>,
 }
 
@@ -68,8 +68,8 @@ impl Agenda {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Returns the time and the source of the first entry, or `None` if the queue is empty. The
-    /// caller must call [`Agenda::set`] for that source before the next call.
+    /// Returns the time and the source of the first entry, or `None` if the queue is empty. Before
+    /// the next call, the caller must call [`Agenda::set`] for the returned source.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
         debug_assert!(self.firing.is_none(), "`set` was not called for the source that fired");
@@ -77,8 +77,8 @@ impl Agenda {
         Some((first.at, first.source))
     }
 
-    /// Schedules the next event of a source. `None` removes the source's entry. Setting the time
-    /// that the source already has keeps its order.
+    /// Schedules the next event of a source. `None` removes the source's entry. If the time does
+    /// not change, the entry keeps its place among entries of the same time.
     pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
         let place = self.places[source as usize];
         let fired = self.firing == Some(source);

@@ -38,8 +38,8 @@ pub trait Agent: Any + Send {
         Status::Background
     }
 
-    /// Returns the number of bytes that the agent's application has received so far, in order and
-    /// each counted once. The simulation measures goodput from this number.
+    /// Returns the number of bytes that the agent's application has received so far. Bytes count
+    /// when they are in order, and only once. The simulation computes goodput from this number.
     fn goodput(&self) -> u64 {
         0
     }

@@ -122,7 +122,8 @@ pub(crate) struct Packet {
     pub flow: FlowId,
     /// Size of the IP packet in bytes: headers, payload and padding.
     pub ip_bytes: u32,
-    /// Size in bytes on the link that the packet is on, or whose queue it is in.
+    /// Size of the packet in bytes, including the framing of the link that it is on or whose queue
+    /// it is in.
     pub frame_bytes: u32,
     /// Number of bytes of `buffer` that the receiver gets. The rest of the payload is padding,
     /// which is not stored.
@@ -132,8 +133,8 @@ pub(crate) struct Packet {
     pub label: u32,
     /// Length of the IP and transport headers in bytes.
     pub headers: u8,
-    /// Number of bytes of `buffer` that are fields of the transport header. `headers` already
-    /// counts the size of that header.
+    /// Number of bytes of `buffer` that are fields of the transport header. They do not count in
+    /// the packet's size, because `headers` already includes that header.
     pub header_fields: u8,
     pub ecn: Ecn,
     /// Time at which the packet entered its current queue.

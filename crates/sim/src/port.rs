@@ -272,8 +272,8 @@ impl Port {
         }
     }
 
-    /// Sends a packet. Its loss, delay and corruption are decided here, because its transmission
-    /// time is now known.
+    /// Sends a packet. Decides here whether the packet is lost, delayed or corrupted, because its
+    /// transmission time is now known.
     fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
         self.free_at = self.sender.leaves(now, packet.frame_bytes);
         self.sending = packet.frame_bytes;

@@ -90,7 +90,7 @@ pub enum Resumption {
     EarlyData,
 }
 
-/// Creates the log of each end of a connection. The function gets the header of the log file.
+/// A function that creates the log of each end of a connection. It gets the header of the log file.
 #[derive(Clone)]
 pub struct Logs(Arc<MakeLog>);
 
@@ -152,8 +152,8 @@ pub enum QuicError {
     NoTls,
     /// TLS could not be set up. The field has the reason.
     Tls(String),
-    /// One of the nodes has fewer interfaces than the connection needs for its paths. The field has
-    /// the number needed.
+    /// One of the nodes has fewer interfaces than the connection needs for its paths. The field is
+    /// the number of interfaces that are needed.
     TooFewInterfaces(u16),
 }
 

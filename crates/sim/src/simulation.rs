@@ -291,8 +291,8 @@ impl Simulation {
         self.ports[port.0 as usize].sent_by(self.now())
     }
 
-    /// Returns the number of packets in a port's queue, and of their bytes including the link's
-    /// framing.
+    /// Returns the number of packets in a port's queue, and the number of their bytes including the
+    /// link's framing.
     pub fn waiting(&self, port: PortId) -> (usize, u64) {
         self.ports[port.0 as usize].waiting()
     }

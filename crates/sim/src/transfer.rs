@@ -21,8 +21,8 @@ pub struct BulkIds {
 }
 
 impl BulkIds {
-    /// Returns the IDs of a connection with an application. `client` and `server` are each an agent
-    /// and the flow of the packets that it sends.
+    /// Returns the IDs of a connection that carries an application. `client` and `server` are
+    /// pairs: an agent, and the flow of the packets that it sends.
     pub(crate) fn of(
         application: &Application,
         client: (AgentId, FlowId),

@@ -33,8 +33,8 @@ fn events(pairs: usize) -> u64 {
     run.events()
 }
 
-/// Ten thousand flows must cause a hundred times as many events as a hundred flows, except for
-/// effects of queueing.
+/// A run with ten thousand flows must have a hundred times as many events as a run with a hundred
+/// flows, except for effects of queueing.
 #[test]
 fn ten_thousand_flows_in_one_run() {
     let (few, many) = (events(100), events(10_000));

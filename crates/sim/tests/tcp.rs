@@ -46,8 +46,8 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
     outcome.completed.expect("it has completed").as_secs_f64()
 }
 
-/// 10 MB at 10 Mb/s without loss. Of each packet of 1,500 bytes, 1,448 are payload, so the transfer
-/// takes 8.29 s plus the handshake and slow start.
+/// A transfer of 10 MB at 10 Mb/s without loss. 1,448 of the 1,500 bytes of a packet are payload,
+/// so the transfer takes 8.29 s plus the handshake and slow start.
 #[test]
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
@@ -91,8 +91,8 @@ fn headers_count_as_on_the_wire() {
     run.run(Time::from_secs(1_000)).expect("time goes on");
     let (there, back) = (run.flow_stats(ids.there), run.flow_stats(ids.back));
     let segments = 100_000u64.div_ceil(1_448);
-    // The SYN, the data with FIN on the last segment, the ACK of the server's SYN, and the ACK of
-    // its FIN.
+    // The client sends the SYN, the data with FIN on the last segment, the ACK of the server's SYN,
+    // and the ACK of the server's FIN.
     assert_eq!(there.sent, 1 + segments + 2);
     assert_eq!(there.sent_bytes, 60 + 100_000 + (segments + 2) * 52);
     assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);

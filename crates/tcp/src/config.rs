@@ -11,9 +11,9 @@ pub struct TcpConfig {
     /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406). Linux uses the original
     /// HyStart.
     pub congestion: Arc<dyn ControllerFactory>,
-    /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1): the MTU minus the headers of
-    /// IP and TCP. Options reduce the payload (RFC 6691). With 1,460 bytes and timestamps, a
-    /// segment carries 1,448 bytes of payload.
+    /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1). It is the MTU minus the
+    /// headers of IP and TCP without options. Options reduce the payload (RFC 6691): with 1,460
+    /// bytes and timestamps, a segment carries 1,448 bytes of payload.
     pub mss: u16,
     /// Initial congestion window, in segments (RFC 6928).
     pub initial_window: u32,

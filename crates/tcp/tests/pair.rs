@@ -198,8 +198,8 @@ fn loss_limited_transmit_and_fast_retransmit() {
     assert!(stats.slow_start_threshold.is_some());
 }
 
-/// The last segment is lost. A probe after two round trips must repair this. The window must be
-/// reduced when it turns out that the probe was needed (RFC 8985 s.7).
+/// The last segment is lost. A tail loss probe after two round trips must repair this. The window
+/// must be reduced when it turns out that the probe was needed (RFC 8985 s.7).
 #[test]
 fn loss_of_the_tail_is_probed() {
     let mut pair = Pair::new(&reno(), 50);

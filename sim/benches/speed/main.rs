@@ -102,7 +102,8 @@ fn work(args: &Args) -> Result {
             all.push(Measured { case: case.clone(), stack, runs: Vec::new() });
         }
     }
-    // The runs are made in rounds, so that changes of the machine's speed affect all stacks alike.
+    // The runs are made in rounds, so that changes of the machine's speed affect all simulators
+    // alike.
     for seed in 1..=runs {
         for one in &mut all {
             if one.stack == Stack::Ns3 && seed > one.case.ns3_runs {

@@ -37,8 +37,8 @@ pub(super) fn names(grid: &Grid) -> Vec<String> {
     (0..grid.cells()).map(name).collect()
 }
 
-/// Returns the keys that differ in the cells that both grids have. Cells are identified by their
-/// names.
+/// Returns the keys that differ in cells that both grids have. A cell is one combination of a
+/// grid's values. Cells are identified by their names.
 pub(super) fn differences(old: &Grid, new: &Grid) -> Vec<Difference> {
     let by_name: BTreeMap<String, usize> =
         names(new).into_iter().enumerate().map(|(cell, name)| (name, cell)).collect();

@@ -35,7 +35,7 @@ const FIXED: u64 = 50_000;
 /// All runs of a grid. Each run simulates one cell with one seed.
 struct SweepPlan<'a> {
     cells: &'a [Scenario],
-    /// The number of the first run of each cell. The last entry is the number of all runs.
+    /// For each cell, the number of its first run. The last entry is the number of all runs.
     first: Vec<usize>,
     /// True if a flow of any cell has an application other than a single transfer.
     applications: bool,

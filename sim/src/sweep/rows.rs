@@ -41,8 +41,8 @@ pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("window_limited", Kind::Number),
 ];
 
-/// The columns that follow [`COLUMNS`] if a flow of the grid has an application other than a single
-/// transfer.
+/// The columns that follow [`COLUMNS`] in the rows, if at least one flow of the grid has an
+/// application other than a single transfer.
 pub(crate) const APPLICATION: [(&str, Kind); 12] = [
     ("application", Kind::Text),
     ("units_wanted", Kind::Whole),

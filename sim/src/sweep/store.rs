@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 
-/// The rows of each run. Runs are numbered from 0, cell by cell and then seed by seed.
+/// The rows of each run. Runs are numbered from 0: first all seeds of the first cell, then those of
+/// the second, and so on.
 pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
 
 const GRID: &str = "grid.toml";

@@ -50,8 +50,9 @@ impl Bell {
         Bell { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Calls `look` if the bell has rung since `look` last returned `Pending`. Otherwise returns
-    /// `Pending`. `look` gets a context whose waker rings the bell and wakes this task.
+    /// Calls `look`, unless `look` has returned `Pending` and the bell has not rung since then. In
+    /// that case, returns `Pending`. `look` gets a context whose waker rings the bell and wakes
+    /// this task.
     pub(super) fn poll<T>(
         &self,
         cx: &Context<'_>,

@@ -70,8 +70,9 @@ impl Control {
                     return Err(Violation::GoawayStream);
                 }
                 let first = self.goaway.replace(id) != Some(id);
-                // A client's GOAWAY is not forwarded. `h3` would answer it with a GOAWAY that names
-                // the last request that it serves, instead of the first one that it rejects.
+                // A client's GOAWAY is not forwarded to `h3`. Otherwise `h3` would answer with a
+                // GOAWAY that names the last request that it serves, instead of the first one that
+                // it rejects.
                 Ok(first && self.side == Side::Client)
             }
             MAX_PUSH_ID => {

@@ -109,8 +109,8 @@ impl Line<'_> {
     /// Returns `true` if this field line is the status of an interim response.
     fn is_interim(&self) -> bool {
         let begins_with_one = match self.value {
-            // RFC 7541 appendix B: the code of the digit 1 is 00001. An interim status begins with
-            // this digit.
+            // An interim status begins with the digit 1, whose Huffman code is 00001 (RFC 7541
+            // appendix B).
             Text::Huffman(value) => value.first().is_some_and(|byte| byte >> 3 == 1),
             Text::Plain(value) => value.first() == Some(&b'1'),
         };
@@ -164,8 +164,8 @@ pub(super) fn check(
             found = SectionCheck::Interim;
         }
     }
-    // RFC 9114 s.4.3.1, s.4.3.2. The other fields that a request needs depend on its method; see
-    // `message`.
+    // RFC 9114 s.4.3.1, s.4.3.2: these pseudo-header fields are mandatory. Further ones depend on
+    // the request's method, and are checked in `message`.
     let needed = match section {
         Section::Request => Some(Name::Method),
         Section::Response => Some(Name::Status),
@@ -243,8 +243,8 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
     let value = text(bytes(input, length)?, first & 0x80 != 0);
-    // RFC 9114 s.4.3.1: `:path` holds the path and query of a URI. A fragment is an error, and
-    // `http` would cut it off without one.
+    // RFC 9114 s.4.3.1: `:path` holds the path and query of a URI. A fragment in it is an error.
+    // The check is made here, because the crate `http` would cut off the fragment without an error.
     let has_fragment = |value| match value {
         Text::Huffman(encoded) => huffman::contains(encoded, b'#'),
         Text::Plain(bytes) => bytes.contains(&b'#'),
@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn interim_responses_are_recognised() {
-        // Status 103 from the table, then status 100 with literal digits, first plain and then in
-        // Huffman code.
+        // These sections have status 103 from the table, then status 100 as literal digits, first
+        // plain and then in Huffman code.
         let sections: [&[u8]; 3] = [
             &[0, 0, 0xd8],
             &[0, 0, 0x5f, 9, 3, b'1', b'0', b'0'],
@@ -522,8 +522,8 @@ mod tests {
             assert_eq!(sized(&lines, base + more), Ok(SectionCheck::Other), "{what}");
             assert_eq!(sized(&lines, base + more - 1), Ok(SectionCheck::TooLong), "{what}");
         }
-        // The code of EOS is an error. The check reports it only if it decodes the section to find
-        // its size; otherwise `h3` reports it.
+        // The code of EOS is an error. This check reports the error only if it decodes the section
+        // to find its size. Otherwise `h3` reports it.
         let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
@@ -533,8 +533,8 @@ mod tests {
     #[test]
     fn trailers_are_checked_like_header_fields() {
         let trailers = |lines: &[u8]| check(&[&[0, 0], lines].concat(), Section::Trailers);
-        // Valid trailers: an entry of the table, a name from the table, a name in Huffman code, and
-        // a literal name.
+        // These trailers are valid: an entry of the table, a name from the table, a name in Huffman
+        // code, and a literal name.
         for line in [&[0xc2][..], &[0x52, 1, b'x'], &[0x29, 0x1f, 0x81, 0x1f], &[0x21, b'a', 0]] {
             assert_eq!(trailers(line), Ok(SectionCheck::Other), "{line:x?}");
         }

@@ -76,8 +76,8 @@ enum At {
     /// Inside a field section that is too long and is discarded. The value is the number of payload
     /// bytes still to come.
     Refused(u64),
-    /// Inside a frame that is kept until it is complete: its type, its length, and the bytes so
-    /// far.
+    /// Inside a frame that is kept until it is complete. The values are the frame's type, its
+    /// length, and the bytes that have arrived.
     Keep(u64, usize, Kept),
 }
 
@@ -273,8 +273,8 @@ impl Frames {
         Ok(self.trailers.take())
     }
 
-    /// Returns the number of bytes still to come of the current DATA frame, or of the field section
-    /// that is too long.
+    /// Returns the number of bytes still to come of the DATA frame, or of the too long field
+    /// section, that is arriving.
     pub(super) fn content_left(&self) -> u64 {
         match self.at {
             At::Data(left) | At::Refused(left) => left,
@@ -293,8 +293,8 @@ impl Frames {
         matches!(self.kind, Kind::Response)
     }
 
-    /// Returns the violation if the peer must not reset this stream. That is so for the control
-    /// stream only.
+    /// Returns the violation if the peer must not reset this stream. Only the control stream must
+    /// not be reset.
     pub(super) fn on_reset(&self) -> Option<Violation> {
         matches!(self.kind, Kind::Control(_)).then_some(Violation::CriticalStreamClosed)
     }
@@ -309,8 +309,8 @@ impl Frames {
         let at = match &self.kind {
             Kind::Control(control) => {
                 let wanted = control.may_begin(frame)?;
-                // Every frame on the control stream is charged, so that the peer cannot send them
-                // without limit.
+                // Each frame on the control stream counts as useless bytes of the peer, so that the
+                // peer cannot send such frames without limit.
                 self.shared.charge(header as u64)?;
                 if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
             }

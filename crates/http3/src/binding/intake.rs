@@ -1,7 +1,7 @@
 //! Receives the unidirectional streams that the peer opens (RFC 9114 s.6.2).
 //!
-//! Only the control stream is forwarded to `h3`. `h3` would keep the QPACK streams without reading
-//! them. Errors on them, and their ends, would then go unnoticed.
+//! Only the control stream is forwarded to `h3`. The QPACK streams are read here, because `h3`
+//! would keep them without reading them, and would not notice errors on them or their ends.
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
@@ -27,8 +27,8 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// A stream whose type is incomplete: the stream, the bytes of its type, and the number of them
-/// that have arrived.
+/// A stream whose type is incomplete. The fields are the stream, a buffer for the bytes of the
+/// type, and the number of these bytes that have arrived.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
 /// The reason why the connection's streams are no longer read.

@@ -5,16 +5,16 @@
 //!
 //! * `frames`: parses the frames of a stream, and limits how much of them is kept;
 //! * `fields`: checks field sections; `huffman` decodes their strings, and `static_table` is the
-//!   table of QPACK;
+//!   static table of QPACK;
 //! * `control`: checks the control stream and the QPACK streams; `intake`: receives the
 //!   unidirectional streams;
 //! * `streams`: the stream types of `h3`;
 //! * `violation`: the rules that a peer can break;
-//! * `shared`: the state that the streams of a connection share; `requests`: the same for the
-//!   requests of a server;
+//! * `shared`: the state that the streams of a connection share; `requests`: the state that the
+//!   request streams of a server's connection share;
 //! * `bell`: remembers whether there is anything to poll.
 //!
-//! `docs/decisions/0022-before-h3.md` has the reasons.
+//! `docs/decisions/0022-before-h3.md` explains why these checks are made before `h3`.
 
 mod bell;
 mod control;
@@ -176,8 +176,8 @@ fn poll_open_bidi<B: Buf>(
     open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` checks this too, but before it waits for a
-    // stream.
+    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` also checks this, but only before it waits
+    // for a stream, and GOAWAY may arrive while it waits.
     if open.1.goaway().is_some() {
         return Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(GoingAway))));
     }

@@ -16,8 +16,8 @@ pub(super) struct RequestState {
     next: AtomicU64,
     closed: AtomicBool,
     client_leaves: watch::Sender<bool>,
-    /// Bytes still to come of an incomplete DATA frame, by stream ID. Entries that reach 0 are
-    /// removed.
+    /// Number of bytes still to come of an incomplete DATA frame, for each stream ID. An entry is
+    /// removed when it reaches 0.
     content: Mutex<BTreeMap<u64, u64>>,
     /// IDs of the streams whose requests have header fields above the limit.
     too_long: Mutex<BTreeSet<u64>>,
@@ -67,8 +67,8 @@ impl RequestState {
     }
 }
 
-/// Reports for one request how many bytes of its current DATA frame are missing, and whether its
-/// header fields are too long.
+/// Keeps two facts about a request up to date: how many bytes of its current DATA frame are still
+/// to come, and whether its header fields are too long.
 pub(super) struct ContentLeft {
     stream: u64,
     reported: u64,
@@ -112,8 +112,8 @@ pub(crate) struct Requests(pub(super) Arc<Shared>);
 
 impl Requests {
     /// Makes the server reject all further requests (H3_REQUEST_REJECTED). Returns the ID of the
-    /// first rejected one, which GOAWAY must name (RFC 9114 s.5.2). Must not run at the same time
-    /// as accepting.
+    /// first rejected request, which GOAWAY must name (RFC 9114 s.5.2). Must not be called while a
+    /// request is being accepted.
     pub(crate) fn close(&self) -> u64 {
         self.0.requests.closed.store(true, Ordering::Release);
         self.0.requests.next.load(Ordering::Acquire)

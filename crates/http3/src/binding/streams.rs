@@ -56,8 +56,8 @@ impl<B: Buf> SendStream<B> {
 impl<B> Drop for SendStream<B> {
     fn drop(&mut self) {
         if let Unused::Unanswered(_) = self.unused {
-            // RFC 9114 s.4.1: if the stream ended without a response, the client would treat it as
-            // an error of the whole connection.
+            // RFC 9114 s.4.1: if the stream ended cleanly without a response, the client would
+            // treat this as an error of the whole connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
         } else if std::thread::panicking() {
             // The message may be incomplete, so it must not end like a complete one.
@@ -260,9 +260,10 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // `h3` also sends H3_REQUEST_CANCELLED for a malformed response, where H3_MESSAGE_ERROR is
-        // right. Only the first code is sent. So this code is ignored for responses, and the client
-        // sends the right one. A response that is dropped is cancelled in `drop`.
+        // This code is ignored for responses. For a malformed response, `h3` sends
+        // H3_REQUEST_CANCELLED, but H3_MESSAGE_ERROR is right. Only the first code that is sent
+        // counts, so the client sends the right one itself. A response that is dropped is cancelled
+        // in `drop`.
         let cancels = error_code == Code::H3_REQUEST_CANCELLED.value();
         if !(cancels && self.0.frames.is_response()) {
             self.0.stream.stop(code(error_code));

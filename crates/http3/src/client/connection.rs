@@ -36,8 +36,8 @@ fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
     }
 }
 
-/// An open connection. Its clones share it. It is closed when the last clone and the last
-/// [`Response`] on it are dropped.
+/// An open connection. Clones share the same connection. It is closed when the last clone and the
+/// last [`Response`] on it are dropped.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ impl Drop for Shared {
 
 impl Shared {
     /// Returns the cause of a stream's error. If the connection was closed, the cause is the reason
-    /// of the close.
+    /// for closing it.
     fn error(&self, error: &StreamError) -> ClientError {
         if let Some(violation) = self.watch.violation() {
             return self.http(violation.to_string());
@@ -270,8 +270,8 @@ impl Connection {
                 done.map_err(|source| ClientError::Handshake { peer, source })
             })
             .await?;
-            // The server rejected the control stream together with the early data, so this
-            // connection takes no requests.
+            // The server rejected the control stream together with the early data, so HTTP/3 does
+            // not work on this connection.
             if self.shared.early_data() == EarlyData::Rejected {
                 let (peer, why) = (self.shared.peer, Unprocessed::EarlyData);
                 return Err(ClientError::Unprocessed { peer, why, times: 1 });
@@ -377,7 +377,7 @@ impl Connection {
     }
 
     /// Returns `true` if the connection still takes requests: it is not closed, the server has not
-    /// sent GOAWAY, and has not rejected the early data with which the connection began.
+    /// sent GOAWAY, and the server has not rejected the connection's early data.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
             && self.shared.watch.goaway().is_none()

@@ -145,8 +145,8 @@ fn attempts(times: u32) -> String {
 /// Returns what the user can do about the error.
 fn hint(error: &ConnectionError) -> &'static str {
     match error {
-        // rustls reports this (RFC 5280 s.4.2.1.9): a server must not present the certificate of a
-        // CA as its own.
+        // rustls reports this error if a server presents the certificate of a CA as its own, which
+        // is not permitted (RFC 5280 s.4.2.1.9).
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
             " (the server presents a CA certificate as its own, which `openssl req -x509` creates by \
              default; to trust exactly this certificate use --pin FINGERPRINT, which `openssl x509 -in FILE \

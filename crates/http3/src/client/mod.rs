@@ -1,6 +1,6 @@
 //! The HTTP/3 client.
 //!
-//! A [`Client`] is a UDP socket with settings. [`Client::connect`] opens a [`Connection`].
+//! A [`Client`] has a UDP socket and settings. [`Client::connect`] opens a [`Connection`].
 //! [`Connection::get`] sends a request on it, and the body of the [`Response`] arrives in chunks.
 //! [`Client::get`] does all of this in one call, and keeps the connection for further requests.
 //! [`Client::rebind`] moves the client and its connections to another address.
@@ -12,7 +12,7 @@
 //! * `race`: tries several addresses of a server;
 //! * `repeat`: keeps connections, and repeats requests that a server did not process;
 //! * `paths`: opens and closes paths when addresses come and go;
-//! * `error`: the errors, and whether the server refused, was silent, or failed.
+//! * `error`: the errors, and how the results of a load test classify them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,8 +76,8 @@ pub struct ClientConfig {
     pub receive_offload: bool,
     /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// Asks servers to continue in version 2 (RFC 9369 s.4). Connections begin in version 1. A
-    /// server that stays with version 1 costs one more round trip.
+    /// Asks servers to continue in QUIC version 2 (RFC 9369 s.4). Connections begin in version 1.
+    /// If the server stays with version 1, the connection takes one more round trip.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
@@ -86,9 +86,9 @@ pub struct ClientConfig {
     /// Output that gets a line of text about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Sends requests before the handshake is complete (0-RTT), if this client has been connected
-    /// to the server before and the server permits it. Only requests with safe methods are sent
-    /// early (RFC 9110 s.9.2.1), because an attacker can replay them (RFC 8470 s.2). Sessions are
-    /// kept in memory only, because rustls cannot store them.
+    /// to the server before and the server permits it. Only requests with safe methods (RFC 9110
+    /// s.9.2.1) are sent early, because an attacker can replay early requests (RFC 8470 s.2).
+    /// Sessions are kept only in memory, because rustls cannot store them.
     pub early_data: bool,
     /// Ends a connection attempt when an ICMP error reports that the address or port is
     /// unreachable, unless the server has already answered. The next address of the host is then
@@ -261,8 +261,8 @@ impl Client {
         self.open(&target).await
     }
 
-    /// Opens a connection to the first of a target's addresses that answers. The next address is
-    /// tried if one fails, or if it does not answer for 250 ms (RFC 8305).
+    /// Opens a connection to the first of a target's addresses that answers. If an address fails or
+    /// does not answer for 250 ms, the next one is tried (RFC 8305).
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).
@@ -419,7 +419,7 @@ pub async fn in_time<T>(
 }
 
 /// Converts the options for a fingerprint, `--ca FILE` and `--insecure` into a [`Trust`]. If
-/// several are given, the first of this order applies.
+/// several of them are given, the fingerprint takes precedence, then the CA file.
 pub fn trust(
     insecure: bool,
     ca: Option<PathBuf>,

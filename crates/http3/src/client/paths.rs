@@ -20,13 +20,13 @@ const DOUBLINGS: u32 = 6;
 /// [`Client::set_paths`](super::Client::set_paths).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAddresses {
-    /// Addresses from which every connection must have a path. Only those of the server's address
-    /// family count.
+    /// Addresses from which every connection must have a path. Addresses of another family than the
+    /// server's are ignored.
     pub wanted: Vec<IpAddr>,
     /// Addresses that no longer exist. A path from one of them is closed if the connection has
     /// another path.
     pub gone: Vec<IpAddr>,
-    /// Cost of the paths from each address, in units of the application
+    /// Cost of the paths from each address. The application defines the unit
     /// ([`Connection::set_path_cost`](quic::Connection::set_path_cost)). Paths from an address
     /// without an entry cost nothing.
     pub costs: BTreeMap<IpAddr, u32>,
@@ -73,8 +73,8 @@ impl Paths {
 
     /// Opens and closes paths of a connection until it is closed.
     pub(super) async fn follow(&self, connection: quic::Connection) {
-        // There are no further paths before the handshake is complete. The local address of the
-        // first path may be unknown until then.
+        // No further path can be opened before the handshake is complete, and the local address of
+        // the first path may be unknown until then.
         if connection.handshake().await.is_err() {
             return;
         }
@@ -92,8 +92,8 @@ impl Paths {
             );
             let again = attempts.next();
             tokio::select! {
-                // The peer may have closed a path, or a new path may be open, so that a path whose
-                // address is gone can be closed.
+                // Two changes matter here: the peer has closed a path, or a new path is open, so
+                // that a path whose address is gone can be closed.
                 changed = connection.paths_changed(changes) => match changed {
                     Ok(count) => changes = count,
                     Err(_) => return,
@@ -138,16 +138,17 @@ impl Paths {
             }
         }
         let v4 = connection.remote_address().ip().to_canonical().is_ipv4();
-        // The address of the first path comes last. It needs a new path only if it was gone and
-        // came back.
+        // The address of the first path comes last. A new path from it is needed only if the
+        // address was gone and came back.
         let wanted = now.wanted.iter().copied().filter(|address| Some(*address) != first);
         for address in wanted.chain(first).filter(|address| address.is_ipv4() == v4) {
             let open = paths.iter().any(|(_, local)| *local == Some(address));
             if is_gone(&address) || attempts.waits(address) {
                 continue;
             }
-            // The first path uses the shared socket. Any other path needs its own socket, which is
-            // checked again because its interface may have been replaced.
+            // The first path uses the shared socket. Any other path needs its own socket. Whether
+            // that socket still exists is checked each time, because its interface may have been
+            // replaced.
             if (!open || Some(address) != first)
                 && let Err(error) = self.bind(address)
             {

@@ -59,8 +59,9 @@ impl Client {
         }
     }
 
-    /// Returns the connection that is kept to a target, or a new one if the kept one takes no
-    /// requests. Other requests to this target wait for the new one, each until its own deadline.
+    /// Returns the kept connection to a target, or opens a new one if the kept one takes no more
+    /// requests. Other requests to this target wait for the new connection, each until its own
+    /// deadline.
     async fn connection(
         &self,
         target: &Target,

@@ -68,8 +68,8 @@ async fn race_reports_the_last_error_if_nothing_listens_anywhere() {
     assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
 }
 
-/// A hundred requests wait for one connection that never opens. All must fail after one timeout,
-/// not one after the other.
+/// A hundred requests wait for one connection that never opens. All of them must fail after one
+/// timeout, instead of waiting one timeout after another.
 #[tokio::test]
 async fn timeout_of_requests_that_wait_together_is_shared() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -121,7 +121,7 @@ async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode
     }
 }
 
-/// A POST is not idempotent, so it waits for the handshake, and no server gets it twice.
+/// A POST is not idempotent, so it must wait for the handshake, and no server may get it twice.
 #[tokio::test]
 async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_once() {
     let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());

@@ -17,13 +17,13 @@ use std::net::SocketAddr;
 
 /// Decides which connections a server accepts, and is notified when they open, migrate and close.
 pub trait Admission: Send + Sync {
-    /// Decides on a connection attempt, before the handshake. After [`Decision::Retry`], it is
-    /// called again if the client answers the Retry. If it returns `Retry` again, the client is
-    /// accepted.
+    /// Decides on a connection attempt, before the handshake. If the decision is
+    /// [`Decision::Retry`] and the client answers the Retry, this method is called again. If it
+    /// then returns `Retry` again, the client is accepted.
     fn incoming(&self, peer: SocketAddr) -> Decision;
 
-    /// Admits a connection whose handshake is complete. The returned value is dropped when the
-    /// connection is closed.
+    /// Admits a connection whose handshake is complete. The server drops the returned value when
+    /// the connection is closed.
     ///
     /// # Errors
     /// [`Refused`] closes the connection with its application error.

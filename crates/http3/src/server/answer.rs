@@ -19,9 +19,9 @@ pub(super) struct Answer {
     pub body: Body,
 }
 
-/// Returns the response 425 to an early request whose method is not safe, because an attacker can
-/// replay it (RFC 8470 s.5.2). The client then sends it again after the handshake. GET and HEAD are
-/// safe, because they only read.
+/// Returns the response 425 if an early request has a method that is not safe, because an attacker
+/// can replay early requests (RFC 8470 s.5.2). The client then sends the request again after the
+/// handshake. GET and HEAD are safe, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
     (early && !safe)
@@ -29,7 +29,8 @@ pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
 }
 
 /// Returns the response to a request whose header fields are larger than the limit (RFC 9114
-/// s.4.2.2). It has no content, because the unknown method may be HEAD.
+/// s.4.2.2). The response has no content, because the request's method is not known and may be
+/// HEAD.
 pub(super) fn fields_too_long() -> Answer {
     text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "")
 }

@@ -75,8 +75,8 @@ impl Body {
         }
     }
 
-    /// Closes the file of a body, to free its descriptor while nothing is sent. `next` opens it
-    /// again.
+    /// Closes the file of a body, to free its descriptor while nothing is sent. The next call of
+    /// `next` opens it again.
     pub(super) fn rest(&mut self) {
         if let Self::File(source) = self {
             source.open = None;

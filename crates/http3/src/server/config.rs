@@ -153,8 +153,8 @@ impl ServerConfig {
 /// Source of the server's certificate and private key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
-    /// A generated certificate. If `directory` is given, it is stored there and read again the next
-    /// time.
+    /// A generated certificate. If `directory` is given, the certificate is stored there, and is
+    /// read from there the next time.
     SelfSigned {
         /// DNS names and IP addresses. If empty: localhost, the loopback addresses and the listen
         /// address.
@@ -222,8 +222,8 @@ pub struct Limits {
     /// [`ServerConfig::max_paths`] permits. The limit grows up to
     /// [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
     pub send_window: u64,
-    /// Largest number of unacknowledged bytes of all responses of a connection. At most 128 KiB
-    /// beyond the client's flow control limits are read from files.
+    /// Largest number of unacknowledged bytes of all responses of a connection. Files are read at
+    /// most 128 KiB beyond the client's flow control limits.
     pub connection_send_window: u64,
     /// Largest number of unacknowledged bytes of all connections together. A connection may take an
     /// eighth of the bytes that are still free, and at least 64 KiB.
@@ -237,10 +237,10 @@ pub struct Limits {
     /// arrive or the client does not read the response.
     pub stall_timeout: Duration,
     /// Number of malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The
-    /// count falls by one every ten seconds.
+    /// count decreases by one every ten seconds.
     pub max_malformed: u32,
     /// Number of requests cancelled by the client after which a connection is closed with
-    /// H3_EXCESSIVE_LOAD. The count falls by 33 a second.
+    /// H3_EXCESSIVE_LOAD. The count decreases by 33 per second.
     pub max_cancelled: u32,
     /// Longest time for which requests in progress may continue after the shutdown has begun.
     pub grace: Duration,
@@ -260,8 +260,8 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 4096,
-            // The default of HAProxy. A handshake takes one or two round trips. So 100 at once mean
-            // some thousand new clients a second, or an attack.
+            // HAProxy has the same default. A handshake takes one or two round trips, so 100
+            // handshakes in progress mean about a thousand new clients per second, or an attack.
             retry_threshold: Some(100),
             max_concurrent_streams: 100,
             max_field_section_size: 16 * 1024,

@@ -129,8 +129,9 @@ pub(super) async fn run(
 }
 
 /// Waits for the handshake, or for early data from a client whose token has validated its address
-/// (RFC 9000 s.8.1). A connection with early data is served at once. It counts only when its
-/// handshake is complete, because the address in the token may belong to another host by now.
+/// (RFC 9000 s.8.1). A connection with early data is served at once. The admission counts it only
+/// when its handshake is complete, because the address in the token may belong to another host by
+/// now.
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
@@ -160,9 +161,10 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
 
 /// Reports the client's addresses to the admission while the connection is open, and holds `permit`
 /// until the handshake is complete. Returns when the server must end the connection, because the
-/// handshake took too long or the admission has no room. In the second case this function closes
-/// the connection with the admission's error. Otherwise `h3` would close it without an error when
-/// it is dropped.
+/// handshake took too long or the admission has no room for the connection.
+///
+/// In the second case, this function has already closed the connection with the admission's error.
+/// Otherwise `h3`, when it is dropped, would close the connection without an error.
 async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;
@@ -187,8 +189,8 @@ async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     }
 }
 
-/// Reports each validated address of the client. Returns if the client stays at an address that has
-/// no room for it.
+/// Reports each validated address of the client to the admission. Returns if the client stays at an
+/// address for which the admission has no room.
 async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
     let mut at = None;
     loop {
@@ -202,7 +204,8 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
             Ok(elsewhere) => {
                 elsewhere?;
             }
-            // The admission is asked again, because it may have room for the connection by now.
+            // The server reports the address once more, because the admission may have room for the
+            // connection by now.
             Err(_) => {
                 if let Err(refused) = peer.moved(next) {
                     return Ok(refused);

@@ -13,8 +13,8 @@ use h3::error::StreamError;
 use super::respond::Stream;
 use crate::binding::{Requests, Violation};
 
-/// Largest number of content bytes that the server reads and discards. For more, it asks the client
-/// to stop.
+/// Largest number of content bytes that the server reads and discards. If there is more content,
+/// the server asks the client to stop.
 const MAX: u64 = 64 * 1024;
 
 /// Progress of reading a request's content.
@@ -41,8 +41,8 @@ impl Content {
         Content { announced, received: 0, ended: false }
     }
 
-    /// Returns `true` if the request announces content. The server can then compare the content
-    /// with the announcement.
+    /// Returns `true` if the request announces content that is short enough for the server to read.
+    /// The server can then compare the content with Content-Length.
     pub(super) fn is_expected(&self) -> bool {
         self.announced.is_some_and(|length| length <= MAX)
     }

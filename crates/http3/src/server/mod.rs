@@ -269,8 +269,8 @@ fn transport(limits: &Limits) -> TransportConfig {
         max_idle_timeout: limits.idle_timeout,
         streams: StreamConfig {
             max_streams_bidi: limits.max_concurrent_streams.into(),
-            // The control stream, the two QPACK streams (RFC 9114 s.6.2), and some streams of
-            // reserved types, which clients may open as grease.
+            // These are the control stream, the two QPACK streams (RFC 9114 s.6.2), and some
+            // streams of reserved types, which clients may open as grease.
             max_streams_uni: 8,
             stream_window: 64 * 1024,
             max_stream_window: 64 * 1024,

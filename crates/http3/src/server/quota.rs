@@ -97,7 +97,7 @@ struct Shared {
 }
 
 impl UserSpaceQuota {
-    /// Creates a quota without connections.
+    /// Creates a quota that counts no connections yet.
     ///
     /// # Errors
     /// Fails if a prefix is too long, or if a rate or burst is 0.
@@ -260,9 +260,9 @@ impl Shared {
     }
 }
 
-/// The rate of new connections of each source, by the generic cell rate algorithm. Two generations
-/// limit the memory that spoofed sources can take: when the young generation is full, it replaces
-/// the old one.
+/// The rate of new connections of each source, limited by the generic cell rate algorithm. Two
+/// generations of entries limit the memory that spoofed sources can take: when the young generation
+/// is full, it replaces the old one.
 struct Rates {
     start: Instant,
     cost_ns: u64,

@@ -48,7 +48,7 @@ pub(super) enum Outcome {
     Abandoned,
 }
 
-/// What a connection knows about a request before its header fields are read.
+/// The data about a request that a connection has before the request's header fields are read.
 pub(super) struct Asked {
     /// Address of the client when the request arrived.
     pub address: SocketAddr,
@@ -153,9 +153,9 @@ fn give_up(stream: &mut Stream, code: Code) {
     stream.stop_sending(code);
 }
 
-/// Returns the request when its header fields have arrived and are valid. Waits up to
-/// `content_limit` for announced content. Does not wait if the client holds back the content until
-/// it gets 100 (Continue).
+/// Returns the request when its header fields have arrived and are valid. If the request announces
+/// content, waits for the content for up to `content_limit`. Does not wait if the client holds back
+/// the content until it gets 100 (Continue).
 async fn resolve(
     resolver: Resolver,
     content_limit: Duration,
@@ -196,9 +196,9 @@ async fn resolve(
 
 /// Reads the rest of a request after its response was sent.
 ///
-/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a
-/// failure of the request. So the server sends STOP_SENDING only for content that it does not read
-/// (RFC 9114 s.4.1), and only when the client has the whole response.
+/// The end of the request may arrive much later than the rest of it, and some clients treat
+/// STOP_SENDING as a failure of the request. So the server sends STOP_SENDING only for content that
+/// it does not read (RFC 9114 s.4.1), and only when the client has the whole response.
 async fn end(
     peer: &Peer,
     stream: &mut Stream,

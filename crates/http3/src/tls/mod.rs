@@ -30,8 +30,8 @@ pub enum Trust {
     System,
     /// Trusts servers whose certificate is in this PEM file, or was issued by a CA in it.
     Ca(PathBuf),
-    /// Trusts only the server with exactly this certificate. Its names and its validity period do
-    /// not matter.
+    /// Trusts only the server that presents exactly this certificate. The names and the validity
+    /// period in the certificate do not matter.
     Fingerprint(Fingerprint),
     /// Trusts any server. The server must still hold the key of its certificate.
     Insecure,
@@ -43,7 +43,7 @@ pub enum Trust {
 pub struct KeyLog(Arc<Mutex<File>>);
 
 impl KeyLog {
-    /// Opens the file. A new file can be read by its owner only.
+    /// Opens or creates the file. Only its owner can read a file that this function creates.
     ///
     /// # Errors
     /// Returns the system's error if the file cannot be opened or created.
@@ -150,8 +150,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
                 })?;
             }
         }
-        // Ignored, because system stores contain a few roots that no library can parse. If there is
-        // no usable root, the handshake fails.
+        // This error is ignored, because system stores contain a few roots that no library can
+        // parse. If there is no usable root, the handshake fails.
         _ => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }

@@ -248,8 +248,8 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     assert_eq!((stats.moved, stats.opened, stats.requests), (3, 1, 4));
 }
 
-/// A client must not exceed the quota of an address by opening connections elsewhere and moving
-/// them there.
+/// A client opens connections from other addresses and moves them to one address. It must not
+/// exceed the quota of that address in this way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_to_an_address_at_its_quota_is_refused() {
     let config = QuotaConfig { max_connections: 2, ..QuotaConfig::default() };
@@ -285,8 +285,8 @@ async fn migration_to_an_address_at_its_quota_is_refused() {
     assert_eq!((stats.moved, stats.refused_late, stats.opened), (0, 1, 3));
 }
 
-/// A client moves to an address that is at its quota, and moves back in time. It must keep its
-/// connection.
+/// A client moves to an address that is at its quota, and moves back before the server closes the
+/// connection. The client must keep its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_that_is_refused_may_be_taken_back() {
     let config = QuotaConfig { max_connections: 1, ..QuotaConfig::default() };

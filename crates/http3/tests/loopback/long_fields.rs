@@ -1,5 +1,5 @@
-//! Requests whose header fields are larger than the server's limit. The client must be able to read
-//! the response, which has status 431 (RFC 6585 s.5).
+//! Tests of requests whose header fields are larger than the server's limit. The client must be
+//! able to read the response, which has status 431 (RFC 6585 s.5).
 
 use equic_http3::{Limits, ServerConfig};
 use quinn::{RecvStream, VarInt};
@@ -40,8 +40,8 @@ async fn assert_refused(receive: &mut RecvStream, what: &str) {
     let response = response(receive).await;
     let (kind, section, length) = frame(&response).unwrap();
     assert_eq!((kind, length), (1, response.len()), "{what}: only header fields");
-    // The status: a name from the static table, with a value in Huffman code, which `h3` uses for
-    // all values.
+    // The status is encoded as a name from the static table with a value in Huffman code, which
+    // `h3` uses for all values.
     assert!(section.starts_with(&[0, 0, 0x5f, 9, 0x83, 0x69, 0x90, 0xff]), "{what}: {section:x?}");
     assert!(has_date(&section), "{what}: {section:x?}");
 }
@@ -77,8 +77,8 @@ async fn long_fields_are_answered_before_the_request_ends() {
     }
 }
 
-/// The server reads only the beginning of a long frame. It must send STOP_SENDING only after the
-/// response.
+/// The server reads only the beginning of a frame that is too long. It must send STOP_SENDING only
+/// after the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;

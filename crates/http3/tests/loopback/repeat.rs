@@ -142,8 +142,8 @@ fn why(error: &ClientError) -> Option<(Unprocessed, u32)> {
     }
 }
 
-/// A server that does not answer must delay only requests to itself. The client must be able to
-/// close at any time.
+/// If a server does not answer, only requests to this server may be delayed. The client must be
+/// able to close at any time.
 #[tokio::test]
 async fn repeat_waits_for_its_own_server_only() {
     let server = Scripted::new(|_, _| Act::Answer);
@@ -223,8 +223,8 @@ async fn rejected_requests_are_sent_again_on_one_connection() {
     assert_eq!(server.requests().len(), 2);
 }
 
-/// The server answers only a few requests on each connection. It names the rest in GOAWAY and
-/// rejects them. All must succeed in the end.
+/// The server answers only a few requests on each connection. It covers the others with GOAWAY and
+/// rejects them. All requests must succeed in the end.
 #[tokio::test]
 async fn goaway_after_every_few_requests_loses_none() {
     let server = Scripted::new(|_, request| match request {

@@ -17,7 +17,7 @@ use crate::model::QuicOptions;
 #[cfg(feature = "plugins")]
 const NOW: u64 = 0;
 
-/// Returns the hooks of a flow's plugins, for both ends of its connections.
+/// Creates hooks that run a flow's plugins, for both ends of its connections.
 ///
 /// # Errors
 /// Fails if a plugin cannot be loaded. The error names the plugin.

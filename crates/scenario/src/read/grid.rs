@@ -17,8 +17,8 @@ use crate::problem::{Problem, ScenarioError};
 /// Largest number of cells of a grid. A cell is one combination of the grid's values.
 const MAX_CELLS: usize = 1_000_000;
 
-/// A scenario with a table `[grid]`, which lists alternative values of keys. Each combination of
-/// these values is a cell, which is a complete scenario.
+/// A scenario with a table `[grid]`, which lists several values for some keys. Each combination of
+/// these values is called a cell, and is a complete scenario.
 #[derive(Clone, Debug)]
 pub struct Grid {
     text: String,
@@ -38,12 +38,12 @@ pub struct Axis {
 }
 
 impl Grid {
-    /// Reads a grid, and checks each of its cells. Paths of traces are relative to the current
-    /// directory.
+    /// Reads a grid, and checks each of its cells, which are the combinations of its values. Paths
+    /// of traces are relative to the current directory.
     ///
     /// # Errors
-    /// Returns all mistakes with their lines. A mistake that depends on the cell names the first
-    /// cell that has it.
+    /// Returns all mistakes with their lines. If a mistake occurs only in some cells, its message
+    /// names the first of these cells.
     pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::beside(Path::new("")))
     }

@@ -157,8 +157,8 @@ fn limit(value: &DeValue<'_>) -> Result<Limit, String> {
     let text = text(value).map_err(|_| wrong.to_owned())?;
     match quantity::packets(&text) {
         Some(packets) => packets.map(Limit::Packets),
-        // The text does not end with `packets`, so it is meant as a size. Report the mistake of the
-        // size.
+        // The text does not end with `packets`, so it was meant as a size in bytes. The reported
+        // mistake is therefore that of the size.
         None => quantity::bytes(&text).map(Limit::Bytes).map_err(|error| {
             if error.contains("too much") || error.contains("whole number") {
                 error

@@ -35,7 +35,8 @@ pub struct FlowOutcome {
     pub completion: Option<f64>,
     /// Bytes that the receiver's application has read.
     pub bytes: u64,
-    /// Bits per second, from the start of the handshake to completion, or to the end of the run.
+    /// Goodput in bits per second, from the start of the handshake to completion, or to the end of
+    /// the run.
     pub goodput: f64,
     /// Number of QUIC packets or TCP segments that the sender sent.
     pub packets_sent: u64,

@@ -107,7 +107,8 @@ fn flows(summary: &Summary, runs: usize) -> Table {
 /// flow.
 const LIMITED: f64 = 0.01;
 
-/// Returns a text about the flows that were limited by their window instead of by the network.
+/// Returns a text that names the flows whose goodput was limited by their window instead of by the
+/// network.
 fn limited(summary: &Summary) -> Option<String> {
     let mut text = String::new();
     for flow in &summary.flows {

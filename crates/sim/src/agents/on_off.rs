@@ -87,7 +87,8 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    /// Creates an agent that sends to `destination`. Its packets count as part of `flow`.
+    /// Creates an agent that sends to `destination`. Its packets are counted in the statistics of
+    /// `flow`.
     ///
     /// # Errors
     /// Fails if the agent would send nothing, or would send without limit at one instant.

@@ -115,8 +115,8 @@ pub struct ShortFlows {
 }
 
 impl ShortFlows {
-    /// Creates an agent that sends to `destination`. The packets of all its flows count as part of
-    /// `flow`.
+    /// Creates an agent that sends to `destination`. The packets of all its short flows are counted
+    /// in the statistics of `flow`.
     ///
     /// # Errors
     /// Fails if the agent would send nothing, or would send without limit at one instant.

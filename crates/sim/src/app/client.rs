@@ -16,8 +16,8 @@ enum Order {
     Requests { next: u64, due: VecDeque<Time> },
     /// Requests all units at once.
     Streams,
-    /// Page objects. `missing` has, for each object, the number of objects that must arrive before
-    /// it is requested.
+    /// Requests the objects of a page. For each object, `missing` is the number of objects that
+    /// must arrive before the client requests it.
     Page { missing: Vec<usize> },
     /// Requests the segments of a video while the buffer has room. `next` is the number of the next
     /// segment, and `due` is the time at which the buffer will have room.

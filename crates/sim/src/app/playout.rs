@@ -136,11 +136,13 @@ mod tests {
         let mut player = Playout::new(&video, at(1));
         player.on_segment(at(2));
         assert_eq!(player.playing(at(3)).startup, None);
-        // Playback begins at second 3 with four seconds in the buffer, so it lasts until second 7.
+        // Playback begins at second 3 with four seconds of video in the buffer, so the buffer lasts
+        // until second 7.
         player.on_segment(at(3));
         assert_eq!(player.playing(at(3)).startup, Some(seconds(2)));
         assert_eq!(player.room_at(at(3)), at(3));
-        // The buffer now has six seconds. There is no room until two of them have been played.
+        // The buffer now holds six seconds of video. There is no room for another segment until two
+        // of them have been played.
         player.on_segment(at(3));
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));

@@ -230,7 +230,7 @@ fn buffers_are_used_again() {
 #[test]
 fn the_short_way_is_no_other() {
     let plain = direction();
-    // An empty list of lost packets has no effect, but makes the port use the link model.
+    // An empty list of packets to lose has no effect, but makes the port use the link model.
     let mut asked = plain.clone();
     asked.wire.drop_list = vec![u64::MAX];
     // This queue has no fast path. It never becomes full, and never delays a packet enough to drop

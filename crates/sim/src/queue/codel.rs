@@ -51,8 +51,8 @@ pub(super) struct Control {
     ecn: bool,
     /// Size of a full frame in bytes. If the queue has at most this many bytes, nothing is dropped.
     frame: u64,
-    /// Time at which the delay will have been above the target for an interval. `None` while the
-    /// delay is below the target.
+    /// Time at which the delay will have been above the target for a whole interval. `None` while
+    /// the delay is below the target.
     first_above: Option<Time>,
     drop_next: Time,
     /// Number of packets dropped since the dropping state was entered.
@@ -93,8 +93,8 @@ impl Control {
         (Some(packet), now >= first_above)
     }
 
-    /// Returns the next packet to send (RFC 8289 s.5.5). A marked packet is sent, and the next drop
-    /// is scheduled as if the packet had been dropped.
+    /// Returns the next packet to send (RFC 8289 s.5.5). If a packet is marked instead of dropped,
+    /// it is sent, and the next drop is scheduled as if it had been dropped.
     pub(super) fn dequeue(
         &mut self,
         now: Time,

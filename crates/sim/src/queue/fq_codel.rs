@@ -170,8 +170,8 @@ impl FqCoDelQueue {
             }
             list.pop_front();
             if is_new {
-                // An empty queue stays in the list for one more turn. Otherwise a flow could become
-                // new again and again, and always have priority.
+                // An empty queue stays in the list of old queues for one more turn. Otherwise its
+                // flow could become new again and again, and always have priority.
                 self.old.push_back(index);
             } else {
                 row.is_listed = false;

@@ -19,7 +19,7 @@ pub struct Red {
     /// Average queue length below which no packet is dropped or marked, in the unit of `limit`.
     pub min_threshold: f64,
     /// Average queue length from which on all packets are dropped, in the unit of `limit`. With
-    /// [`Red::gentle`], the drop probability rises further instead.
+    /// [`Red::gentle`], the drop probability continues to rise from this length on instead.
     pub max_threshold: f64,
     /// Weight of a new sample in the average queue length: w_q in the paper by Floyd and Jacobson.
     pub weight: f64,
@@ -192,8 +192,8 @@ mod tests {
     use crate::Queue;
     use crate::queue::testing::{At, capable, packet};
 
-    /// Keeps the queue and its average at one length. Returns the shares of packets that are marked
-    /// and dropped.
+    /// Keeps the queue and its average length at `length`. Returns the shares of packets that are
+    /// marked and dropped.
     fn share(red: Red, length: usize, packets: u32) -> (f64, f64) {
         let red = Red { weight: 1.0, ..red };
         let mut queue = RedQueue::new(red, 1e6, 7);

@@ -29,8 +29,8 @@ fn is_by_application(reason: &CloseReason) -> bool {
 pub(super) struct QuicChannel {
     end: QuicEnd,
     client: bool,
-    /// Streams that the client cannot open yet because of the peer's stream limit: their sizes in
-    /// bytes.
+    /// Sizes in bytes of the streams that the client cannot open yet, because of the peer's stream
+    /// limit.
     unopened: VecDeque<u64>,
     writing: BTreeMap<StreamId, Outgoing>,
     /// Streams that may have room for more data.

@@ -296,10 +296,12 @@ impl QuicEnd {
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 
-    /// Checks whether flow control, and not congestion control, limits the sender. Called when
-    /// nothing more can be sent. The peer raises its flow control limits in steps of up to half the
-    /// window. So flow control can be the limit as soon as the congestion window is about half the
-    /// flow control window.
+    /// Checks whether flow control, and not congestion control, limits the sender. It is called
+    /// when nothing more can be sent.
+    ///
+    /// The peer raises its flow-control limits in steps of up to half the flow-control window. So
+    /// flow control can be the limit as soon as the congestion window is about half as large as the
+    /// flow-control window.
     fn look_at_window(&mut self, now: Time) {
         if std::mem::replace(&mut self.looked, true) || !self.waits {
             return;
@@ -313,8 +315,8 @@ impl QuicEnd {
         }
     }
 
-    /// Counts the pause before a packet if the flow control window caused it. Called when a packet
-    /// is sent.
+    /// If the flow-control window caused the pause before this packet, adds the pause to the total.
+    /// It is called when a packet is sent.
     fn count_window_limited(&mut self, now: Time) {
         self.looked = false;
         if let Some((since, pause)) = self.held_since.take() {

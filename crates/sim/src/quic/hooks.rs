@@ -16,9 +16,10 @@ pub struct Hooks(Arc<AttachAll>);
 
 impl Hooks {
     /// Creates hooks from a function that attaches them ([`Connection::attach`]). If the function
-    /// fails, the connection fails with its error. Runs must be reproducible. So the function must
-    /// attach the same hooks each time, and the hooks must not read a clock or draw their own
-    /// random numbers.
+    /// fails, the connection fails with the same error.
+    ///
+    /// Runs must be reproducible. So the function must attach the same hooks each time, and the
+    /// hooks must not read a clock or draw their own random numbers.
     pub fn new(
         attach: impl Fn(&mut Connection) -> Result<(), String> + Send + Sync + 'static,
     ) -> Hooks {
@@ -54,8 +55,8 @@ pub(super) struct Additions {
 
 /// Handles the events of a connection that its application does not need to see.
 pub(super) struct Listeners {
-    /// The paths of a multipath connection. `None`: the connection has one path, and routes choose
-    /// the interface.
+    /// The paths of a multipath connection. `None` means that the connection has only one path, and
+    /// that routes choose the interface.
     pub paths: Option<Paths>,
     /// Reason why the first hook that failed was detached.
     pub failed_hook: Option<String>,

@@ -16,8 +16,8 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Returns the paths of a client. It opens one on each interface except the first, which the
-    /// handshake uses.
+    /// Returns the paths of a client. The client opens a path on each interface except the first,
+    /// which the handshake uses.
     pub(super) fn of_client(interfaces: u16) -> Paths {
         Paths { unopened: (1..interfaces).collect(), opened: Vec::new() }
     }

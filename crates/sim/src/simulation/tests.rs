@@ -295,8 +295,8 @@ fn an_agent_can_be_replaced() {
     assert_eq!((run.goodput(sink), run.flow_stats(flow).delivered), (0, 521));
 }
 
-/// Sends one TCP segment. Its size on the wire must include the header of the protocol, and not the
-/// header fields in the buffer.
+/// Sends one TCP segment. The segment's size on the wire must include the TCP header once: its
+/// length is added, and the header fields in the buffer are not counted.
 struct Segment(Option<Transmit>);
 
 impl Agent for Segment {

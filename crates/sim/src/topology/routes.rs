@@ -72,7 +72,7 @@ impl Routes {
                 let port = PortId((2 * index + side) as u32);
                 interfaces[*place as usize] = Interface { port, neighbour: to, cost: edge.cost };
                 // This interface receives the packets that the port of the other direction sends.
-                // Interfaces from 65,535 on share that number.
+                // All interfaces from number 65,535 on are stored with this number.
                 let number = *place - begins[from.0 as usize];
                 arrives_at[port.0 as usize ^ 1] = u16::try_from(number).unwrap_or(u16::MAX);
                 *place += 1;

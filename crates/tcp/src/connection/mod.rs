@@ -25,7 +25,7 @@ const MOST_SYNS: u32 = 6;
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
 /// State of a connection (RFC 9293 s.3.3.2). The states between ESTABLISHED and CLOSED are not
-/// stored, because they follow from the bytes that were sent and acknowledged.
+/// stored, because they follow from which bytes were sent and acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     SynSent,
@@ -106,8 +106,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Number of tail loss probes sent (RFC 8985 s.7).
     pub probes: u64,
-    /// Number of window reductions because of loss or ECN marks. Reductions by the retransmission
-    /// timer do not count.
+    /// Number of reductions of the congestion window because of loss or ECN marks. Reductions after
+    /// an expiry of the retransmission timer are not included.
     pub reductions: u64,
     /// Number of loss recoveries that were spurious and were undone.
     pub spurious: u64,
@@ -280,7 +280,7 @@ impl Connection {
     }
 
     /// Queues this number of bytes for sending. There is no limit, because the bytes have no
-    /// content.
+    /// content and take no memory.
     pub fn write(&mut self, bytes: u64) {
         self.sender.write(bytes);
     }
@@ -297,7 +297,8 @@ impl Connection {
         let was_small = small(&self.receiver, u64::from(self.mss));
         let count = self.receiver.take();
         if was_small && count > 0 && self.state == State::Established {
-            // The receive window was almost closed and has opened again, so the peer must be told.
+            // The receive window was almost closed and has opened again, so an acknowledgement
+            // announces it.
             self.receiver.ask_for_ack();
         }
         count

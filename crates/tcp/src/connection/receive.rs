@@ -50,8 +50,8 @@ impl Connection {
         }
         let written = (self.sender.written() - 1, self.sender.is_finishing());
         self.learn(segment);
-        // `learn` recreates the sender if the peer requires another segment size. The new sender
-        // has no data, so write the data again.
+        // `learn` replaces the sender if the peer requires another segment size. A new sender has
+        // no data, so the data must be written again.
         if self.sender.written() == 1 {
             self.sender.write(written.0);
             if written.1 {
@@ -96,7 +96,7 @@ impl Connection {
         let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
         self.sender.on_established(now, self.sack, window, rtt);
         if self.syns > 2 {
-            // RFC 6928 s.2: the initial window is one segment if the SYN was lost more than once.
+            // RFC 6928 s.2: if the SYN was lost more than once, the initial window is one segment.
             self.sender.start_small();
         }
         self.events.push_back(Event::Connected);
@@ -107,8 +107,8 @@ impl Connection {
             return;
         };
         if segment.flags.has(Flags::RST) {
-            // RFC 5961 s.3.2: accept a RST only with exactly the expected sequence number.
-            // Otherwise send a challenge ACK.
+            // RFC 5961 s.3.2: a RST is accepted only if its sequence number is exactly the expected
+            // one. Otherwise a challenge ACK is sent.
             if start == self.receiver.next() {
                 self.close(CloseReason::Reset);
             } else if start < self.receiver.limit() {
@@ -117,8 +117,8 @@ impl Connection {
             return;
         }
         if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
-            // RFC 5961 s.4.2: a SYN in a connection causes a challenge ACK. It may also be a
-            // duplicate from the handshake.
+            // RFC 5961 s.4.2: a SYN on an open connection is answered with a challenge ACK. The SYN
+            // may also be a duplicate from the handshake.
             if self.opening && segment.flags == Flags::SYN && segment.sequence == self.peer_start {
                 // The client has retransmitted its SYN without data, so the SYN-ACK was lost.
                 self.syn_due = true;
@@ -130,8 +130,8 @@ impl Connection {
         if !self.accepts_timestamp(segment, start) {
             return;
         }
-        // RFC 5961 s.5.2: ignore acknowledgements that are very old, and those of data that was not
-        // sent.
+        // RFC 5961 s.5.2: acknowledgements that are very old, or that acknowledge data that was not
+        // sent, are ignored.
         let Some(number) = unwrap(segment.acknowledgment, self.own_start, self.sender.una()) else {
             return;
         };
@@ -238,7 +238,7 @@ impl Connection {
             let taken = self.receiver.on_data(now, start, end, fin);
             if let (State::TimeWait { until }, Placement::Useless) = (&mut self.state, taken) {
                 // RFC 9293 s.3.10.7.4: the peer has sent its FIN again, because it has not received
-                // the ACK. Restart the wait.
+                // the ACK. The TIME-WAIT period starts again.
                 *until = now + TIME_WAIT;
             }
         } else if start != self.receiver.next() && start < self.receiver.next() {

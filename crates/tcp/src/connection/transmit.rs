@@ -6,7 +6,7 @@ use super::{Connection, Outgoing, State, syn_options, wrap};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::sender::Departure;
 
-/// Length of the options of a SYN with a cookie, in bytes: MSS, then SACK-permitted with
+/// Length of the options of a SYN with a Fast Open cookie, in bytes: MSS, then SACK-permitted with
 /// timestamps, then window scale, then Fast Open.
 const FAST_SYN_OPTIONS: u64 = 4 + 12 + 4 + 12;
 

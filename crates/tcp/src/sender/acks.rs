@@ -245,8 +245,8 @@ impl Sender {
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
         let next = self.board.lose_while(limit, late, lost);
-        // The timer fires for the first segment that may be late. RFC 8985 s.6.2 sets one timer for
-        // the last of these segments instead.
+        // The timer fires for the first segment that may be late. By RFC 8985 s.6.2, it would fire
+        // only for the last of these segments.
         self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 

@@ -211,7 +211,7 @@ impl Sender {
     }
 
     /// Applies the results of the handshake: whether SACK is used, the receiver's window, and the
-    /// round-trip time of the SYN.
+    /// round-trip time of the SYN as the first sample.
     pub(crate) fn on_established(
         &mut self,
         now: Timestamp,
@@ -237,8 +237,8 @@ impl Sender {
         }
     }
 
-    /// Skips `bytes` of the written data, which were sent with the SYN and are already acknowledged
-    /// (RFC 7413). The first segment begins after them.
+    /// Skips `bytes` of the written data, because they were sent with the SYN and are already
+    /// acknowledged (RFC 7413). The first segment begins after them.
     pub(crate) fn skip(&mut self, bytes: u64) {
         (self.una, self.nxt) = (1 + bytes, 1 + bytes);
     }
@@ -441,8 +441,8 @@ impl Sender {
         Departure { start, end, retransmission: false }
     }
 
-    /// Reduces the window after the sender was idle for a retransmission timeout. At most the
-    /// initial window may then be sent at once (RFC 5681 s.4.1).
+    /// Reduces the congestion window if the sender was idle for a retransmission timeout. At most
+    /// the initial window may then be sent at once (RFC 5681 s.4.1).
     fn restart_after_idle(&mut self, now: Timestamp) {
         let idle = self.board.is_empty() && self.last_sent.is_some_and(|at| now > at + self.rto());
         if idle && !self.controller.needs_pacing() {

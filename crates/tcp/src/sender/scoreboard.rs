@@ -132,8 +132,8 @@ impl Scoreboard {
         let number = self.next_number;
         self.next_number += 1;
         self.order.push_back((number, start));
-        // Compacted only when most entries are obsolete, so that the cost is amortised over the
-        // transmissions that made them obsolete.
+        // The list is compacted only when most entries are obsolete. The cost is thus spread over
+        // the transmissions that made them obsolete.
         if self.order.len() > 2 * self.segments.len() + STALE {
             let segments = &self.segments;
             self.order.retain(|(number, start)| {

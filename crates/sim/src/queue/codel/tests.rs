@@ -16,8 +16,8 @@ fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u6
     let (mut moments, mut seen) = (Vec::new(), 0);
     for step in 1..=millis * 100 {
         let now = step * 10;
-        // The queue is polled often, so that times are exact to 10 us. It is refilled, so that its
-        // length stays the same.
+        // The queue is polled every 10 us, so that times are exact to 10 us. It is refilled, so
+        // that its length stays the same.
         if queue.dequeue(now).is_some() {
             queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
         }
@@ -56,8 +56,8 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
 fn it_remembers_its_rate_for_a_while() {
     let second_gap = |pause: u64| {
         let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
-        // Each packet waits for `wait`. Returns the times of the drops in this range, in units of
-        // 10 us.
+        // Each packet waits in the queue for `wait`. Returns the times of the drops in this range,
+        // in units of 10 us.
         let mut phase = |range: std::ops::Range<u64>, wait: u64| {
             let mut moments = Vec::new();
             for now in range.map(|step| 10 * step) {
@@ -115,8 +115,8 @@ fn a_good_queue_is_left_alone() {
     assert!(queue.dropped.is_empty());
 }
 
-/// A sender that has only a congestion window. It halves the window on a loss, at most once per
-/// round trip. Otherwise it adds a packet per round trip.
+/// A sender whose only control is a congestion window. It halves the window on a loss, at most once
+/// per round trip. Otherwise it adds a packet to the window per round trip.
 struct Sender {
     window: f64,
     flying: f64,
