@@ -291,8 +291,8 @@ impl Port {
             _ => {}
         }
         if let Some(corruption) = verdict.corruption {
-            // Checksums detect corruption in headers, in padding, and anywhere in a TCP segment.
-            // Such a packet is lost.
+            // A packet that is corrupted in a header, in padding, or anywhere in a TCP segment is
+            // lost, because a checksum detects the error.
             let begin = usize::from(packet.headers);
             let payload = begin..begin + packet.payload as usize;
             arrived = packet.header_fields == 0 && payload.contains(&corruption.position);

@@ -69,7 +69,7 @@ impl AddAssign<Duration> for Time {
     }
 }
 
-/// Returns the time between the two; see [`Time::since`].
+/// Returns the duration between two points in time; see [`Time::since`].
 impl Sub for Time {
     type Output = Duration;
 

@@ -48,8 +48,8 @@ struct Compared {
     ratio: Option<f64>,
     /// Number of pairs of runs with the same seed.
     pairs: usize,
-    /// The p-value: the probability that chance alone causes such differences. `None` if all pairs
-    /// are equal.
+    /// The p-value: the probability of such differences if only chance caused them. `None` if all
+    /// pairs are equal.
     p: Option<f64>,
     verdict: ComparisonVerdict,
     /// The reason why the flow cannot be compared. Empty if it can be compared.

@@ -421,7 +421,7 @@ impl Connection {
     }
 }
 
-/// Durations of the parts of a request and its response.
+/// Durations of the phases of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Duration of the handshake of the request's connection. It is given even if an earlier

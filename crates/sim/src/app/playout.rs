@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));
         assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
-        // After a stall, playback continues when two segments are in the buffer, not yet with one.
+        // After a stall, playback must continue only when two segments are in the buffer.
         player.on_segment(at(13));
         assert_eq!(player.playing(at(14)).stalled, seconds(5));
         player.on_segment(at(15));

@@ -114,7 +114,7 @@ pub enum TopologyError {
         /// Name of the destination.
         to: String,
     },
-    /// Agents use all port numbers of this node.
+    /// Agents use all port numbers of this node, so another agent cannot be added.
     TooManyAgents(String),
 }
 

@@ -139,8 +139,8 @@ pub struct Connection {
     peer_shift: u8,
     /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
-    /// Whether both ends have agreed to use timestamps. The next fields say the same of other
-    /// extensions.
+    /// Whether both ends have agreed to use timestamps. The next fields are the same for SACK and
+    /// ECN.
     timestamps: bool,
     sack: bool,
     ecn: bool,
