@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# TOLERANCE is the largest relative difference of the medians. LATE is the largest 99th percentile of
-# the lateness of packets, in seconds.
+# TOLERANCE is the largest permitted relative difference of the medians. LATE is the largest
+# permitted 99th percentile of the time by which packets were late, in seconds.
 TOLERANCE = 0.10
 LATE = 0.002
 

@@ -1,23 +1,23 @@
 #!/bin/bash
 # Compares the TCP of Linux with that of the simulator. It makes bulk transfers over netem and tbf
-# in a virtual machine with one of Debian's kernels. `equic-lab sim run` simulates the same
-# transfers. The result is a table of both, with their ratio.
+# in a virtual machine with one of Debian's kernels, and lets `equic-lab sim run` simulate the same
+# transfers. It prints a table of both completion times, with their ratio.
 #
 # Usage: sim/oracle/linux.sh [--quick] [META-PACKAGE]        default: linux-image-6.12-cloud-amd64
 #        CONTROLLERS=bbr sim/oracle/linux.sh                 only one congestion control
 #
 # Each congestion control has its own virtual machine, for at most half an hour, so that a slow one
 # takes no time from the others. The clock of the virtual machine counts instructions (icount of
-# QEMU) and jumps over idle time. So the results do not depend on the load of this machine, nor on
-# the speed of QEMU.
+# QEMU) and skips idle time. So the results depend neither on the load of the host nor on the speed
+# of QEMU.
 #
 # Needs `make setup`, and `equic-sim`, which `make build` builds. The output of the virtual machine
-# is in target/kernels.
+# is written to target/kernels.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 runs=5
-# Time limit of each virtual machine, in seconds. It leaves room for a computer that is busy with
+# Time limit of each virtual machine, in seconds. It is generous, because the host may be busy with
 # other work.
 deadline=1700
 if [ "${1:-}" = --quick ]; then
@@ -45,16 +45,17 @@ root=$(mktemp -d "$cache/oracle.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,sbin}
 
-# points CONTROLLER: prints the transfers for a congestion control. Each line has a name, the
-# congestion control, bit/s, ms of delay one way, percent of data lost, packets of the queue, bytes,
-# and runs. Without loss, all runs are alike. The cost depends on the number of instructions, and so
-# on packets. A virtual machine can transfer about 50 MB in total.
+# points CONTROLLER: prints the transfers to make with a congestion control. Each line has these
+# fields: name, congestion control, bit/s, one-way delay in ms, percentage of data packets lost,
+# queue length in packets, bytes, and number of runs. Without loss, all runs are alike, so one is
+# enough. The time that QEMU needs grows with the number of packets. A virtual machine can transfer
+# about 50 MB in total.
 points() {
 	echo "$1-0 $1 10000000 50 0 1000 4000000 1"
 	for loss in 0.1 1; do
 		echo "$1-$loss $1 10000000 50 $loss 1000 3000000 $runs"
 	done
-	# Queues of half and of twice the bytes in flight.
+	# Queues for half and for twice the bytes that are in flight without a queue.
 	for queue in 42 166; do
 		echo "$1-queue-$queue $1 10000000 50 0 $queue 4000000 1"
 	done
@@ -82,8 +83,8 @@ for controller in $controllers; do
 	: >"$own"
 	: >"$console"
 	echo "oracle-linux: $controller: $(wc -l <"$root/points") points, $runs runs of those with loss" >&2
-	# The transfers that were measured count even if the virtual machine fails or exceeds its time
-	# limit.
+	# If the virtual machine fails or exceeds its time limit, the transfers that it has completed still
+	# count.
 	timeout -s KILL "$deadline" qemu-system-x86_64 -accel tcg,thread=single -icount shift=1,sleep=off -cpu max -smp 1 \
 		-m 512 -display none -monitor none -nic none -no-reboot \
 		-serial "file:$console" -serial "file:$own" \

@@ -20,7 +20,8 @@ import sys
 import time
 
 
-# Virtual seconds after which a run is stopped, and the resolution of its end in milliseconds.
+# Virtual time in seconds after which a run is stopped. The next constant is the step in
+# milliseconds in which a run checks whether it is complete.
 LIMIT = 10_000.0
 STEP_MS = 20
 
@@ -35,11 +36,11 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     config.SetDefault("ns3::TcpSocket::SegmentSize", ns.UintegerValue(536 if old else 1448))
     config.SetDefault("ns3::TcpSocket::InitialCwnd", ns.UintegerValue(1 if old else 10))
     config.SetDefault("ns3::TcpSocketBase::Sack", ns.BooleanValue(not old))
-    # The default buffers of 128 KiB would limit the transfer.
+    # With the default buffers of 128 KiB, the buffers would limit the transfer.
     config.SetDefault("ns3::TcpSocket::SndBufSize", ns.UintegerValue(1 << 25))
     config.SetDefault("ns3::TcpSocket::RcvBufSize", ns.UintegerValue(1 << 25))
-    # The minimum retransmission timeout stays at one second. With 200 ms, ns-3 does not reset the
-    # backoff, and runs take twenty times as long.
+    # The minimum retransmission timeout stays at ns-3's default of one second. With 200 ms, ns-3
+    # does not reset the backoff, and runs take twenty times as long.
     nodes = ns.NodeContainer()
     nodes.Create(2)
     link = ns.PointToPointHelper()
@@ -56,7 +57,8 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     addresses = ns.Ipv4AddressHelper()
     addresses.SetBase(ns.Ipv4Address("10.0.0.0"), ns.Ipv4Mask("255.255.255.0"))
     interfaces = addresses.Assign(devices)
-    # Assigning addresses has added an FqCoDel queue in front of the device's queue.
+    # Removes the FqCoDel queue that ns-3 has added in front of the device's queue when it assigned
+    # the addresses.
     ns.TrafficControlHelper().Uninstall(devices)
     to = ns.InetSocketAddress(interfaces.GetAddress(1), 9).ConvertTo()
     source = ns.BulkSendHelper("ns3::TcpSocketFactory", to)
@@ -68,12 +70,12 @@ def play(ns, tcp, loss, seed, size=10_000_000, rate=10_000_000, delay=50, queue=
     sink = sink_apps.Get(0)
     start, cpu = time.perf_counter(), time.process_time()
     if begun:
-        # The socket is created when the application starts.
+        # Lets the application start, because it creates its socket then.
         ns.Simulator.Stop(ns.MilliSeconds(1))
         ns.Simulator.Run()
         begun()
-    # The simulation runs in steps, to stop soon after the last byte. If the FIN is lost, it arrives
-    # only minutes later.
+    # The simulation runs in steps, so that it stops soon after the last byte. The end of the
+    # connection is not a good criterion, because a lost FIN arrives only minutes later.
     while sink.GetTotalRx() < size and ns.Simulator.Now().GetSeconds() < LIMIT:
         ns.Simulator.Stop(ns.MilliSeconds(STEP_MS))
         ns.Simulator.Run()
@@ -89,7 +91,7 @@ def main():
     words = [word for word in sys.argv[1:] if word not in ("--old", "--one")]
     if len(words) < 2:
         sys.exit(__doc__)
-    # The import compiles headers for ten seconds or more, so it is done once.
+    # The import compiles headers for ten seconds or more, so it is done once for all runs.
     from ns import ns
 
     old = "--old" in sys.argv

@@ -1,13 +1,14 @@
-//! The memory limit of this process's control groups (versions 1 and 2), such as the limit of a
-//! container.
+//! Reads the memory limit of this process's control groups (versions 1 and 2), for example that of
+//! a container.
 
 use std::path::{Path, PathBuf};
 
-/// The files of a memory controller.
+/// The files and keys of one version of the memory controller.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// Key in `memory.stat` of the page cache, which the kernel drops before it kills a process.
+    /// The key in `memory.stat` for the page cache. The kernel drops the page cache before it kills
+    /// a process.
     cache: &'static str,
 }
 
@@ -19,8 +20,8 @@ const V1: Files = Files {
 
 const V2: Files = Files { limit: "memory.max", usage: "memory.current", cache: "inactive_file" };
 
-/// Returns the number of bytes that the control groups leave to this process. Returns `None` if no
-/// group has a limit that can be read.
+/// Returns the number of bytes that this process can still allocate within the limits of its
+/// control groups. Returns `None` if no group has a limit that can be read.
 pub(crate) fn available() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let mounts = read(Path::new("/proc/self/mountinfo"))?;
@@ -33,8 +34,8 @@ fn left(mounts: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> O
     mounts.lines().filter_map(|mount| of_mount(mount, groups, read)).min()
 }
 
-/// Returns the smallest number of bytes that a group of this mount leaves. The groups are the
-/// process's own group and its parents, up to the root.
+/// Returns the smallest number of bytes that a control group of this mount leaves. The groups are
+/// that of the process and its parents, up to the root.
 fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let (before, after) = mount.split_once(" - ")?;
     let (root, point) = (before.split(' ').nth(3)?, before.split(' ').nth(4)?);
@@ -54,8 +55,9 @@ fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -
         };
         own.then_some(path)
     })?;
-    // The mount shows the groups from its root on. In a container, the paths may differ. The
-    // container's own group is then at the root.
+    // The mount shows only the groups below its root. In a container, the path in
+    // `/proc/self/cgroup` may not be below this root. The container's own group is then at the
+    // root.
     let within = Path::new(group).strip_prefix(unescape(root)).unwrap_or(Path::new(""));
     let point = PathBuf::from(unescape(point));
     let own = point.join(within);
@@ -67,7 +69,7 @@ fn of_mount(mount: &str, groups: &str, read: &dyn Fn(&Path) -> Option<String>) -
 
 fn of_group(folder: &Path, files: &Files, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let number = |name: &str| read(&folder.join(name))?.trim().parse::<u64>().ok();
-    // Without a limit, the file has `max`, or a number that is larger than any memory.
+    // Without a limit, the file contains `max`, or a number that is larger than any memory.
     let limit = number(files.limit)?;
     let usage = number(files.usage).unwrap_or(0);
     let stat = read(&folder.join("memory.stat")).unwrap_or_default();
@@ -75,7 +77,8 @@ fn of_group(folder: &Path, files: &Files, read: &dyn Fn(&Path) -> Option<String>
     Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
 }
 
-/// Decodes a path of `mountinfo`, in which blanks and backslashes are octal numbers.
+/// Decodes a path of `/proc/self/mountinfo`, in which blanks and backslashes are written as octal
+/// numbers.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }

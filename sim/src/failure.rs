@@ -1,4 +1,4 @@
-//! Failures: the message on standard error, and the exit code.
+//! Failures of commands: the message on standard error, and the exit code.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,12 @@ pub(crate) enum Failure {
     Failed(String),
     /// The command was called with invalid arguments: exit code 2.
     Usage(String),
-    /// There was too little data for a verdict: exit code 3.
+    /// There was too little data to decide: exit code 3.
     Undecided(String),
     /// Nothing could be compared: exit code 4.
     Incomparable(String),
-    /// The reader of the output has closed the pipe, so nothing can be reported: exit code 0.
+    /// The reader of standard output has closed the pipe, so nothing more can be reported: exit
+    /// code 0.
     ClosedPipe,
 }
 
@@ -40,7 +41,8 @@ impl Failure {
     }
 }
 
-/// The errors of the libraries already say what failed, why, and what to do.
+/// The message of an error from a library is used unchanged, because it already says what failed,
+/// why, and what to do.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())

@@ -1,8 +1,8 @@
-//! `equic-sim`, the program behind `equic-lab sim`. It can also be started directly. The command
-//! line is in `equic_scenario::command`.
+//! `equic-sim` is the program that `equic-lab sim` runs. Users can also start it directly.
+//! `equic_scenario::command` defines its command line.
 //!
-//! * `run.rs`, `list.rs`: the commands of these names;
-//! * `sweep/`: the commands for grids;
+//! * `run.rs`, `list.rs`: the commands `run` and `list`;
+//! * `sweep/`: the commands `sweep`, `merge` and `compare`;
 //! * `series.rs`: the files of one run;
 //! * `memory.rs`: rejects scenarios that do not fit into memory;
 //! * `output.rs`: the only module that prints;

@@ -1,4 +1,4 @@
-//! Memory: a scenario that does not fit into memory is rejected before it runs.
+//! Rejects a scenario that does not fit into memory, before it runs.
 
 use equic_report::number;
 use equic_scenario::Scenario;
@@ -73,7 +73,7 @@ mod tests {
         let (small, large) = (scenario("1 MiB"), scenario("1 GiB"));
         assert!(memory(&large) > 1 << 30 && memory(&small) < 10 << 20);
         assert_eq!(threads([&small], 1).ok(), Some(1));
-        // No machine has room for that many runs, but every machine has room for one.
+        // No machine has room for that many runs in parallel, but every machine has room for one.
         let Ok(most) = threads([&small], usize::MAX) else { panic!("one fits") };
         assert!((1..1 << 30).contains(&most), "{most}");
     }

@@ -1,5 +1,5 @@
-//! The files of one run: time series as CSV and JSON, plots as SVG and, with the feature `png`, as
-//! PNG, and logs.
+//! Writes the files of one run: time series as CSV and JSON, plots as SVG and, with the feature
+//! `png`, as PNG, and qlog files.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Largest number of lines in a plot. More lines cannot be distinguished.
+/// Largest number of lines in a plot. A reader could not distinguish more.
 const MOST_LINES: usize = 8;
 
 /// Creates the directories, and checks that plots can be written. This is done first, because the
@@ -36,7 +36,8 @@ pub(crate) fn prepare(args: &Run, scenario: &Scenario) -> Result {
     Ok(())
 }
 
-/// Fails if `--plot-port` names a port that the scenario does not have, or more than a plot shows.
+/// Fails if `--plot-port` names a port that the scenario does not have, or if it selects more ports
+/// than a plot can show.
 fn check_ports(args: &Run, scenario: &Scenario) -> Result {
     if args.plot_port.is_empty() {
         return Ok(());
@@ -61,7 +62,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Result {
     Ok(())
 }
 
-/// Runs the first seed once more, and writes its time series, plots and logs.
+/// Runs the first seed once more, and writes its time series, plots and qlog files.
 pub(crate) fn write(args: &Run, scenario: &Scenario) -> Result {
     let Some(seed) = scenario.seeds.first() else { return Ok(()) };
     let failures = Arc::new(Mutex::new(Vec::new()));
@@ -84,9 +85,9 @@ pub(crate) fn write(args: &Run, scenario: &Scenario) -> Result {
     }
 }
 
-/// Returns a file name for the logs of each flow: the flow's name, with a hyphen for each character
-/// that is not a letter or a digit. A name that would be the same as an earlier one, ignoring case,
-/// gets a number.
+/// Returns a file name for the qlog files of each flow: the flow's name, with a hyphen for each
+/// character that is not a letter or a digit. If two names would be equal, ignoring case, the later
+/// one gets a number.
 fn log_names<'a>(flows: impl Iterator<Item = &'a str>) -> HashMap<&'a str, String> {
     let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     let mut taken = HashSet::new();
@@ -103,8 +104,7 @@ fn log_names<'a>(flows: impl Iterator<Item = &'a str>) -> HashMap<&'a str, Strin
     names
 }
 
-/// Returns the logs of a connection, which are written to `FLOW-COPY_client.sqlog` and
-/// `FLOW-COPY_server.sqlog`.
+/// Creates the qlog files of a connection: `FLOW-COPY_client.sqlog` and `FLOW-COPY_server.sqlog`.
 fn logs(folder: &Path, name: &str, copy: usize, failures: &Arc<Mutex<Vec<String>>>) -> Logs {
     let name = name.to_owned();
     let (folder, failures) = (folder.to_owned(), Arc::clone(failures));
@@ -130,7 +130,7 @@ fn note(failures: &Mutex<Vec<String>>, failure: String) {
     failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
 }
 
-/// A log that reports a failure if it could not be written completely.
+/// A qlog file. If it could not be written completely, it reports a failure.
 struct Log {
     path: PathBuf,
     log: Option<JsonSeq<BufWriter<File>>>,
@@ -249,7 +249,7 @@ fn by_use(points: &[PortPoint]) -> Vec<&str> {
         *dropped += point.dropped;
         *sent += point.rate;
     }
-    // The sort is stable, so equally busy ports stay in the order of the description.
+    // The sort is stable, so ports with equal values stay in the order of the scenario.
     order.sort_by(|(_, one), (_, other)| {
         let by = other.0.total_cmp(&one.0).then(other.1.cmp(&one.1));
         by.then(other.2.total_cmp(&one.2))
@@ -265,8 +265,8 @@ fn is_port(wanted: &str, port: &str) -> bool {
 
 type Value = fn(&FlowPoint) -> Option<f64>;
 
-/// Returns the title, the unit and the value of a quantity of connections. Returns `None` for
-/// quantities of other objects.
+/// Returns the title, the unit and a getter of a quantity of connections. Returns `None` for
+/// quantities of ports or protocols.
 fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     Some(match what {
         Plotted::Goodput => ("goodput", "bit/s", |one| Some(one.goodput)),
@@ -283,7 +283,8 @@ fn of_flows(what: Plotted) -> Option<(&'static str, &'static str, Value)> {
     })
 }
 
-/// Writes the files about applications, if a flow has an application other than a single transfer.
+/// Writes the files about applications, if at least one flow has an application other than a single
+/// transfer.
 fn write_applications(folder: &Path, seed: u64, series: &Series) -> Result {
     if !series.units.is_empty() {
         csv::write(folder.join("units.csv"), &series.units)?;
@@ -304,7 +305,7 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Result {
 }
 
 /// Returns a plot of values over time. Each point has the name of its line, a time, and a value. If
-/// there are more lines than fit, only the first ones are drawn.
+/// there are more lines than a plot can show, only the first ones are drawn.
 fn lines(
     title: &str,
     unit: &str,

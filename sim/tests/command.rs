@@ -1,4 +1,4 @@
-//! Tests that start the command as a user does.
+//! Tests that start `equic-sim` as a user does.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -78,7 +78,7 @@ fn built_in_scenarios_are_listed_printed_and_run() {
         .map(|one| one["name"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"lossy") && names.contains(&"dumbbell"), "{names:?}");
-    // The scenario that `list` prints must give the same result as the built-in one.
+    // The scenario that `list` prints must give the same result as the built-in scenario.
     let folder = tempfile::tempdir().unwrap();
     let printed = ok(sim(&["list", "simple"]));
     let path = file(&folder, text(&printed));
@@ -132,7 +132,7 @@ fn time_series_plots_and_logs_are_written() {
     let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
     let places = ["--out", out.to_str().unwrap(), "--qlog-dir", qlog.to_str().unwrap()];
     let with = ok(sim(&[&["run", &path, "--json"][..], &places].concat()));
-    // Recording must not change the result.
+    // Recording time series must not change the result.
     assert_eq!(text(&with), text(&ok(sim(&["run", &path, "--json"]))));
     let read = |name: &str| {
         std::fs::read(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -145,7 +145,7 @@ fn time_series_plots_and_logs_are_written() {
             "time,flow,copy,protocol,window,slow_start_threshold,in_flight,rtt,pacing_rate,goodput,lost"
         )
     );
-    // One sample every 0.05 s up to 3 s. The TCP flow has samples from 0.5 s on.
+    // There is a sample every 0.05 s up to 3 s. The TCP flow starts at 0.5 s.
     assert_eq!(lines.filter(|line| line.contains(",tcp cubic,")).count(), 51);
     assert!(csv.lines().any(|line| line.starts_with("0.05,quic cubic,1,quic,")), "{csv}");
     let series: serde_json::Value = serde_json::from_slice(&read("series.json")).unwrap();
@@ -367,7 +367,8 @@ fn harm_is_measured_beside_each_flow_alone() {
     for header in ["harm to goodput", "equal share = 0.5"] {
         assert!(text(&table).contains(header), "{}", text(&table));
     }
-    // One QUIC connection and three TCP connections, so the two flows have different equal shares.
+    // The two flows have different equal shares, because one has one connection and the other has
+    // three.
     let path =
         file(&folder, &SHARED.replace("protocol = \"tcp\"", "protocol = \"tcp\"\ncount = 3"));
     let table = ok(sim(&["run", &path, "--harm"]));
@@ -394,7 +395,8 @@ fn what_cannot_be_written_is_told() {
 fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     let flows = "size = \"100 GB\"\ncount = 50000\nquic = { window = \"1 GiB\" }";
-    // The bytes that the path holds count, up to the windows. This path holds more than the memory.
+    // The memory estimate includes the bytes in flight, up to the windows. This path has more bytes
+    // in flight than fit into memory.
     let long =
         SCENARIO.replace("delay = \"10 ms\"", "delay = \"100000 s\"").replace("10 Mb/s", "10 Gb/s");
     let path = file(&folder, &long.replace("size = \"100 KB\"", flows));
@@ -406,7 +408,8 @@ fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
     assert!(refused.stdout.is_empty() && !out.exists());
 }
 
-/// If there is no space left, the command must report an error, both for the result and for a log.
+/// If the file system is full, the command must report an error, both for the result and for a qlog
+/// file.
 #[test]
 fn a_full_disk_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -425,7 +428,7 @@ fn a_full_disk_is_told() {
     assert!(said.contains("No space left") && said.contains("_server.sqlog"), "{said}");
 }
 
-/// `equic sim` must start this program. `make build` puts `equic` next to it.
+/// `equic sim` must start `equic-sim`. `make build` puts `equic` into the same directory.
 #[test]
 fn equic_sim_is_this_program() {
     let equic = Path::new(EQUIC_SIM).with_file_name("equic");

@@ -1,4 +1,5 @@
-//! Tests of sweeps as a user runs them: interrupted, in parts, merged and compared.
+//! Tests of sweeps as a user runs them: they are interrupted, split into parts, merged and
+//! compared.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ arm = [
 ]
 "#;
 
-/// The files that a complete sweep leaves.
+/// The files that must be in the directory of a complete sweep.
 const FILES: [&str; 6] =
     ["grid.toml", "sweep.json", "runs.jsonl", "rows.csv", "rows.parquet", "summary.csv"];
 
@@ -50,7 +51,7 @@ impl Scene {
         sim(&[&["sweep", &self.grid, "--out", &self.shown(out)][..], more].concat())
     }
 
-    /// Returns the content of all these files in a directory.
+    /// Returns the content of all files of a complete sweep's directory.
     fn files(&self, name: &str) -> Vec<Vec<u8>> {
         let read = |file: &&str| {
             let path = self.path(name).join(file);
@@ -139,7 +140,7 @@ fn parquet_has_what_csv_has() {
     assert_eq!(rows[0].get_string(0).unwrap(), first[0]);
     assert_eq!(rows[0].get_long(3).unwrap().to_string(), first[3]);
     assert_eq!(rows[0].get_double(8).unwrap().to_string(), first[8]);
-    // An empty field must not have a value.
+    // A field that is empty in CSV must have no value in Parquet.
     assert!(rows[0].get_string(19).is_err(), "{:?}", rows[0]);
 }
 
@@ -155,7 +156,7 @@ fn parts_merge_to_the_same_bytes() {
     assert_eq!(scene.files("merged"), scene.files("whole"));
     failed(sim(&["merge", &scene.shown("x"), &one, &two]), 1, &["part 3/3 is missing"]);
     failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 was given twice"]);
-    // Merging must reject a part of another grid, and a part that is incomplete.
+    // Merging must reject a part of a sweep of another grid, and a part that is incomplete.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     ok(other.sweep("2-3", &["--shard", "2/3"]));
     let foreign = other.shown("2-3");
@@ -170,8 +171,8 @@ fn parts_merge_to_the_same_bytes() {
     failed(scene.sweep("y", &["--shard", "4/3"]), 2, &["3/8"]);
 }
 
-/// The traces are part of the grid. With another trace, the grid counts as another one. The
-/// directory of a sweep must contain all that merging needs.
+/// The texts of traces are part of the grid: with another trace, it is another grid. The directory
+/// of a sweep must contain all files that merging needs.
 #[test]
 fn traces_are_part_of_the_grid() {
     let grid = GRID.replace("rate = \"10 Mb/s\", ", "").replace(
@@ -229,7 +230,8 @@ fn a_sweep_that_was_killed_goes_on() {
     assert!(text(&resumed.stderr).contains("3 of 24 runs are already complete"), "{resumed:?}");
     ok(resumed);
     assert_eq!(scene.files("killed"), scene.files("whole"));
-    // The directory must not be continued with another grid, or as another part.
+    // The command must not continue the sweep in this directory with another grid, or as another
+    // part.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
     failed(sim(&["sweep", &other.grid, "--out", &scene.shown("killed")]), 1, &["another grid"]);
     failed(scene.sweep("killed", &["--shard", "1/2"]), 1, &["part 1/1"]);
@@ -258,8 +260,8 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
     ok(scene.sweep("whole", &[]));
     std::fs::create_dir(scene.path("small")).unwrap();
-    // The file system has three pages: two for the two files that describe the sweep, and one for
-    // the runs.
+    // The file system has room for three pages: two for the two files that describe the sweep, and
+    // one for the runs.
     let script = r#"
         mount -t tmpfs -o size=12k tmpfs "$2"
         code=0
@@ -314,7 +316,8 @@ fn sweeps_are_compared_by_seed() {
     assert_eq!(json["schema"], "equic.sim.compare/1");
     let first = &json["flows"][0];
     assert_eq!((&first["pairs"], &first["verdict"]), (&8.into(), &"worse".into()));
-    // All of the eight runs are slower, so the p-value is 2 / 2^8, times the four cells.
+    // All eight runs of a cell are slower, so the p-value is 2 / 2^8. It is multiplied by four, the
+    // number of cells.
     let p = first["p"].as_f64().unwrap();
     assert!((0.025..0.04).contains(&p), "{first:#}");
     failed(sim(&["compare", &old, &scene.shown("nothing")]), 1, &["cannot read"]);
@@ -340,8 +343,8 @@ fn compare_says_when_there_are_too_few_seeds() {
     assert!(same.status.success() && same.stderr.is_empty(), "{same:?}");
 }
 
-/// Figures that measure different things must not be compared. The command must list every key that
-/// differs.
+/// Results that measure different things must not be compared. The command must list every scenario
+/// key that differs.
 #[test]
 fn compare_says_what_differs_and_what_cannot_be_compared() {
     let grid = GRID.replace("[network]", "limit = \"200 s\"\n[network]");
@@ -355,14 +358,14 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let run = |new: &Scene, more: &[&str]| {
         sim(&[&["compare", &scene.shown("out"), &new.shown("out")][..], more].concat())
     };
-    // All flows completed, so the limit is listed but does not matter.
+    // All flows completed, so a different `limit` is listed but does not matter.
     let limit = other("200 s", "100 s");
     let shown = ok(run(&limit, &[]));
     let line = shown.lines().find(|line| line.starts_with("limit")).expect("it is in the table");
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["limit", "200", "s", "100", "s", "4"]);
     assert!(shown.contains("4 the same") && shown.contains("Keys in which the scenarios differ"));
-    // With another size, the transfers are different. A value of only one arm must be listed for
-    // the cells of that arm only.
+    // With another size, the transfers are different. If a value of the grid's axis `arm` sets a
+    // key, a change of that key must be listed only for the cells with that value.
     let size = other("60 KB", "61 KB");
     let output = run(&size, &["--no-fail"]);
     let shown = text(&output.stdout).to_owned();
@@ -374,11 +377,11 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let expected =
         serde_json::json!([{"key": "flow.1.tcp.mss", "old": ["536"], "new": ["500"], "cells": 2}]);
     assert_eq!(json["differences"], expected);
-    // The same scenario, with another space in the text.
+    // The same scenario, with an additional space in the text.
     let again = other("\"10 ms\"", "\"10 ms\" ");
     let shown = ok(run(&again, &[]));
     assert!(!shown.contains("Keys in which"), "{shown}");
-    // The two grids have no cell with the same name.
+    // The two grids have no cell in common, because the names of their cells differ.
     failed(
         run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]),
         4,
@@ -386,8 +389,8 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     );
 }
 
-/// Goodput until the end of the run depends on the limit. So flows that do not complete can be
-/// compared only with the same limit.
+/// Goodput until the end of the run depends on the limit. Flows that do not complete can therefore
+/// be compared only if both sweeps have the same limit.
 #[test]
 fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
     let grid =
@@ -402,8 +405,8 @@ fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
     ok(sim(&["compare", &short.shown("out"), &short.shown("out")]));
 }
 
-/// A complete sweep must print its table and the names of its files. A part of a sweep must not
-/// print a table.
+/// At the end of a complete sweep, the command must print its table and the names of its files. For
+/// a part of a sweep, it must not print a table.
 #[test]
 fn a_sweep_prints_its_table_and_names_its_files() {
     let scene = Scene::new(GRID);
@@ -440,12 +443,12 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
     }
 }
 
-/// A second process must not write to a directory that another process writes to.
+/// If a process writes to the directory of a sweep, a second process must not write to it.
 #[test]
 fn two_sweeps_do_not_write_to_one_directory() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
-    // Another process locks the file.
+    // The test locks the file, as another process would.
     let runs = scene.path("out").join("runs.jsonl");
     let mut holder = Command::new("flock")
         .args(["--exclusive", runs.to_str().unwrap(), "sh", "-c", "echo held; read line"])

@@ -1,5 +1,5 @@
-//! Runs every command of `docs/tutorials/first-simulation.md`, and compares the output with that on
-//! the page. Figures are not compared, because they change with the transport.
+//! Runs every command of `docs/tutorials/first-simulation.md`, and compares the output with the
+//! output that the page shows. Figures are not compared, because they change with the transport.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 const EQUIC_SIM: &str = env!("CARGO_BIN_EXE_equic-sim");
 const PAGE: &str = include_str!("../../docs/tutorials/first-simulation.md");
 
-/// Returns the commands in `console` blocks, which follow `$ `, each with the lines of output that
-/// the page shows.
+/// Returns the commands in the page's `console` blocks (lines that begin with `$ `), each with the
+/// output lines that follow it.
 fn steps() -> Vec<(String, Vec<&'static str>)> {
     let mut steps: Vec<(String, Vec<&str>)> = Vec::new();
     let mut inside = false;
@@ -45,7 +45,7 @@ fn bare(line: &str) -> String {
 #[test]
 fn the_tutorial_is_as_it_is_printed() {
     let folder = tempfile::tempdir().unwrap();
-    // The page asks the reader to write this scenario.
+    // The page asks the reader to save this scenario as a file.
     let (_, scenario) = PAGE.split_once("```toml\n").unwrap();
     let (scenario, _) = scenario.split_once("```").unwrap();
     std::fs::write(folder.path().join("first.toml"), scenario).unwrap();
@@ -54,7 +54,7 @@ fn the_tutorial_is_as_it_is_printed() {
     for (command, shown) in steps {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).env("NO_COLOR", "1");
-        // In the commands, `equic-lab sim` starts this program.
+        // `equic-lab sim` in the commands is replaced by this program.
         shell.arg("-c").arg(format!("equic-lab() {{ shift; {EQUIC_SIM} \"$@\"; }}; {command}"));
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
@@ -71,7 +71,7 @@ fn the_tutorial_is_as_it_is_printed() {
     }
 }
 
-/// Returns every page of the documentation, and the README files of the tree's folders.
+/// Adds all Markdown files in a directory and its subdirectories to `found`.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -104,7 +104,8 @@ fn every_sim_command_of_the_documentation_is_accepted() {
     assert!(seen >= 5, "{seen}");
 }
 
-/// Compiles the plugin `reno` of the tree as `equic plugin build` does, and returns the bundle.
+/// Compiles the plugin `reno` of this repository as `equic plugin build` does, and returns the
+/// bundle.
 fn reno() -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let object = tempfile::NamedTempFile::new().unwrap();

@@ -2,8 +2,8 @@
 
 use crate::Hooks;
 
-/// An extension of QUIC: the transport parameters that announce it, and the hooks that implement
-/// it.
+/// An extension of QUIC. It consists of the transport parameters that announce it, and of the hooks
+/// that implement it.
 #[derive(Clone, Debug)]
 pub struct Extension {
     /// Additional transport parameters, by number

@@ -1,11 +1,12 @@
-//! Hooks into the operations of every connection.
+//! Functions that attach hooks to every connection of a server or client.
 
 use std::fmt;
 use std::sync::Arc;
 
 use equic_quic::NewConnection;
 
-/// Attaches hooks to connections before their first packets ([`equic_quic::ServerConfig::with_hooks`]).
+/// A function that attaches hooks to each connection before its first packet
+/// ([`equic_quic::ServerConfig::with_hooks`]).
 #[derive(Clone)]
 pub struct Hooks(Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>);
 

@@ -1,6 +1,7 @@
-//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` does not make. These
-//! checks need only the message that `h3` returns. `binding/fields.rs` makes the others before
-//! `h3`.
+//! Checks for malformed requests and responses (RFC 9114 s.4.1.2) that `h3` does not make.
+//!
+//! The checks in this file need only the message that `h3` returns. `binding/fields.rs` makes the
+//! other checks, before `h3` reads the message.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
@@ -8,8 +9,7 @@ use http::{
 
 use crate::binding::Violation;
 
-/// Header fields that apply to an HTTP/1 connection and are not permitted in HTTP/3 (RFC 9114
-/// s.4.2).
+/// Header fields that describe an HTTP/1 connection. HTTP/3 does not permit them (RFC 9114 s.4.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -23,7 +23,7 @@ pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), 
     if OF_CONNECTIONS.contains(&name.as_str()) {
         return Err(Violation::ConnectionField);
     }
-    // RFC 9114 s.4.2.
+    // RFC 9114 s.4.2: TE may only have the value "trailers".
     if *name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
         return Err(Violation::TeField);
     }
@@ -32,11 +32,11 @@ pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), 
 
 /// Checks an interim response.
 pub(crate) fn check_interim(response: &Response<()>) -> Result<(), Violation> {
-    // RFC 9114 s.4.5.
+    // RFC 9114 s.4.5: HTTP/3 does not permit status 101.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Violation::SwitchingProtocols);
     }
-    // RFC 9110 s.8.6.
+    // RFC 9110 s.8.6: an interim response has no Content-Length.
     if response.headers().contains_key(header::CONTENT_LENGTH) {
         return Err(Violation::InterimContentLength);
     }
@@ -48,21 +48,21 @@ pub(crate) fn check_request(request: &Request<()>) -> Result<(), Violation> {
     check_fields(request.headers())?;
     let uri: &Uri = request.uri();
     let (has_scheme, has_path) = (uri.scheme().is_some(), !uri.path().is_empty());
-    // RFC 9110 s.7.2: a second Host field is an error, and `h3` looks at the first one only.
+    // RFC 9110 s.7.2: a second Host field is an error. `h3` looks only at the first one.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Violation::MultipleHosts);
     }
-    // RFC 9114 s.4.3.1: no user information. `h3` takes the authority from :authority. If
-    // that is missing, it takes the authority from Host.
+    // RFC 9114 s.4.3.1: the authority must not contain user information. `h3` takes the authority
+    // from :authority or, if that is missing, from Host.
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(Violation::UserInformation);
     }
     match *request.method() {
-        // RFC 9114 s.4.4.
+        // RFC 9114 s.4.4: a CONNECT request has no scheme.
         Method::CONNECT if has_scheme => Err(Violation::ConnectWithScheme),
         Method::CONNECT if uri.port_u16().is_none() => Err(Violation::ConnectWithoutPort),
         Method::CONNECT => Ok(()),
-        // RFC 9114 s.4.3.1.
+        // RFC 9114 s.4.3.1: all other requests have a scheme and a path.
         _ if !has_scheme || !has_path => Err(Violation::MissingSchemeOrPath),
         _ => check_path(request.method(), uri),
     }

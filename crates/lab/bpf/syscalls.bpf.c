@@ -87,8 +87,8 @@ int returned(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tracepoint/sched_switch")
 int switched(struct bpf_raw_tracepoint_args *ctx)
 {
-	/* The arguments of the tracepoint sched_switch: whether the previous task was preempted, the
-	 * previous task, the next task. */
+	/* The arguments of the tracepoint sched_switch: whether the previous task was preempted,
+	 * the previous task, the next task. */
 	struct task_struct *next = (struct task_struct *)ctx->args[2];
 	__u32 leaves = (__u32)bpf_get_current_pid_tgid(), comes = BPF_CORE_READ(next, pid);
 	struct call *call = bpf_map_lookup_elem(&calls, &leaves);

@@ -1,4 +1,5 @@
-//! Prints the list of keys in docs/simulator.md. Run `cargo run -p equic-scenario --example keys`.
+//! Prints the list of scenario keys that docs/simulator.md contains. Run `cargo run -p
+//! equic-scenario --example keys`.
 
 fn main() {
     print!("{}", equic_scenario::markdown());

@@ -1,4 +1,5 @@
-//! Builds the simulator's network from a description, and finds the two end nodes of each flow.
+//! Builds the simulator's network from a scenario description, and finds the two end nodes of each
+//! flow.
 
 use equic_sim::{
     Application, Direction, FlowId, LinkId, MAX_MTU, Named, NodeId, OnOff, PortId, Rate,
@@ -7,24 +8,25 @@ use equic_sim::{
 
 use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
-/// Smallest UDP payload that a path must carry for QUIC, in bytes (RFC 9000 s.14).
+/// Smallest UDP payload that a path must be able to carry, so that QUIC works, in bytes (RFC 9000
+/// s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
 
 /// Overhead of a packet with one DATAGRAM frame, in bytes: short header, longest connection ID,
 /// packet number, tag, frame type and frame length (RFC 9000 s.17.3, RFC 9221 s.4).
 const AROUND_MESSAGE: u32 = 1 + 20 + 4 + 16 + 3;
 
-/// Smallest segment size for TCP, in bytes. All options and some payload fit into it.
+/// Smallest segment size for TCP, in bytes. It has room for all options and some payload.
 const LEAST_SEGMENT: u32 = 128;
 
-/// The part of a description that contains the mistake.
+/// The part of a scenario description that contains a mistake.
 pub(crate) enum Whose {
     Network,
     Flow(usize),
     Traffic(usize),
 }
 
-/// The reason why a description cannot be simulated.
+/// The reason why a scenario description cannot be simulated.
 pub(crate) struct Impossible {
     pub(crate) whose: Whose,
     pub(crate) message: String,
@@ -40,7 +42,7 @@ impl Impossible {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Place {
-    /// Nodes and links.
+    /// The simulated network, with its nodes and links.
     pub topology: equic_sim::Topology,
     /// Links whose ports are measured, with their names: the bottlenecks, or all links of a graph.
     pub watched: Vec<(String, LinkId)>,
@@ -50,9 +52,10 @@ pub struct Place {
     pub traffic: Vec<(NodeId, NodeId)>,
     /// Largest UDP payload that fits every link, in bytes.
     pub datagram: u16,
-    /// Largest TCP segment that fits every link, in bytes. It includes options but not the header.
+    /// Largest TCP segment that fits every link, in bytes. It includes TCP options but not the TCP
+    /// header.
     pub mss: u16,
-    /// Estimate of the number of bytes that the network can hold between two ends.
+    /// Estimate of the number of bytes that can be in flight in the network between two ends.
     pub holds: u64,
 }
 
@@ -63,14 +66,14 @@ impl Place {
     /// Builds the network of a scenario.
     ///
     /// # Errors
-    /// Returns the reason why it cannot be built. This does not happen for a scenario that was read
-    /// without errors.
+    /// Returns the reason why the network cannot be built. This does not happen for a scenario that
+    /// the parser has accepted.
     pub fn of(scenario: &Scenario) -> Result<Place, String> {
         Place::find(scenario).map_err(|error| error.message)
     }
 
-    /// Returns the default flow-control window for this network, in bytes: twice the bytes that the
-    /// network can hold, but at least 1 MiB and at most 128 MiB.
+    /// Returns the default flow-control window for this network, in bytes: twice the estimate of
+    /// bytes in flight ([`Place::holds`]), but at least 1 MiB and at most 128 MiB.
     pub fn window(&self) -> u64 {
         self.holds.saturating_mul(2).clamp(WINDOWS.0, WINDOWS.1)
     }
@@ -94,11 +97,11 @@ impl Place {
     }
 
     /// Attaches the scenario's background traffic to a run of this network. Returns the flow of
-    /// each traffic source, in the order of the description.
+    /// each traffic source, in the order of the scenario description.
     ///
     /// # Errors
     /// Returns the reason why the simulator rejects the traffic. This does not happen for a
-    /// scenario that was read without errors.
+    /// scenario that the parser has accepted.
     pub fn attach_traffic(
         &self,
         run: &mut Simulation,
@@ -143,7 +146,7 @@ impl Place {
         let mtu = directions.iter().map(|link| link.mtu()).min().unwrap_or(MAX_MTU);
         let datagram = mtu.saturating_sub(topology.ip.header() + 8);
         let mss = mtu.saturating_sub(topology.ip.header() + 20);
-        // QUIC is checked first, because it needs the larger MTU in a scenario with both protocols.
+        // QUIC is checked before TCP, because it needs the larger MTU.
         let has = |protocol| scenario.flows.iter().any(|flow| flow.protocol == protocol);
         let needs = |name: &str, least: u32| {
             let message = format!("{name} needs an MTU of {least} bytes, and a link has {mtu}");
@@ -155,8 +158,8 @@ impl Place {
         if has(Protocol::Tcp) && mss < LEAST_SEGMENT {
             return needs("TCP", LEAST_SEGMENT + topology.ip.header() + 20);
         }
-        // The simulator checks the routes when flows are created, so this creates them in a trial
-        // run.
+        // The simulator checks routes when it creates flows. So this code creates all flows in a
+        // trial run.
         let mut run = Simulation::new(topology.clone(), 0).map_err(Impossible::network)?;
         let pairs: Vec<(NodeId, NodeId)> =
             named.clients.iter().copied().zip(named.servers.iter().copied()).collect();
@@ -210,7 +213,8 @@ impl Place {
     }
 }
 
-/// Returns a message if the messages of a call over QUIC do not fit into one packet each.
+/// Returns an error message if the messages of a QUIC flow's application `call` do not each fit
+/// into one packet.
 fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let Some(Application::Call(call)) =
         flow.application.as_ref().filter(|_| flow.protocol == Protocol::Quic)
@@ -226,7 +230,7 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     (call.message > most).then_some(told)
 }
 
-/// Returns the two end nodes of one connection.
+/// Returns the client and server nodes of one connection.
 fn between(
     route: &Route,
     topology: &equic_sim::Topology,
@@ -254,7 +258,8 @@ fn between(
     }
 }
 
-/// Returns every direction in the description. The access links, which are all alike, count once.
+/// Returns every link direction in the scenario description. The access links, which are all alike,
+/// count as one.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
         Topology::Simple(link) => vec![&**link],
@@ -268,8 +273,9 @@ fn directions(topology: &Topology) -> Vec<&Direction> {
     links.into_iter().flat_map(|link| [&link.there, &link.back]).collect()
 }
 
-/// Returns an upper bound of the bytes in flight on the longest path. It is the highest rate of a
-/// bottleneck, which every path crosses, times the sum of all delays, plus the longest queue.
+/// Returns an upper bound of the bytes in flight on the longest path. It is the highest bottleneck
+/// rate times the sum of all delays, plus the longest queue. Bottleneck rates are sufficient,
+/// because every path crosses a bottleneck.
 fn holds(topology: &Topology, directions: &[&Direction]) -> u64 {
     let narrow = match topology {
         Topology::Dumbbell { .. } => 2,

@@ -7,7 +7,7 @@ use crate::model::Scenario;
 pub struct BuiltIn {
     /// Name of the scenario.
     pub name: &'static str,
-    /// Its description, as in a file.
+    /// The scenario description, in the form of a file's content.
     pub text: &'static str,
 }
 

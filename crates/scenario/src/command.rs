@@ -1,5 +1,5 @@
-//! The command line of `equic-lab sim`. `equic` uses it for help, man pages and completions.
-//! `equic-sim` runs the commands.
+//! Defines the command line of `equic-lab sim`. The program `equic` uses it for help, man pages and
+//! completions, and the program `equic-sim` runs the commands.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// returns the error message for standard error.
 pub fn usage(error: &clap::Error) -> Option<String> {
     if !error.use_stderr() {
-        // A closed pipe is not an error: the reader has read enough.
+        // An error of printing is ignored: if the reader has closed the pipe, it has read enough.
         let _ = error.print();
         return None;
     }
@@ -137,7 +137,7 @@ pub struct Sweep {
     pub dry_run: bool,
 }
 
-/// One of several parts of the runs of a grid.
+/// One of the parts into which the runs of a grid are divided, for `--shard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Number of the part, from 1.

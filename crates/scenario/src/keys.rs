@@ -1,5 +1,5 @@
-//! All keys of a description. The reader accepts only these keys, and docs/simulator.md lists them.
-//! `applications.rs` has the keys of applications.
+//! The keys of a scenario description. The parser accepts only these keys, and docs/simulator.md
+//! lists them. `applications.rs` has the keys of applications.
 
 /// Defines a table of keys. Each line has a name, the accepted values, the default, and the
 /// meaning.
@@ -21,23 +21,23 @@ mod applications;
 
 pub(crate) use applications::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, VIDEO};
 
-/// A key of a description.
+/// A key of a scenario description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in its table.
     pub name: &'static str,
     /// Accepted values, as text.
     pub value: &'static str,
-    /// Default value. Empty if the key is mandatory.
+    /// Default value of the key, as text. Empty if the key is mandatory.
     pub default: &'static str,
-    /// Meaning, in one sentence.
+    /// Meaning of the key, in one sentence.
     pub meaning: &'static str,
 }
 
-/// The keys of one kind of table.
+/// The keys of one kind of table in a scenario description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Name of the table or tables, as written in a description.
+    /// Name of the table or tables, as written in a scenario description.
     pub name: &'static str,
     /// The keys of the table.
     pub keys: &'static [Key],

@@ -14,12 +14,13 @@
 //! # Ok::<(), equic_scenario::ScenarioError>(())
 //! ```
 //!
-//! A description with mistakes is rejected before anything runs, and each mistake is reported with
-//! its line. `docs/simulator.md` lists all keys.
+//! A description with mistakes is rejected before anything runs. Each mistake is reported with its
+//! line. `docs/simulator.md` lists all keys.
 //!
-//! * `model.rs`: the description as types; `keys.rs`: all keys; `read/`: the parser; `build.rs`:
-//!   the network;
-//! * `builtin.rs`: scenarios by name; `problem.rs`: mistakes, with their lines; `locate.rs`: the line of a key;
+//! * `model.rs`: types that represent a description; `keys.rs`: all keys; `read/`: the parser;
+//!   `build.rs`: builds the simulated network;
+//! * `builtin.rs`: the built-in scenarios; `problem.rs`: mistakes, with their lines; `locate.rs`:
+//!   finds the line of a key;
 //! * `results/`, with the feature `results`: results of runs in virtual or real time;
 //! * `transport.rs`, with the feature `transport`: the configuration of QUIC endpoints;
 //! * `play/`, with the feature `play`: runs in virtual time, and their results;

@@ -1,14 +1,14 @@
-//! Finds the line of a key in a text that was already parsed. Callers use it to report a key whose
-//! value they do not support.
+//! Finds the line of a key in a scenario description that was already parsed. Callers use it to
+//! report a key whose value they do not support.
 
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Problem, ScenarioError};
 
 impl ScenarioError {
-    /// Returns mistakes about keys of a description. A key is written as `network.link.rate`, or as
-    /// `flow[2].tcp.mss` for the second flow. Each mistake has the line of its key, or of the
-    /// enclosing table if the text does not contain the key.
+    /// Creates error messages about keys of a scenario description. A key is written as
+    /// `network.link.rate`, or as `flow[2].tcp.mss` for the second flow. Each message has the line
+    /// of its key, or of the enclosing table if the text does not contain the key.
     pub fn about(
         text: &str,
         complaints: impl IntoIterator<Item = (String, String)>,
@@ -23,7 +23,8 @@ impl ScenarioError {
     }
 }
 
-/// Returns the offset of the longest prefix of the key that is in the text.
+/// Returns the offset in the text of the key, or of the innermost enclosing table that is in the
+/// text.
 fn offset(document: &DeTable<'_>, key: &str) -> usize {
     let (mut offset, mut table) = (0, Some(document));
     for step in key.split('.') {

@@ -1,22 +1,22 @@
-//! Types of a description that was parsed and checked.
+//! Types that represent a scenario description after it was parsed and checked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_sim::{Application, Direction, IpVersion, OnOffConfig, ShortFlowsConfig};
 
-/// A network, its flows, and what to record of a run.
+/// A scenario: a network, its flows, and what to record of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// A one-sentence description. May be empty.
+    /// The text that describes the scenario in one sentence. May be empty.
     pub description: String,
     /// Seeds of the runs, without duplicates.
     pub seeds: Vec<u64>,
     /// Virtual time at which a run ends, even if flows are still running.
     pub limit: Duration,
-    /// Nodes and links.
+    /// The network that the flows use.
     pub network: Network,
-    /// The connections under study.
+    /// The flows under study: groups of connections.
     pub flows: Vec<Flow>,
     /// Background traffic.
     pub traffic: Vec<Traffic>,
@@ -24,7 +24,7 @@ pub struct Scenario {
     pub interval: Duration,
 }
 
-/// A link with its two directions. Each is described at its sending side.
+/// A link with its two directions. Each direction has the settings of its sending port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Direction that begins at the clients' side, or at the first node.
@@ -33,7 +33,7 @@ pub struct Link {
     pub back: Direction,
 }
 
-/// Nodes and links.
+/// A network: its nodes and links.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// IP version of all nodes.
@@ -51,15 +51,15 @@ pub enum Topology {
     Dumbbell {
         /// Number of pairs of hosts.
         pairs: usize,
-        /// The shared link.
+        /// The link between the two routers, which all pairs share.
         bottleneck: Box<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
     },
-    /// A row of routers. The first pair of hosts crosses all links between them. Each other pair
-    /// crosses one.
+    /// A row of routers (parking lot). The first pair of hosts crosses all links between the
+    /// routers. Each other pair crosses one of these links.
     ParkingLot {
-        /// The links between the routers, in order.
+        /// The links between the routers, in the order of the row.
         links: Vec<Link>,
         /// Link between each host and its router.
         access: Box<Link>,
@@ -78,9 +78,9 @@ pub enum Topology {
 /// The ends of a flow or of background traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The hosts of one pair, counted from 0.
+    /// The two hosts of the pair with this number, counted from 0.
     Pair(usize),
-    /// The pairs are used in turn. The first flow gets the first pair.
+    /// Each flow gets the next pair: the first flow the first pair, and so on, round robin.
     NextPair,
     /// Two nodes, by name.
     Nodes {
@@ -101,7 +101,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the name used in descriptions.
+    /// Returns the name that scenario descriptions use for the protocol.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Quic => "quic",
@@ -125,11 +125,11 @@ pub enum Controller {
     Vegas,
     /// Westwood+ (Grieco and Mascolo, ACM CCR 2004).
     Westwood,
-    /// CUBIC as in Google QUIC: it emulates two connections, and begins with 32 packets (Kakhki et
-    /// al., IMC 2017).
+    /// CUBIC as in Google QUIC: it emulates two connections, and its initial window is 32 packets
+    /// (Kakhki et al., IMC 2017).
     GoogleQuic,
-    /// Coupled congestion control over the paths of a QUIC connection. Together the paths are no
-    /// more aggressive than one connection (RFC 6356).
+    /// Coupled congestion control over the paths of a QUIC connection (RFC 6356). All paths
+    /// together are no more aggressive than a single connection.
     Lia,
     /// Like [`Controller::Lia`], but it leaves congested paths faster (Khalili et al., CoNEXT
     /// 2012).
@@ -137,7 +137,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Returns the name used in descriptions.
+    /// Returns the name that scenario descriptions use for the congestion control.
     pub const fn name(self) -> &'static str {
         match self {
             Controller::NewReno => "newreno",
@@ -153,7 +153,7 @@ impl Controller {
     }
 }
 
-/// A group of connections with the same settings.
+/// A flow: a group of connections with the same settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Name of the flow in results.
@@ -184,7 +184,8 @@ pub struct Flow {
 /// Packet protection of a QUIC flow in virtual time. Flows in real time always use TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// No protection. Packets and handshakes have the same length as with TLS.
+    /// No encryption and no authentication of packets. Packets and handshakes have the same length
+    /// as with TLS.
     #[default]
     None,
     /// TLS 1.3.
@@ -210,7 +211,7 @@ pub struct QuicOptions {
     /// True if the sender requests fewer acknowledgements from the receiver while the window is
     /// large.
     pub ack_frequency: bool,
-    /// Idle timeout of the connection.
+    /// The idle timeout of a connection.
     pub idle_timeout: Duration,
     /// True if the client resumes a session, so that the server sends no certificate.
     pub resumption: bool,
@@ -229,7 +230,7 @@ pub struct QuicOptions {
 /// A plugin, as read from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginFile {
-    /// File name, as in the description.
+    /// File name of the plugin, as written in the scenario description.
     pub name: String,
     /// Content of the file: a bundle (docs/plugins.md).
     pub bundle: Arc<[u8]>,
@@ -242,11 +243,11 @@ pub enum Scheduler {
     /// window.
     #[default]
     LowestRtt,
-    /// Packets use the paths that have room in their congestion windows, in turn.
+    /// Packets use the paths in turn. Paths without room in their congestion windows are skipped.
     RoundRobin,
-    /// All data is sent on every path.
+    /// All data is sent on every path, so that a copy arrives even if one path fails.
     Redundant,
-    /// All data is sent on the first path. The others are backups.
+    /// All data is sent on the first path. The other paths are used only if the first one fails.
     Backup,
 }
 
@@ -268,15 +269,17 @@ pub struct TcpOptions {
     pub timestamps: Option<bool>,
     /// Whether to use window scaling.
     pub window_scaling: Option<bool>,
-    /// True if the client requests ECN. This is the default here, unlike in Linux.
+    /// True if the client requests ECN. The default is `true`; Linux does not request ECN by
+    /// default.
     pub ecn: bool,
     /// Whether segments are paced. `None`: the controller decides.
     pub pacing: Option<bool>,
     /// Whether tail loss probes are sent.
     pub tail_loss_probe: Option<bool>,
-    /// Minimum of the term that the retransmission timeout adds to the round-trip time.
+    /// Minimum of the variance term that is added to the smoothed round-trip time in the
+    /// retransmission timeout.
     pub min_rto: Option<Duration>,
-    /// Delay of acknowledgements.
+    /// Time for which the receiver may delay an acknowledgement.
     pub delayed_ack: Option<Duration>,
     /// Largest receive window and limit on outstanding data, in bytes. `None`: computed from the
     /// network.
@@ -350,6 +353,6 @@ pub struct Traffic {
 pub enum TrafficKind {
     /// UDP packets at a constant rate, in alternating periods of sending and silence.
     OnOff(OnOffConfig),
-    /// Short flows that start at random times.
+    /// Small transfers that start at random times.
     ShortFlows(ShortFlowsConfig),
 }

@@ -1,9 +1,9 @@
-//! Mistakes in a description, with their lines.
+//! Mistakes in a scenario description, with their lines.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One mistake in a description.
+/// One mistake in a scenario description.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Line of the text, counted from 1.
@@ -24,7 +24,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The reason why a description is rejected.
+/// The reason why a scenario description is rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
@@ -47,7 +47,7 @@ pub enum ScenarioError {
     },
 }
 
-/// Largest number of mistakes that are reported for one description.
+/// Largest number of mistakes that are reported for one scenario description.
 const TOLD: usize = 100;
 
 fn listed(path: Option<&Path>, problems: &[Problem]) -> String {

@@ -1,5 +1,5 @@
-//! Quantities with units: `10 Mb/s`, `50 ms`, `1.5 MB`, `0.1 %`. Values that are whole numbers of
-//! the smallest unit are computed exactly, without floating point.
+//! Parses quantities with units: `10 Mb/s`, `50 ms`, `1.5 MB`, `0.1 %`. Values that are whole
+//! numbers of the smallest unit are computed exactly, without floating point.
 
 use std::time::Duration;
 
@@ -84,7 +84,8 @@ pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
 enum Mistake {
     /// The text is not a number with a known unit.
     Form,
-    /// The value is too large. The field has the largest permitted value, in the unit of the text.
+    /// The value is too large. The field is the largest permitted value, in the unit that the text
+    /// uses.
     TooLarge(u64),
     /// The value is not a whole number of the smallest unit.
     TooFine,
@@ -118,7 +119,8 @@ fn decimal(text: &str) -> Option<(u64, u32)> {
     Some((digits, u32::try_from(part.len()).ok()?))
 }
 
-/// Parses a number with one of these units. Returns the number times the size of the unit.
+/// Parses a number that is followed by one of these units. Returns the number times the factor of
+/// its unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
     let text = text.trim();
     let is_number = |character: char| character.is_ascii_digit() || character == '.';

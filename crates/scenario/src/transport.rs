@@ -1,4 +1,5 @@
-//! Configures the endpoints of flows. The configuration is the same in virtual and in real time.
+//! Creates the QUIC configuration of the endpoints of flows. The configuration is the same in
+//! virtual and in real time.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
 
 /// Initial send buffer of a stream, in bytes. The buffer grows with the capacity of the path, up to
-/// the window. It starts small so that a thousand connections on one link do not each buffer a
-/// whole window.
+/// the flow-control window. It is small at first, because otherwise each of a thousand connections
+/// on one link would buffer a whole window.
 pub(crate) const SEND_BUFFER: u64 = 256 << 10;
 
 impl Controller {

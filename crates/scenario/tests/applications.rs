@@ -1,4 +1,4 @@
-//! Applications of scenarios, over QUIC and TCP. Needs the feature `play`.
+//! Tests of the applications that flows can have, over QUIC and TCP. Needs the feature `play`.
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{
@@ -66,7 +66,7 @@ fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
     for completion in took(", think = \"1 s\"") {
         near(completion, 9.0 + 11.0 * 0.040, 0.02);
     }
-    // Ten requests are sent in two rounds of five.
+    // At most five requests are in progress, so the ten requests take two round trips.
     for completion in took(", concurrent = 5") {
         near(completion, 3.0 * 0.040, 0.01);
     }
@@ -100,8 +100,8 @@ fn streams_share_a_connection() {
         let flow = flow(&clean, protocol, streams);
         let outcome = application(&flow);
         assert_eq!((outcome.done, flow.bytes), (150, 1_500_000));
-        // 1.5 MB at 8 Mb/s with headers, plus the handshake and slow start. The streams take turns,
-        // so half of them end near the end of the transfer.
+        // A transfer of 1.5 MB at 8 Mb/s takes this time with headers, plus the handshake and slow
+        // start. The streams take turns, so half of them end near the end of the transfer.
         let completion = flow.completion.unwrap();
         assert!((1.55..2.2).contains(&completion), "{protocol}: {completion} s");
         let latency = outcome.latency.unwrap();
@@ -161,8 +161,8 @@ fn a_page_waits_for_what_comes_before() {
     for protocol in ["quic", "tcp"] {
         let text = format!("{fast}[[flow]]\nprotocol = \"{protocol}\"\n{page}");
         let (run, series) = record(&scenario(&text), 1, None).unwrap();
-        // Four round trips: the handshake, the HTML page, style and script together, and the late
-        // object.
+        // The page takes four round trips: the handshake, the HTML page, style and script together,
+        // and the late object.
         near(run.flows[0].completion.unwrap(), 4.0 * 0.040, 0.005);
         assert_eq!(run.flows[0].bytes, 21_000);
         let names: Vec<&str> = series.units.iter().map(|one| one.unit.as_str()).collect();
@@ -178,17 +178,18 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
         let fast = flow(&network("10 Mb/s", ""), protocol, video);
         let playing = application(&fast).playing.unwrap();
         assert_eq!((playing.stalls, playing.stalled), (0, 0.0));
-        // Two segments of 250 KB at 10 Mb/s, plus a few round trips.
+        // Playback needs two segments of 250 KB at 10 Mb/s, plus a few round trips.
         let startup = playing.startup.unwrap();
         assert!((0.4..0.9).contains(&startup), "{protocol}: {startup} s");
-        // The client requests the last segment when the buffer has room, which is five seconds of
-        // playback before the end of the video.
+        // The client requests the last segment when the buffer has room for it, which is five
+        // seconds of playback before the end of the video.
         let completion = fast.completion.unwrap();
         near(completion, startup + 14.0, 1.0);
         let slow = flow(&network("1.5 Mb/s", ""), protocol, video);
         let playing = application(&slow).playing.unwrap();
         assert!(playing.stalls >= 2 && playing.stalled > 3.0, "{protocol}: {playing:?}");
-        // Transferring the video takes 20 s at 2 Mb/s. Startup delay and stalls are subtracted.
+        // At 2 Mb/s, transferring the video takes 20 s. Startup delay and stalls are subtracted
+        // from that.
         let late = slow.completion.unwrap() - playing.startup.unwrap() - playing.stalled;
         assert!((14.0..20.0).contains(&late), "{protocol}: {late} s, {playing:?}");
     }
@@ -210,8 +211,8 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     assert_eq!((quic.bytes, tcp.bytes), (160 * application(&quic).done, 160_000));
 }
 
-/// Counts the round trips until the response to one request has arrived. The number depends on the
-/// state that the client has from earlier connections.
+/// Counts the round trips until the response to one request has arrived. The number depends on
+/// whether the client resumes a session or has a cookie from an earlier connection.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let fast = network("10 Gb/s", "");

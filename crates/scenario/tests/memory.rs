@@ -1,4 +1,5 @@
-//! Compares the estimate of a run's memory with real runs. Needs the feature `play`.
+//! Tests that the estimate of a run's memory is close to the memory of real runs. Needs the feature
+//! `play`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Flows over two paths, in virtual time. Needs the feature `play`.
+//! Tests of flows over two paths, in virtual time. Needs the feature `play`.
 
 use equic_scenario::play::{Part, PathPoint, Series, play, record};
 use equic_scenario::{Scenario, ScenarioError};
@@ -46,7 +46,7 @@ fn two_paths_have_nearly_the_goodput_of_both() {
 
 #[test]
 fn schedulers_differ() {
-    // One path at a time, or all data on both.
+    // The scheduler `backup` uses one path at a time, and `redundant` sends all data on both.
     let backup = goodput(&with("paths = 2, scheduler = \"backup\""));
     assert!((4.0..5.0).contains(&backup), "{backup}");
     let redundant = goodput(&with("paths = 2, scheduler = \"redundant\""));
@@ -93,7 +93,8 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 #[test]
 fn a_path_that_goes_down_is_left() {
     for (link, kept) in [("10 ms", 10.0), ("25 ms", 5.0)] {
-        // After a random packet, all packets are lost in both directions.
+        // This loss model drops all packets after a random one, in both directions, so the link is
+        // dead from then on.
         let dead = "loss = { to_bad = 0.005, to_good = 0 }";
         let text = TWO.replace(&format!("\"{link}\""), &format!("\"{link}\", {dead}"));
         let scenario = scenario(&text);

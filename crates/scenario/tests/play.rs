@@ -39,7 +39,8 @@ fn a_transfer_takes_the_time_that_it_has_to() {
     let clean = scenario(&LOSSY.replace(", loss = \"1 %\"", ""));
     let run = play(&clean, 1, Part::All).unwrap();
     let flow = &run.flows[0];
-    // 40 ms for the handshake, 240 ms for 300 KB at 10 Mb/s with headers, and slow start.
+    // The transfer takes 40 ms for the handshake, 240 ms for 300 KB at 10 Mb/s with headers, and
+    // the time of slow start.
     let took = flow.completion.unwrap();
     assert!((0.3..0.5).contains(&took), "{took} s");
     assert_eq!((flow.bytes, flow.packets_lost, flow.lost, flow.dropped), (300_000, 0, 0, 0));
@@ -59,7 +60,7 @@ fn options_of_a_flow_reach_its_transport() {
     let usual = took("");
     let wide = took("initial_window = \"400 KB\"");
     assert!(wide.completion < usual.completion, "{wide:?} {usual:?}");
-    // A smaller MTU must cause more packets, and a small window must cost round trips.
+    // A smaller MTU must cause more packets, and a small window must cost additional round trips.
     assert!(took("mtu = 1200").packets_sent > usual.packets_sent);
     assert!(took("window = \"16 KiB\"").completion.unwrap() > 2.0 * usual.completion.unwrap());
     assert!(took("mtu_discovery = true").packets_sent > usual.packets_sent);
@@ -209,9 +210,9 @@ fn options_of_tcp_reach_its_connection() {
     assert!(took("timestamps = false").packets_sent < usual.packets_sent);
 }
 
-/// Counts the round trips of a handshake, which take 40 ms each. QUIC needs one, and none with
-/// early data. TCP needs one. TLS 1.3 adds one round trip, and TLS 1.2 adds two. Early data saves
-/// one.
+/// Counts the round trips of a handshake, of 40 ms each. QUIC needs one, and with early data none.
+/// TCP needs one. TLS over TCP adds one round trip with TLS 1.3, and two with TLS 1.2. Early data
+/// saves one.
 #[test]
 fn handshakes_cost_their_round_trips() {
     let clean = LOSSY.replace(", loss = \"1 %\"", "").replace("300 KB", "1 KB");
@@ -343,8 +344,8 @@ fn tcp_whose_syn_never_arrives_has_failed() {
     }
 }
 
-/// 100 Mb/s with a round trip of 120 ms hold 1.5 MB. A flow with a smaller window must be reported
-/// as limited by it.
+/// A path of 100 Mb/s with a round trip of 120 ms has room for 1.5 MB in flight. A flow with a
+/// smaller window must be reported as limited by its window.
 #[test]
 fn window_that_limits_a_flow_is_in_its_result() {
     let share = |options: &str| {

@@ -1,4 +1,5 @@
-//! Plugins of flows in virtual time, compiled by clang. Needs the feature `plugins`.
+//! Tests of plugins that flows load, in virtual time. Compiles the plugins with clang. Needs the
+//! feature `plugins`.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use equic_plugin_kit::tree::Source;
 use equic_scenario::play::{Part, play};
 use equic_scenario::{Grid, Scenario, ScenarioError};
 
-/// A transfer at 20 Mb/s, sent by the client.
+/// A transfer from the client to the server at 20 Mb/s.
 const FLOW: &str = r#"
     seeds = 2
     [network]
@@ -74,7 +75,7 @@ fn a_plugin_acts_at_the_end_that_it_is_of() {
     // 4 MB at 500,000 bytes per second take eight seconds.
     let with = seconds(folder, "client_plugins = [\"cap.qplug\"]");
     assert!((8.0..16.0).contains(&with), "{with}");
-    // The server sends no data, so its plugin has nothing to limit.
+    // The server sends no data, so a plugin at the server has nothing to limit.
     let at_the_server = seconds(folder, "server_plugins = [\"cap.qplug\"]");
     assert!(at_the_server < 1.2 * without, "{at_the_server}");
 }
@@ -121,8 +122,8 @@ fn a_grid_keeps_its_plugins() {
     assert_eq!(flow(&kept)[0].name, "cap.qplug");
 }
 
-/// The stored files of a sweep may be published. A description must not be able to copy arbitrary
-/// files there by naming them as plugins.
+/// The stored files of a sweep may be published. A description that names an arbitrary file as a
+/// plugin must not cause a copy of that file there.
 #[test]
 fn a_file_that_is_no_plugin_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Tests of the parser: each mistake must be reported with its line, before anything runs.
+//! Tests of the parser of scenario descriptions: each mistake must be reported with its line.
 
 use equic_scenario::{Grid, Scenario, ScenarioError, sections};
 
-/// A description without mistakes.
+/// A scenario description without mistakes.
 const GOOD: &str = r#"[network]
 topology = "dumbbell"
 link = { rate = "10 Mb/s", delay = "50 ms" }
@@ -143,7 +143,8 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     assert!(error.contains("cannot read /nonexistent/x.toml"), "{error}");
 }
 
-/// A description with every key except those of graphs and of two paths. Other tests add these.
+/// A scenario description with every key except those of graphs and of two paths. Tests add these
+/// where they need them.
 const ALL: &str = r#"
         description = "all"
         seeds = [1, 2]
@@ -230,7 +231,7 @@ const ALL: &str = r#"
         shape = 1.5
     "#;
 
-/// Each key must be accepted with a value that the list of keys names.
+/// Each key of the list in docs/simulator.md must be accepted with a value that the list names.
 #[test]
 fn every_key_of_the_list_is_known() {
     let graph = r#"
@@ -273,8 +274,8 @@ fn every_key_of_the_list_is_known() {
     }
 }
 
-/// docs/simulator.md must contain the list of keys that `cargo run -p equic-scenario --example
-/// keys` prints.
+/// docs/simulator.md must contain the current list of keys, which `cargo run -p equic-scenario
+/// --example keys` prints.
 #[test]
 fn the_list_of_keys_is_documented() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
@@ -285,7 +286,7 @@ fn the_list_of_keys_is_documented() {
     );
 }
 
-/// The grids in experiments/ must not have mistakes.
+/// All grids in the directory experiments/ must be free of mistakes.
 #[test]
 fn published_grids_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");

@@ -1,4 +1,4 @@
-//! Compares flows with TLS and flows without protection. Needs the feature `tls`.
+//! Compares flows that use TLS with flows without packet protection. Needs the feature `tls`.
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{Part, play};

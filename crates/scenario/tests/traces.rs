@@ -40,20 +40,22 @@ fn a_trace_sets_the_pace() {
     // With a third of the rate, the transfer takes three times as long.
     let third = took("3\n");
     assert!((1.25..1.6).contains(&third), "{third} s");
-    // A burst of 100 packets at the end of every 500 ms, in both directions. So a round trip takes
-    // a second, slow start takes seven round trips, and the last byte arrives 10 ms after a burst.
+    // The trace has a burst of 100 packets at the end of every 500 ms, in both directions. A round
+    // trip therefore takes a second, slow start takes seven round trips, and the last byte arrives
+    // 10 ms after a burst.
     let bursts = took("500\n".repeat(100));
     assert!((5.0..9.0).contains(&bursts), "{bursts} s");
     let behind = bursts.rem_euclid(0.5);
     assert!((behind - 0.01).abs() < 1e-6, "{bursts} s");
 }
 
-/// Uses lte.trace of this directory: 12 Mb/s, then less, then a pause, then 24 Mb/s.
+/// Uses lte.trace of this directory: first 12 Mb/s, then a lower rate, then a pause, then 24 Mb/s.
 #[test]
 fn silence_is_waited_for() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
-    // 325 packets are sent in the first 400 ms, and the rest after the pause that ends at 600 ms.
+    // 325 packets are sent in the first 400 ms. The other packets are sent after the pause, which
+    // ends at 600 ms.
     assert!((0.6..0.8).contains(&took), "{took} s");
 }
 
@@ -115,7 +117,7 @@ fn cells_of_a_grid_have_traces_of_their_own() {
     let texts = grid.traces().clone();
     let names: Vec<&str> = texts.keys().map(String::as_str).collect();
     assert_eq!((names, &*texts["slow"]), (vec!["own.trace", "slow"], "3\n"));
-    // A grid must be readable again from the stored texts, without any file.
+    // It must be possible to read a grid again from its stored texts, without any file.
     let again = Grid::parse_with(&text, texts.clone()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(again.scenarios(), grid.scenarios());
     let mut lacking = texts;

@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints a line for a loss rate: mean completion time, standard deviation, and computing time per
-/// run.
+/// Prints a line of results for a loss rate: mean completion time, standard deviation, and
+/// computing time per run.
 fn study(
     transfer: &TcpBulk,
     congestion: impl ControllerFactory + Copy + std::fmt::Display + 'static,

@@ -1,21 +1,23 @@
-//! The event queue, with one entry per event source. Entries are ordered by time. Entries with the
-//! same time are ordered by when they were set.
+//! The queue of future events of a simulation. It has at most one entry per event source, because a
+//! source has at most one scheduled time, which can be changed at any time. The size of the queue
+//! therefore depends on the number of sources, and not on the number of packets in flight.
 //!
-//! A source is a port of a link, an agent, or the recorder. It has at most one scheduled time,
-//! which can be changed at any time. So the size of the queue depends on the number of sources, not
-//! on the number of packets in flight.
+//! A source is a port of a link, an agent, or the recorder. Entries are ordered by time. Entries
+//! with the same time are ordered by when they were set.
 
 use crate::time::Time;
 
 /// Marks a source that has no entry in the heap.
 const NOWHERE: u32 = u32::MAX;
-/// Number of children of each heap entry. Four keep the heap flat, and fit into two cache lines.
+/// Number of children of each node of the heap. With four children the heap is flat, and the
+/// children of a node fit into two cache lines.
 const BRANCHES: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
     at: Time,
-    /// Order of entries with the same time: the smaller number fires first.
+    /// Number that orders entries with the same time: the entry with the smaller number fires
+    /// first.
     sequence: u64,
     source: u32,
 }
@@ -26,36 +28,37 @@ impl Entry {
     }
 }
 
-/// The event queue; see the module.
+/// The queue of future events; see the documentation of this module.
 #[derive(Default)]
 pub(crate) struct Agenda {
     heap: Vec<Entry>,
     /// For each source, the index of its entry in the heap.
     places: Vec<u32>,
     sequence: u64,
-    /// The source that fired last. Its next entry gets a new sequence number, even if its time is
-    /// the same.
+    /// The event source that fired last. If it is scheduled again, its entry gets a new sequence
+    /// number, even for the same time.
     firing: Option<u32>,
 }
 
 impl Agenda {
-    /// Creates a queue with this number of sources, numbered from 0. None of them is scheduled.
+    /// Creates an event queue with this number of sources, which are numbered from 0. None of them
+    /// is scheduled.
     pub(crate) fn new(sources: usize) -> Agenda {
         Agenda { places: vec![NOWHERE; sources], ..Agenda::default() }
     }
 
-    /// Adds a source, and returns its number.
+    /// Adds an event source that is not scheduled, and returns its number.
     pub(crate) fn add(&mut self) -> u32 {
         self.places.push(NOWHERE);
         (self.places.len() - 1) as u32
     }
 
-    /// Returns the number of sources, scheduled or not.
+    /// Returns the number of event sources, scheduled or not.
     pub(crate) fn sources(&self) -> u64 {
         self.places.len() as u64
     }
 
-    /// Returns the number of scheduled sources.
+    /// Returns the number of event sources that are scheduled.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
@@ -65,8 +68,8 @@ impl Agenda {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Returns the time and the source of the first entry, or `None` if the queue is empty. The
-    /// caller must call [`Agenda::set`] for that source before the next call.
+    /// Returns the time and the source of the first entry, or `None` if the queue is empty. Before
+    /// the next call, the caller must call [`Agenda::set`] for the returned source.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
         debug_assert!(self.firing.is_none(), "`set` was not called for the source that fired");
@@ -74,8 +77,8 @@ impl Agenda {
         Some((first.at, first.source))
     }
 
-    /// Schedules the next event of a source. `None` removes the source's entry. Setting the time
-    /// that the source already has keeps its order.
+    /// Schedules the next event of a source. `None` removes the source's entry. If the time does
+    /// not change, the entry keeps its place among entries of the same time.
     pub(crate) fn set(&mut self, source: u32, at: Option<Time>) {
         let place = self.places[source as usize];
         let fired = self.firing == Some(source);
@@ -199,7 +202,7 @@ mod tests {
                     Some(at) => drop(model.insert(source, (at, sequence as u64))),
                 }
                 prop_assert_eq!(agenda.next(), model.values().map(|entry| entry.0).min());
-                // From time to time, fire the first entry.
+                // Every fifth step fires the first entry.
                 if sequence % 5 == 0 && let Some((at, fired)) = agenda.fire() {
                     let first = model.iter().min_by_key(|(_, entry)| **entry);
                     prop_assert_eq!(first.map(|(source, entry)| (entry.0, *source)), Some((at, fired)));

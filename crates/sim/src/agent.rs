@@ -1,4 +1,4 @@
-//! Agents: programs on a node that send and receive datagrams.
+//! Agents: simulated programs on a node that send and receive datagrams.
 
 use std::any::Any;
 
@@ -32,14 +32,14 @@ pub trait Agent: Any + Send {
     /// Returns the time of the next call of [`Agent::on_timer`], or `None` if no timer is set.
     fn next_timer(&mut self) -> Option<Time>;
 
-    /// Returns whether the run waits for this agent. The simulation calls it after each event of
-    /// the agent.
+    /// Returns whether the run waits for this agent. The simulation calls this method after each
+    /// event of the agent.
     fn status(&self) -> Status {
         Status::Background
     }
 
-    /// Returns the number of bytes that the agent's application has received so far, in order and
-    /// each counted once. The simulation measures goodput from this number.
+    /// Returns the number of bytes that the agent's application has received so far. Bytes count
+    /// when they are in order, and only once. The simulation computes goodput from this number.
     fn goodput(&self) -> u64 {
         0
     }
@@ -61,13 +61,14 @@ pub enum Status {
 pub struct Datagram<'a> {
     /// Address of the sender.
     pub source: Address,
-    /// The flow that counts the packet.
+    /// The flow whose counters include the packet.
     pub flow: FlowId,
     /// ECN field of the packet.
     pub ecn: Ecn,
-    /// Index of the receiving interface, from 0. The interfaces have the order of the node's links.
+    /// Index of the interface that received the packet, from 0. Interfaces have the order of the
+    /// node's links.
     pub interface: u16,
-    /// The bytes that the sender wrote.
+    /// The bytes that the sender wrote into its buffer.
     pub payload: &'a mut [u8],
     /// Number of additional payload bytes on the wire that have no content.
     pub padding: u32,
@@ -78,13 +79,13 @@ pub struct Datagram<'a> {
 pub struct Transmit {
     /// Address of the receiving agent.
     pub destination: Address,
-    /// The flow that counts the packet.
+    /// The flow whose counters include the packet.
     pub flow: FlowId,
     /// Number of bytes of the buffer that are delivered to the receiver.
     pub size: usize,
     /// Number of these bytes that are fields of the transport header, such as those of a TCP
-    /// segment. The size on the wire does not include them. It includes the header by
-    /// [`Transmit::protocol`] instead.
+    /// segment. The size on the wire does not count these bytes, because [`Transmit::protocol`]
+    /// already adds the length of the header.
     pub header_fields: usize,
     /// Number of additional payload bytes that take up room on the wire and have no content. They
     /// are not delivered.
@@ -96,7 +97,7 @@ pub struct Transmit {
     /// Index of the outgoing interface, from 0, in the order of the node's links. `None`: the route
     /// chooses it.
     pub interface: Option<u16>,
-    /// Label by which queues can distinguish flows between the same two agents, like the IPv6 flow
+    /// Label by which queues distinguish flows between the same two agents, like the IPv6 flow
     /// label.
     pub label: u32,
 }

@@ -1,10 +1,11 @@
-//! A digest of a run, by which runs can be compared.
+//! Computes a digest of all packets of a run. Two runs with the same digest are identical.
 
 use crate::packet::Packet;
 use crate::random::mix;
 use crate::time::Time;
 
-/// The digest for [`crate::Simulation::sum_up`]. It is not resistant to deliberate collisions.
+/// The digest that [`crate::Simulation::sum_up`] computes. It is not resistant to deliberate
+/// collisions.
 #[derive(Default)]
 pub(crate) struct Digest(u64);
 

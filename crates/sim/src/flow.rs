@@ -3,7 +3,7 @@
 use crate::packet::{DropCause, Ecn, Packet};
 use crate::time::Time;
 
-/// Counters of a flow. Bytes are those of IP packets, with headers.
+/// Counters of a flow. Numbers of bytes include IP headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
     /// Packets that agents sent.
@@ -30,7 +30,7 @@ pub struct FlowStats {
     pub last_delivered: Option<Time>,
 }
 
-/// A flow in a run.
+/// The state of a flow during a run.
 #[derive(Default)]
 pub(crate) struct Flow(FlowStats);
 

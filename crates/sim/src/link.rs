@@ -40,17 +40,17 @@ pub struct Direction {
     pub rate: Rate,
     /// Queue for packets that wait for the port.
     pub queue: Queue,
-    /// Framing that is added to each IP packet. It counts in rates, in queue limits in bytes, and
-    /// for bit errors.
+    /// Framing that the link adds to each IP packet. Its bytes count toward the rate and toward
+    /// queue limits in bytes, and bit errors can hit them.
     pub framing: Framing,
     /// Effects on a packet after it has left its port: delay, jitter, loss, duplication,
-    /// reordering, corruption and stalls. It also has the MTU, in bytes of the IP packet; the
+    /// reordering, corruption and stalls. `wire` also has the MTU, in bytes of the IP packet; the
     /// default is 1,500.
     ///
     /// A packet that is lost on the link still takes its transmission time, as with ns-3's
-    /// `RateErrorModel`. A packet that is corrupted in a header or in padding is lost, because a
-    /// checksum detects the error. `rate`, `queue` and `overhead` must keep their defaults, because
-    /// the fields above replace them.
+    /// `RateErrorModel`. A packet that is corrupted in a header or in padding is lost, because the
+    /// receiver's checksum detects the error. In `wire`, the fields `rate`, `queue` and `overhead`
+    /// must keep their defaults, because fields of `Direction` replace them.
     pub wire: Link,
 }
 
@@ -65,13 +65,14 @@ impl Direction {
         }
     }
 
-    /// Replaces the queue.
+    /// Returns the direction with another queue.
     #[must_use]
     pub fn queue(self, queue: Queue) -> Direction {
         Direction { queue, ..self }
     }
 
-    /// Sets the percentage of packets that are lost, each independently of the others.
+    /// Returns the direction with random loss: each packet is lost with this probability in
+    /// percent, independently of the others.
     #[must_use]
     pub fn loss_percent(self, percent: f64) -> Direction {
         let wire = Link { drop: Chance::percent(percent), ..self.wire };
@@ -109,8 +110,8 @@ impl Direction {
 pub enum DirectionError {
     /// The rate is 0, so no packet would ever be sent.
     Rate,
-    /// [`Direction::wire`] sets a rate, a queue or an overhead, which other fields of the direction
-    /// set.
+    /// [`Direction::wire`] sets a rate, a queue or an overhead. The fields of [`Direction`] must
+    /// set these instead.
     SaidTwice,
     /// The MTU is below the minimum of IP, 68 bytes (RFC 791 s.3.2), or above the largest IP
     /// packet.
@@ -167,7 +168,7 @@ mod tests {
             let small = good.clone().queue(Queue::DropTail(limit)).check();
             assert_eq!(small, Err(DirectionError::Queue(QueueError::SmallerThanAPacket)));
         }
-        // The queue must have room for one frame.
+        // A queue must have room for at least one frame.
         let queue = Queue::DropTail(Limit::Bytes(1_517));
         let ethernet = Direction { framing: Framing::Ethernet, ..good.clone().queue(queue) };
         assert!(ethernet.check().is_err() && good.queue(queue).check().is_ok());

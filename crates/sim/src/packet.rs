@@ -64,7 +64,7 @@ impl IpVersion {
     }
 }
 
-/// The transport header of a packet.
+/// The transport protocol of a packet, which determines the length of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// UDP, with a header of 8 bytes.
@@ -89,16 +89,16 @@ impl Protocol {
 /// The framing that a link adds to IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// No framing. Rates count only the bytes of IP packets.
+    /// No framing: rates count only the bytes of IP packets.
     #[default]
     None,
-    /// 2 bytes, as with PPP and with the point-to-point links of ns-3.
+    /// PPP, which adds 2 bytes. The point-to-point links of ns-3 add the same.
     Ppp,
     /// The header and check sequence of Ethernet: 18 bytes. A frame has at least 64 bytes (IEEE
     /// 802.3).
     Ethernet,
-    /// Ethernet with the preamble and the inter-packet gap: 20 bytes more. Both count in the line
-    /// rate.
+    /// Ethernet frames with the preamble and the inter-packet gap, which take 20 more bytes of the
+    /// line rate.
     EthernetLine,
 }
 
@@ -122,18 +122,19 @@ pub(crate) struct Packet {
     pub flow: FlowId,
     /// Size of the IP packet in bytes: headers, payload and padding.
     pub ip_bytes: u32,
-    /// Size in bytes on the link that the packet is on, or whose queue it is in.
+    /// Size of the packet in bytes, including the framing of the link that it is on or whose queue
+    /// it is in.
     pub frame_bytes: u32,
-    /// Number of bytes of `buffer` that are delivered. The rest of the payload is padding, which is
-    /// not stored.
+    /// Number of bytes of `buffer` that the receiver gets. The rest of the payload is padding,
+    /// which is not stored.
     pub payload: u32,
     /// Label by which queues can distinguish flows between the same two agents
     /// ([`crate::Transmit::label`]).
     pub label: u32,
     /// Length of the IP and transport headers in bytes.
     pub headers: u8,
-    /// Number of bytes of `buffer` that are fields of the transport header. `headers` already
-    /// counts the size of that header.
+    /// Number of bytes of `buffer` that are fields of the transport header. They do not count in
+    /// the packet's size, because `headers` already includes that header.
     pub header_fields: u8,
     pub ecn: Ecn,
     /// Time at which the packet entered its current queue.
@@ -157,7 +158,8 @@ pub(crate) enum DropCause {
     Unreachable,
 }
 
-/// Packets that were dropped in a step, with the reasons. The caller counts them.
+/// Packets that one step dropped, with the reasons. The caller adds them to the counters of their
+/// flows.
 pub(crate) type Dropped = Vec<(Packet, DropCause)>;
 
 /// A pool of payload buffers, all of the same size.

@@ -1,5 +1,5 @@
-//! Transfer content that both ends can compute, so that a receiver can check every byte. Virtual
-//! and real time both use it.
+//! Generates the content of transfers. Both ends can compute it, so that a receiver can check every
+//! byte. Runs in virtual time and in real time use it.
 
 /// Largest number of bytes that one call of [`between`] returns.
 pub const CHUNK: usize = 16 * 1024;

@@ -1,4 +1,5 @@
-//! One direction of a link during a run: its queue, its sender, and the packets in flight.
+//! The state of one direction of a link during a run: its queue, its sender, and the packets in
+//! flight.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,7 +34,7 @@ pub struct PortStats {
     pub too_large: u64,
     /// Packets that arrived twice.
     pub duplicated: u64,
-    /// Packets that were delayed, so that later packets arrived before them.
+    /// Packets that were delayed so that later packets could overtake them.
     pub reordered: u64,
     /// Packets that arrived with a corrupted byte.
     pub corrupted: u64,
@@ -43,7 +44,7 @@ pub struct PortStats {
     pub most_bytes: u64,
 }
 
-/// The rate at which packets are sent: constant, or from a trace.
+/// The transmitter of a port. It sends at a constant rate, or as a trace permits.
 enum Sender {
     Constant(u64),
     Trace(Box<(Arc<Trace>, TraceCursor)>),
@@ -63,7 +64,7 @@ impl Sender {
     }
 }
 
-/// A packet in flight.
+/// A packet in flight, with its arrival time.
 struct Flying {
     arrival: Time,
     number: u64,
@@ -92,7 +93,7 @@ impl Ord for Flying {
     }
 }
 
-/// The packets in flight. A FIFO is sufficient if no packet can overtake another.
+/// The packets in flight on a link. A FIFO is sufficient if no packet can overtake another.
 enum OnTheWay {
     InOrder(VecDeque<Flying>),
     Sorted(BinaryHeap<Flying>),
@@ -156,7 +157,7 @@ impl Port {
         };
         let mtu = direction.mtu();
         let frame = direction.framing.frame(mtu);
-        // The model counts IP packets, so the framing is added as overhead.
+        // The link model knows only IP packets, so the framing is added as overhead.
         let link = Link { mtu: None, overhead: (frame - mtu) as usize, ..wire.clone() };
         Port {
             framing: direction.framing,
@@ -194,7 +195,7 @@ impl Port {
                 let bits = (left * u128::from(*rate)).div_ceil(1_000_000_000);
                 u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX).min(self.sending.into())
             }
-            // With a trace, the packet still waits for its transmission opportunities.
+            // With a trace, the whole packet still waits for its transmission opportunities.
             Sender::Trace(_) => self.sending.into(),
         };
         self.stats.sent_bytes - rest
@@ -232,7 +233,7 @@ impl Port {
         if self.free_at <= now
             && matches!(&self.queue, Discipline::DropTail(_, fifo) if fifo.packets() == 0)
         {
-            // Fast path: the port is idle, so the queue would return this packet at once.
+            // Fast path: the port is idle, so the queue would only return this packet at once.
             self.go(now, packet, pool, dropped);
             return;
         }
@@ -271,8 +272,8 @@ impl Port {
         }
     }
 
-    /// Sends a packet. Its loss, delay and corruption are decided here, because its transmission
-    /// time is now known.
+    /// Sends a packet. Decides here whether the packet is lost, delayed or corrupted, because its
+    /// transmission time is now known.
     fn go(&mut self, now: Time, mut packet: Packet, pool: &mut Pool, dropped: &mut Dropped) {
         self.free_at = self.sender.leaves(now, packet.frame_bytes);
         self.sending = packet.frame_bytes;
@@ -290,8 +291,8 @@ impl Port {
             _ => {}
         }
         if let Some(corruption) = verdict.corruption {
-            // Checksums detect corruption in headers, in padding, and anywhere in a TCP segment.
-            // Such a packet is lost.
+            // A packet that is corrupted in a header, in padding, or anywhere in a TCP segment is
+            // lost, because a checksum detects the error.
             let begin = usize::from(packet.headers);
             let payload = begin..begin + packet.payload as usize;
             arrived = packet.header_fields == 0 && payload.contains(&corruption.position);

@@ -1,6 +1,6 @@
-//! `equic-transport` as an agent. By default it runs without packet protection (`null-crypto`).
-//! Handshakes and packets still have the same sizes as with TLS. With the feature `tls`, TLS can be
-//! selected.
+//! Runs `equic-transport` as an agent. By default connections have no packet protection
+//! (`null-crypto`), but handshakes and packets have the same sizes as with TLS. With the feature
+//! `tls`, a connection can use TLS.
 //!
 //! [`bulk`] creates both ends of a transfer on their nodes, and [`BulkReceiver::outcome`] returns
 //! the result. The agents read all received data and write all pending data before they call
@@ -42,8 +42,8 @@ pub use equic_transport::{Connection, Scheduler, TransportConfig, operation};
 pub use hooks::{Hooks, HooksOfEnds};
 pub use paths::PathState;
 
-/// Size of the read buffer in bytes. Most datagrams make only one packet's data readable, and a
-/// larger buffer would have to be cleared for each read.
+/// Size of the read buffer in bytes. A larger buffer would be slower, because it must be cleared
+/// for each read, and most datagrams make only one packet's data readable.
 const READ: usize = 4096;
 
 /// A transfer from the client to the server, on one stream.
@@ -77,20 +77,20 @@ pub enum Protection {
     Tls,
 }
 
-/// The state that a client has from an earlier connection to the same server.
+/// The state that a client has kept from an earlier connection to the same server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// No state. The server sends its certificate.
+    /// The client has no state. The server sends its certificate.
     #[default]
     None,
-    /// A session. The server sends no certificate (RFC 8446 s.2.2).
+    /// The client has a session. The server sends no certificate (RFC 8446 s.2.2).
     Session,
-    /// A session with 0-RTT. The client sends data before the handshake is complete (RFC 9001
-    /// s.4.6).
+    /// The client has a session that permits 0-RTT. It sends data before the handshake is complete
+    /// (RFC 9001 s.4.6).
     EarlyData,
 }
 
-/// Creates the log of each end of a connection. The function gets the header of the log file.
+/// A function that creates the log of each end of a connection. It gets the header of the log file.
 #[derive(Clone)]
 pub struct Logs(Arc<MakeLog>);
 
@@ -115,7 +115,8 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Bulk {
-    /// Creates a transfer that begins with the run, with the default transport configuration.
+    /// Creates a transfer that begins at the start of the run, with the default transport
+    /// configuration.
     pub fn new(bytes: u64) -> Bulk {
         Bulk {
             bytes,
@@ -144,14 +145,15 @@ pub enum QuicError {
     Topology(TopologyError),
     /// The transport rejects its configuration.
     Start(StartError),
-    /// The earlier connection gave the client no session for early data, with this configuration.
+    /// The client got no session for early data from the earlier connection with this
+    /// configuration.
     NoSession,
     /// TLS was requested, but the feature `tls` is not enabled.
     NoTls,
     /// TLS could not be set up. The field has the reason.
     Tls(String),
-    /// One of the nodes has fewer interfaces than the connection needs for its paths. The field has
-    /// the number needed.
+    /// One of the nodes has fewer interfaces than the connection needs for its paths. The field is
+    /// the number of interfaces that are needed.
     TooFewInterfaces(u16),
 }
 
@@ -184,7 +186,7 @@ impl From<TopologyError> for QuicError {
     }
 }
 
-/// Both ends of a connection without applications, first the client and then the server, with their
+/// The client and the server of a connection without applications, in that order, with their
 /// addresses and flows.
 struct Pair {
     client: QuicEnd,
@@ -202,7 +204,7 @@ fn pair(
 ) -> Result<Pair, QuicError> {
     let (from, to) = (run.address(client)?, run.address(server)?);
     let (there, back) = (run.flow(from, to)?, run.flow(to, from)?);
-    // The addresses that the agents use have room for 15 interfaces.
+    // The addresses that the agents use can encode at most 15 interfaces.
     let count = transport.max_paths.clamp(1, 15) as u16;
     let several = count > 1;
     if several && [client, server].iter().any(|node| run.topology().links(*node) < count.into()) {
@@ -259,7 +261,7 @@ pub fn bulk(
     Ok(BulkIds { sender, receiver, there, back })
 }
 
-/// A connection that carries an [`Application`].
+/// Describes a connection that carries an [`Application`].
 #[derive(Clone, Debug)]
 pub struct Carrier {
     /// Time at which the client begins its handshake.
@@ -373,7 +375,7 @@ impl BulkSender {
             let chunk = payload::between(self.written, self.bytes);
             match connection.write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
-                // There is no room now, or the connection is closed. The receiver reports a closed
+                // The connection has no room now, or is closed. The receiver reports a closed
                 // connection.
                 Ok(_) | Err(_) => break,
             }

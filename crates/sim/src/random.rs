@@ -1,7 +1,8 @@
-//! Random numbers. All of them come from the seed of the run, and each user has its own sequence.
+//! Derives seeds for random numbers. All of them come from the seed of the run, and each user of
+//! random numbers has its own sequence.
 
-/// A kind of user of random numbers. The sequence of a user does not depend on how many numbers
-/// others draw.
+/// A kind of user of random numbers. The sequence of a user does not change if other users draw
+/// more or fewer numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Domain {
     Wire = 1,
@@ -39,7 +40,7 @@ mod tests {
         seeds.sort_unstable();
         seeds.dedup();
         assert_eq!(seeds.len(), 20 * 3 * 100);
-        // The result must never change, so that old runs can be replayed.
+        // The result must stay the same in future versions, so that old runs can be replayed.
         assert_eq!(mix(1, 2), mix(1, 2));
         assert_ne!(mix(1, 2), mix(2, 1));
     }

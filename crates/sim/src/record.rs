@@ -7,10 +7,11 @@ use crate::simulation::AgentId;
 use crate::time::{Time, nanos};
 use crate::topology::PortId;
 
-/// Largest number of values that a run records.
+/// Largest number of values that a run records. Recording stops there.
 const MOST_VALUES: usize = 50_000_000;
 
-/// The time series that a run records. Without them, the run has no overhead.
+/// Selects the time series that a run records. With the default, nothing is recorded and the run
+/// has no overhead.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Time between two records.
@@ -70,7 +71,7 @@ pub struct PortRecord {
     pub sent_bytes: u64,
 }
 
-/// A [`Recording`] during a run.
+/// The state of a [`Recording`] during a run.
 pub(crate) struct Recorder {
     recording: Recording,
     records: Vec<Record>,

@@ -1,5 +1,5 @@
-//! A run: a network, its agents, and virtual time. `step.rs` handles the events. `outside.rs`
-//! supports runs in real time.
+//! Runs a simulated network with its agents in virtual time. `step.rs` handles the events.
+//! `outside.rs` supports runs in real time.
 
 mod outside;
 mod step;
@@ -19,10 +19,11 @@ use crate::record::{Record, RecordError, Recorder, Recording};
 use crate::time::Time;
 use crate::topology::{NodeId, PortId, Routes, Topology, TopologyError};
 
-/// Number of events at one instant, per source, above which the run counts as stuck.
+/// Number of events per source at one instant of virtual time, above which the run is considered
+/// stuck.
 const EVENTS_PER_SOURCE: u64 = 1_000;
-/// Number of events at one instant that are permitted in addition to [`EVENTS_PER_SOURCE`]. An agent may also
-/// not send more datagrams than this at one instant.
+/// Number of events that are permitted at one instant in addition to [`EVENTS_PER_SOURCE`]. It is
+/// also the largest number of datagrams that an agent may send at one instant.
 const EVENTS_ALWAYS_ALLOWED: u64 = 200_000;
 
 /// Identifies an agent of a run.
@@ -34,14 +35,14 @@ pub struct AgentId(u32);
 pub enum End {
     /// All agents that the run waited for have finished.
     Finished,
-    /// The time limit was reached.
+    /// The limit of virtual time was reached.
     Limit,
     /// No packet is in flight and no timer is set.
     Idle,
 }
 
-/// Error of a run in which virtual time does not advance. An agent sets its timer to the present
-/// again and again, or sends without end.
+/// Error of a run in which virtual time does not advance, because an agent sets its timer to the
+/// present again and again, or sends without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// Time at which the run is stuck.
@@ -65,7 +66,7 @@ impl std::error::Error for Stuck {}
 struct Inhabitant {
     agent: Box<dyn Agent>,
     address: Address,
-    /// Number of the agent's source in the agenda.
+    /// Number of the event source of this agent in the event queue.
     source: u32,
     working: bool,
 }
@@ -80,17 +81,17 @@ pub struct Simulation {
     now: Time,
     agenda: Agenda,
     ports: Vec<Port>,
-    /// For each port: the node and interface at the other end.
+    /// For each port: the node and the interface at the other end of its link.
     arrivals: Vec<(NodeId, u16)>,
     agents: Vec<Inhabitant>,
-    /// The agents by node, and then by port number minus one.
+    /// For each node, its agents in the order of their port numbers. The first port number is 1.
     residents: Vec<Vec<Option<AgentId>>>,
-    /// The agent of each source of the agenda after the ports. `None` for the recorder.
+    /// For each event source after the ports: its agent, or `None` for the recorder.
     callers: Vec<Option<AgentId>>,
     flows: Vec<Flow>,
     pool: Pool,
     dropped: Dropped,
-    /// An unused buffer for calls of agents, which may have nothing to send.
+    /// A buffer that is lent to agents for their next datagram.
     spare: Vec<u8>,
     recorder: Option<(u32, Recorder)>,
     digest: Option<Digest>,
@@ -290,8 +291,8 @@ impl Simulation {
         self.ports[port.0 as usize].sent_by(self.now())
     }
 
-    /// Returns the number of packets in a port's queue, and of their bytes including the link's
-    /// framing.
+    /// Returns the number of packets in a port's queue, and the number of their bytes including the
+    /// link's framing.
     pub fn waiting(&self, port: PortId) -> (usize, u64) {
         self.ports[port.0 as usize].waiting()
     }

@@ -1,9 +1,9 @@
-//! TCP for the nodes of a simulation. It is `equic-tcp`, which models the TCP of today's Linux,
-//! with the congestion controllers of QUIC.
+//! Runs TCP on the nodes of a simulation. It uses `equic-tcp`, which models the TCP of today's
+//! Linux, with the congestion controllers of QUIC.
 //!
 //! [`bulk`] creates both ends of a transfer on their nodes, and [`TcpBulkReceiver::outcome`]
-//! returns the result. Headers are delivered, and count on the wire with their options. Payload has
-//! a length but no content.
+//! returns the result. A segment delivers its header, but its payload has only a length and no
+//! content. The size on the wire includes the header with its options.
 
 mod channel;
 
@@ -44,7 +44,7 @@ pub struct TcpBulk {
 }
 
 impl TcpBulk {
-    /// Creates a transfer that begins with the run, with the default configuration.
+    /// Creates a transfer that begins at the start of the run, with the default configuration.
     pub fn new(bytes: u64) -> TcpBulk {
         TcpBulk { bytes, start: Time::START, config: TcpConfig::default(), tls: None }
     }
@@ -63,7 +63,7 @@ impl TcpBulk {
     }
 }
 
-/// Both ends of a connection without applications, with their addresses.
+/// Both ends of a TCP connection without applications, with their addresses.
 struct Pair {
     client: TcpEnd,
     server: TcpEnd,
@@ -169,7 +169,7 @@ fn timestamp(time: Time) -> Timestamp {
     Timestamp::from_nanos(time.as_nanos())
 }
 
-/// One end of a connection, without an application.
+/// One end of a TCP connection, without an application.
 struct TcpEnd {
     config: TcpConfig,
     connection: Option<Box<Connection>>,

@@ -28,12 +28,12 @@ impl Time {
         Time(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// Returns the nanoseconds since the start of the run.
+    /// Returns the time since the start of the run, in whole nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the seconds since the start of the run.
+    /// Returns the time since the start of the run, in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -69,7 +69,7 @@ impl AddAssign<Duration> for Time {
     }
 }
 
-/// Returns the time between the two; see [`Time::since`].
+/// Returns the duration between two points in time; see [`Time::since`].
 impl Sub for Time {
     type Output = Duration;
 

@@ -1,4 +1,4 @@
-//! A transfer between a client and a server, over any protocol.
+//! The result of a transfer between a client and a server, over QUIC or TCP.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::packet::FlowId;
 use crate::simulation::AgentId;
 use crate::time::Time;
 
-/// The agents and flows of a transfer.
+/// The agents at both ends of a transfer, and the flows between them.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkIds {
     /// The sending end. It is the client in a bulk transfer.
     pub sender: AgentId,
-    /// The receiving end, for which the run waits. It is the server in a bulk transfer.
+    /// The receiving end. The run waits for it. It is the server in a bulk transfer.
     pub receiver: AgentId,
     /// Flow from the sender to the receiver.
     pub there: FlowId,
@@ -21,8 +21,8 @@ pub struct BulkIds {
 }
 
 impl BulkIds {
-    /// Returns the IDs of a connection with an application. `client` and `server` are each an agent
-    /// and the flow of the packets that it sends.
+    /// Returns the IDs of a connection that carries an application. `client` and `server` are
+    /// pairs: an agent, and the flow of the packets that it sends.
     pub(crate) fn of(
         application: &Application,
         client: (AgentId, FlowId),
@@ -37,15 +37,16 @@ impl BulkIds {
 /// The result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Time at which the server's application had the last byte, or `None` if that did not happen.
+    /// Time at which the receiver's application had the last byte, or `None` if that did not
+    /// happen.
     pub completed: Option<Time>,
-    /// Number of bytes that the server's application has read.
+    /// Number of bytes that the receiver's application has read.
     pub bytes: u64,
     /// Reason why the transfer failed, or `None` if it did not fail.
     pub failure: Option<String>,
 }
 
-/// The state and the counters of a sending end, for any protocol.
+/// The state and the counters of a sending end, for QUIC and TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SenderState {
     /// Number of packets (QUIC) or segments (TCP) sent.
@@ -68,12 +69,13 @@ pub struct SenderState {
     pub min_rtt: Duration,
     /// Pacing rate in bytes per second.
     pub pacing_rate: f64,
-    /// Total time in which flow control limited the sender, or the sender's own limit on
-    /// unacknowledged data.
+    /// Total time in which flow control, or the sender's own limit on unacknowledged data, held
+    /// back data.
     pub window_limited: Duration,
 }
 
-/// Measures the total time in which a condition holds. Its owner reports changes of the condition.
+/// Measures the total time in which a condition holds. The caller reports each change of the
+/// condition.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeOf {

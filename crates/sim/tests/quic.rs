@@ -38,7 +38,7 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
     outcome.completed.expect("it has completed").as_secs_f64()
 }
 
-/// 10 MB at 10 Mb/s without loss take 8 s, plus headers and the start.
+/// 10 MB at 10 Mb/s without loss take 8 s, plus the time for headers, handshake and slow start.
 #[test]
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
@@ -75,8 +75,9 @@ fn ten_megabytes_at_one_percent_loss() {
     assert!((9.0..13.0).contains(&bbr), "{bbr} s");
 }
 
-/// With random loss, BBR's goodput must reach this share of the link's rate. The rest is lost
-/// packets, headers, the start, and rounds that probe for the minimum round-trip time.
+/// With random loss, BBR's goodput must reach at least this share of the link's rate. The remainder
+/// is lost to retransmissions, headers, the startup phase, and rounds that probe for the minimum
+/// round-trip time.
 #[test]
 fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     for (megabits, delay, loss, packets, least) in [
@@ -98,7 +99,7 @@ fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
     }
 }
 
-/// Creates transfers with ECN over a dumbbell with this queue.
+/// Simulates transfers with ECN over a dumbbell whose bottleneck has this queue.
 fn shared(queue: Queue, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -124,7 +125,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
     ] {
         let (run, ids) = shared(queue, 1);
         let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
-        // A transfer takes 3.2 s at the link's rate, plus the start.
+        // A transfer takes 3.2 s at the link's rate, plus the handshake and slow start.
         assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
         let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
         let records = run.recorded();
@@ -133,13 +134,13 @@ fn flows_share_a_narrow_link_under_every_queue() {
         assert!(recorded <= marked + 1_000 && (recorded > 0) == (marked > 0));
         let goodput: f64 = records.iter().flat_map(|record| &record.goodput).sum();
         let bytes = goodput * 0.01 / 8.0;
-        // Data that arrived after the last record is missing.
+        // The time series has no data that arrived after the last record.
         assert!((3_900_000.0..=4_000_001.0).contains(&bytes), "{bytes}");
     }
 }
 
-/// Packets are corrupted. A checksum, which replaces the AEAD, must detect this. The receiver
-/// checks every byte, so it would notice a corrupted one.
+/// The link corrupts packets. A checksum takes the place of the AEAD, and must detect this. The
+/// receiver checks every byte, so it would notice an undetected error.
 #[test]
 fn damage_duplication_and_jitter_do_not_change_what_arrives() {
     let mut bad = link().loss_percent(2.0);

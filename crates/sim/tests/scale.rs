@@ -6,7 +6,7 @@ use equic_sim::{
     Direction, End, FqCoDel, OnOff, OnOffConfig, Queue, Simulation, Sink, Time, dumbbell,
 };
 
-/// Simulates this number of pairs over one link, each with a flow of 20 datagrams. Returns the
+/// Simulates this number of host pairs over one link, each with a flow of 20 datagrams. Returns the
 /// number of events.
 fn events(pairs: usize) -> u64 {
     let queue = Queue::FqCoDel(FqCoDel::default());
@@ -33,8 +33,8 @@ fn events(pairs: usize) -> u64 {
     run.events()
 }
 
-/// Ten thousand flows must cause a hundred times as many events as a hundred flows, except for
-/// effects of queueing.
+/// A run with ten thousand flows must have a hundred times as many events as a run with a hundred
+/// flows, except for effects of queueing.
 #[test]
 fn ten_thousand_flows_in_one_run() {
     let (few, many) = (events(100), events(10_000));

@@ -20,8 +20,8 @@ fn with(congestion: Algorithm, bytes: u64) -> TcpBulk {
     TcpBulk::new(bytes).congestion(congestion)
 }
 
-/// Runs a transfer between two nodes. Acknowledgements use a direction with the same rate and
-/// delay, without loss.
+/// Runs a transfer between two nodes. `link` is the direction of the data. The opposite direction
+/// has the same rate and delay, and no loss.
 fn play(link: Direction, transfer: &TcpBulk, seed: u64) -> (Simulation, BulkIds) {
     let mut named = simple(link.clone());
     *named.topology.direction_mut(named.bottlenecks[0].back()) = link.loss_percent(0.0);
@@ -46,8 +46,8 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
     outcome.completed.expect("it has completed").as_secs_f64()
 }
 
-/// 10 MB at 10 Mb/s without loss. 1,448 of 1,500 bytes are payload, so the transfer takes 8.29 s
-/// plus the start.
+/// A transfer of 10 MB at 10 Mb/s without loss. 1,448 of the 1,500 bytes of a packet are payload,
+/// so the transfer takes 8.29 s plus the handshake and slow start.
 #[test]
 fn a_clean_link_is_filled() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
@@ -74,7 +74,7 @@ fn algorithms_of_the_past_fill_a_clean_link() {
         assert!((24.86..30.0).contains(&took), "{classic}: {took} s");
         let stats = sender(&run, ids).stats();
         let queued = stats.smoothed_rtt - stats.min_rtt;
-        // A full queue of a hundred packets takes 120 ms.
+        // A full queue of a hundred packets causes a delay of 120 ms.
         assert_eq!(
             queued < Duration::from_millis(10),
             classic == Classic::Vegas,
@@ -83,16 +83,16 @@ fn algorithms_of_the_past_fill_a_clean_link() {
     }
 }
 
-/// Headers must count as on the wire: 20 bytes of IP, 20 of TCP, and options of 20 bytes on the SYN
-/// and 12 on other segments.
+/// The size on the wire must include headers: 20 bytes of IP, 20 of TCP, and options of 20 bytes on
+/// the SYN and of 12 bytes on other segments.
 #[test]
 fn headers_count_as_on_the_wire() {
     let (mut run, ids) = play(link(), &TcpBulk::new(100_000), 1);
     run.run(Time::from_secs(1_000)).expect("time goes on");
     let (there, back) = (run.flow_stats(ids.there), run.flow_stats(ids.back));
     let segments = 100_000u64.div_ceil(1_448);
-    // The SYN, the data with FIN on the last segment, the ACK of the server's SYN, and the ACK of
-    // its FIN.
+    // The client sends the SYN, the data with FIN on the last segment, the ACK of the server's SYN,
+    // and the ACK of the server's FIN.
     assert_eq!(there.sent, 1 + segments + 2);
     assert_eq!(there.sent_bytes, 60 + 100_000 + (segments + 2) * 52);
     assert_eq!(back.sent_bytes, 60 + (back.sent - 1) * 52);
@@ -111,7 +111,8 @@ fn tls_costs_its_round_trips() {
     let full = TlsConfig::default();
     let resumed = TlsConfig { resumption: true, ..full };
     let old = TlsConfig { version: TlsVersion::Tls12, ..full };
-    // Counted in half round trips: SYN, SYN-ACK, data. Each round trip of TLS adds two.
+    // Counted in half round trips: SYN, SYN-ACK, and data make three. Each round trip of TLS adds
+    // two.
     assert_eq!(trips(&plain), 3);
     assert_eq!(trips(&plain.clone().tls(full)), 5);
     assert_eq!(trips(&plain.clone().tls(resumed)), 5);
@@ -120,13 +121,14 @@ fn tls_costs_its_round_trips() {
     assert_eq!(trips(&plain.tls(TlsConfig { resumption: true, ..old })), 5);
 }
 
-/// Returns the mean and the standard deviation of 30 seeds, in seconds.
+/// Returns the mean and the standard deviation of the completion time over 30 seeds, in seconds.
 fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     let times: Vec<f64> = (1..=30)
         .map(|seed| {
             let (run, ids) = play(link.clone(), transfer, seed);
-            // The network does not reorder. So a packet that was declared lost was lost, unless a
-            // queue grew faster than the retransmission timer could adapt.
+            // The network does not reorder packets. Every packet that was declared lost was
+            // therefore really lost, unless a queue grew faster than the retransmission timer could
+            // adapt.
             let stats = sender(&run, ids).stats();
             assert!(stats.spurious <= stats.timeouts, "seed {seed}: {stats:?}");
             seconds(&run, ids)
@@ -138,10 +140,10 @@ fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
     (mean, (squares / (count - 1.0)).sqrt())
 }
 
-/// Compares the times with those of ns-3.44: 51.7 s with CUBIC, 47.2 s with LinuxReno
-/// (docs/notebook/benchmarks.md has the command), 9.4 s with BBR, and 97.1 s with NewReno. The
-/// window of ns-3's NewReno grows more slowly than ours, and that of LinuxReno grows faster. So
-/// these two are the bounds for NewReno.
+/// Compares the completion times with those of ns-3.44: 51.7 s with CUBIC, 47.2 s with LinuxReno,
+/// 97.1 s with NewReno, and 9.4 s with BBR (docs/notebook/benchmarks.md has the command). The
+/// window of ns-3's NewReno grows more slowly than that of our NewReno, and the window of LinuxReno
+/// grows faster. These two are therefore the bounds for our NewReno.
 #[test]
 fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
     let lossy = link().loss_percent(1.0);
@@ -158,7 +160,7 @@ fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
     assert!((47.2..97.1).contains(&reno), "{reno} s");
 }
 
-/// Creates transfers over a dumbbell with this queue.
+/// Simulates TCP transfers over a dumbbell whose bottleneck has this queue.
 fn shared(queue: Queue, ecn: bool, seed: u64) -> (Simulation, Vec<BulkIds>) {
     let named = dumbbell(4, link().queue(queue));
     let mut run = Simulation::new(named.topology, seed).expect("there can be such a network");
@@ -182,7 +184,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
     ] {
         let (run, ids) = shared(queue, ecn, 1);
         let longest = ids.iter().map(|ids| seconds(&run, *ids)).fold(0.0, f64::max);
-        // A transfer takes 3.3 s at the link's rate, plus the start.
+        // A transfer takes 3.3 s at the link's rate, plus the handshake and slow start.
         assert!((3.3..8.0).contains(&longest), "{queue:?}: {longest} s");
         let marked: u64 = ids.iter().map(|ids| run.flow_stats(ids.there).marked).sum();
         assert_eq!(marked > 0, ecn, "{queue:?}");
@@ -220,7 +222,8 @@ fn a_dead_link_ends_in_a_timeout() {
     let ids = bulk(&mut run, named.clients[0], named.servers[0], &TcpBulk::new(1_000)).unwrap();
     assert_eq!(run.run(Time::from_secs(1_000)), Ok(End::Idle));
     assert_eq!(outcome(&run, ids), Outcome::default());
-    // 1 + 2 + 4 + 8 + 16 + 32 + 64 s, by RFC 6298 s.5.7 and the six retries of Linux.
+    // The SYN times out after 1 + 2 + 4 + 8 + 16 + 32 + 64 s (RFC 6298 s.5.7), because Linux
+    // retransmits it six times.
     assert_eq!(run.now(), Time::from_secs(127));
 }
 

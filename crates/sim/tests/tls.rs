@@ -23,7 +23,8 @@ fn play(resumption: Resumption, seed: u64) -> (Simulation, BulkIds) {
 
 const ALL: [Resumption; 3] = [Resumption::None, Resumption::Session, Resumption::EarlyData];
 
-/// Keys, signatures and ciphertext must depend on the seed only.
+/// Keys, signatures and ciphertext must depend only on the seed, so two runs with the same seed
+/// must be identical.
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for resumption in ALL {
@@ -57,7 +58,8 @@ fn runs_do_not_disturb_each_other() {
             run
         })
         .into();
-    // The runs alternate during the handshakes. Then each continues to the same end as `alone`.
+    // The runs alternate during their handshakes. Then each continues to its end, which must be the
+    // same as that of `alone`.
     let mut over = [false; 2];
     for millis in (0..1_000).step_by(7).chain([1_000_000]) {
         for (run, over) in runs.iter_mut().zip(&mut over) {

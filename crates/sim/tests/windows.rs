@@ -1,5 +1,5 @@
-//! Tests of flow control in virtual time: windows must grow before a sender needs them. Needs the
-//! feature `quic`.
+//! Tests of flow control in virtual time: flow-control windows must grow before a sender needs the
+//! space. Needs the feature `quic`.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ const RATES: [u64; 3] = [10_000_000, 100_000_000, 1_000_000_000];
 const ROUND_TRIPS_MS: [u64; 3] = [20, 100, 300];
 const SIZES: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 
-/// Returns a link with a queue that no transfer can fill.
+/// Returns a link whose queue is larger than any transfer of these tests.
 fn link(rate: u64, round_trip_ms: u64) -> Direction {
     let delay = Duration::from_micros(round_trip_ms * 500);
     Direction::new(rate, delay).queue(Queue::DropTail(Limit::Packets(1_000_000)))
 }
 
-/// Returns a configuration whose windows and buffers never limit a transfer.
+/// Returns a transport configuration whose windows and buffers never limit a transfer.
 fn unlimited() -> TransportConfig {
     const MOST: u64 = 1 << 40;
     let mut config = TransportConfig::default();
@@ -62,14 +62,14 @@ fn windows_hold_no_sender_back() {
     }
 }
 
-/// Returns the expected duration in seconds of a transfer that only slow start and the link's rate
-/// limit.
+/// Returns the expected duration in seconds of a transfer that is limited only by slow start and
+/// the link's rate.
 ///
 /// The handshake takes one round trip. Then the sender sends ten packets in the first round trip,
 /// and twice as many in each next one (RFC 9002 s.7.2, s.7.3.1), until the link is always busy. In
-/// the last of these round trips, the rest is paced at 1.25 windows per round trip (RFC 9002
-/// s.7.7). Each datagram has 1,200 bytes of UDP payload, which include the headers of packet and
-/// frame.
+/// the last of these round trips, the remaining data is paced at 1.25 windows per round trip (RFC
+/// 9002 s.7.7). Each datagram has a UDP payload of 1,200 bytes, which includes the headers of the
+/// packet and its frames.
 fn arithmetic(rate: u64, round_trip_ms: u64, bytes: u64) -> f64 {
     const PACKET: f64 = 1_200.0;
     const PAYLOAD: f64 = PACKET - 32.0;
@@ -105,15 +105,15 @@ fn transfers_take_what_arithmetic_says() {
 fn windows_hold_two_paths_back_as_little() {
     let named = || two_path(link(100_000_000, 40), link(50_000_000, 200));
     let both = |config: TransportConfig| TransportConfig { max_paths: 2, ..config };
-    // Data from the faster path waits for data from the slower one, so a window may be exhausted
-    // for a short time.
+    // Data from the faster path must wait for data from the slower one, so a flow-control window
+    // may be exhausted for a short time.
     let (took, _) = transfer(named(), 20_000_000, both(TransportConfig::default()));
     let (best, _) = transfer(named(), 20_000_000, both(unlimited()));
     assert!(took <= best * 1.01, "{took} s, {best} s without limits");
 }
 
-/// Many streams share a connection. The connection's window must grow, even if no stream needs a
-/// larger window.
+/// Many streams share a connection. The flow-control window of the connection must grow, even if no
+/// single stream needs a larger window.
 #[test]
 fn windows_grow_with_many_streams() {
     let took = |transport: TransportConfig| {
@@ -139,7 +139,7 @@ fn windows_grow_with_many_streams() {
     assert!(usual <= best * 1.01, "{usual} s, {best} s without limits");
 }
 
-/// If a window limits a transfer, the statistics must show it.
+/// If a flow-control window limits a transfer, the statistics must show it.
 #[test]
 fn windows_that_limit_are_reported() {
     let mut config = TransportConfig::default();

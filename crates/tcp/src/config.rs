@@ -1,19 +1,19 @@
-//! Settings of a connection, with the defaults of Linux.
+//! Settings of a TCP connection, with the defaults of Linux.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use equic_transport::congestion::{Algorithm, ControllerFactory};
 
-/// Configuration of one end of a connection. The defaults are those of Linux.
+/// Configuration of one end of a TCP connection. The defaults are those of Linux.
 #[derive(Debug, Clone)]
 pub struct TcpConfig {
     /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406). Linux uses the original
     /// HyStart.
     pub congestion: Arc<dyn ControllerFactory>,
-    /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1): the MTU minus the headers of
-    /// IP and TCP. Options reduce the payload (RFC 6691). With 1,460 bytes and timestamps, a
-    /// segment carries 1,448 bytes of payload.
+    /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1). It is the MTU minus the
+    /// headers of IP and TCP without options. Options reduce the payload (RFC 6691): with 1,460
+    /// bytes and timestamps, a segment carries 1,448 bytes of payload.
     pub mss: u16,
     /// Initial congestion window, in segments (RFC 6928).
     pub initial_window: u32,
@@ -37,11 +37,12 @@ pub struct TcpConfig {
     /// reads per round trip, as on Linux (`net.ipv4.tcp_moderate_rcvbuf`). If false, the window has
     /// its full size from the start.
     pub receive_auto_tuning: bool,
-    /// Largest number of outstanding bytes. The default is 4 MiB (`net.ipv4.tcp_wmem`).
+    /// Largest number of bytes sent but not cumulatively acknowledged. The default is 4 MiB
+    /// (`net.ipv4.tcp_wmem`).
     pub send_buffer: u64,
-    /// Minimum of the term that the retransmission timeout adds to the smoothed round-trip time.
-    /// The default is 200 ms, as on Linux. In contrast, RFC 6298 s.2.4 requires a total of at least
-    /// one second.
+    /// Minimum of the variance term that is added to the smoothed round-trip time in the
+    /// retransmission timeout. The default is 200 ms, as on Linux. In contrast, RFC 6298 s.2.4
+    /// requires a total timeout of at least one second.
     pub min_rto: Duration,
     /// Retransmission timeout before the first round-trip sample (RFC 6298 s.2.1).
     pub initial_rto: Duration,
@@ -49,13 +50,15 @@ pub struct TcpConfig {
     pub max_rto: Duration,
     /// Time for which an acknowledgement waits for a second segment.
     pub delayed_ack: Duration,
-    /// Number of segments that are acknowledged at once, at the start and after irregular segments.
+    /// Number of segments that are acknowledged without delay, at the start of a connection and
+    /// after a segment that was not in order.
     pub quick_acks: u32,
     /// Whether to send tail loss probes (RFC 8985 s.7).
     pub tail_loss_probe: bool,
-    /// Whether to use Fast Open (RFC 7413). The client then has a cookie from an earlier
-    /// connection, and sends data with its SYN. The server accepts the data, and may answer before
-    /// the handshake is complete. On Linux, an application must request this (`TCP_FASTOPEN`).
+    /// Whether to use Fast Open (RFC 7413). The client is then assumed to have a cookie from an
+    /// earlier connection, and sends data with its SYN. The server accepts the data, and may answer
+    /// before the handshake is complete. On Linux, an application must request this
+    /// (`TCP_FASTOPEN`).
     pub fast_open: bool,
     /// Resolution of the timestamp clock (RFC 7323 s.5.4). The default is one millisecond.
     pub timestamp_granularity: Duration,
@@ -95,8 +98,8 @@ impl TcpConfig {
         self
     }
 
-    /// Returns the shift of the window field to announce. It is the smallest that can express the
-    /// receive buffer (RFC 7323 s.2.3).
+    /// Returns the window scale to announce: the smallest shift with which the window field can
+    /// express the receive buffer (RFC 7323 s.2.3).
     pub(crate) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer >> shift <= 65_535).unwrap_or(14)
     }

@@ -11,25 +11,27 @@ use crate::config::TcpConfig;
 /// 9293 s.3.10.7.4 permits.
 const MOST_RANGES: usize = 16_384;
 
-/// Number of SACK blocks that are remembered because they were reported (RFC 2018 s.4).
+/// Number of recently reported SACK blocks that are remembered, so that they are repeated (RFC 2018
+/// s.4).
 const RECENT: usize = 4;
 
 /// Initial receive window in bytes.
 const FIRST_WINDOW: u64 = 65_535;
 
-/// Measures how many bytes the application reads per round trip.
+/// Measures how many bytes the application reads per round trip, to size the receive buffer.
 #[derive(Debug)]
 struct Tuning {
     /// Round-trip time that the receiver measures from echoed timestamps.
     rtt: Option<Duration>,
-    /// Start time of the current measurement. The next field has the bytes read until then.
+    /// Start time of the current measurement. `read_then` is the number of bytes that were read
+    /// until this time.
     since: Option<Timestamp>,
     read_then: u64,
-    /// Bytes read in the best round trip so far.
+    /// Largest number of bytes that were read in one round trip so far.
     space: u64,
 }
 
-/// The position of a segment's data relative to the received stream.
+/// Where the data of a segment belongs in the received stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The data begins with the next expected byte.
@@ -44,10 +46,11 @@ pub(crate) enum Placement {
 pub(crate) struct Receiver {
     /// The next expected sequence number, RCV.NXT (RFC 9293 s.3.3.1). It counts from the SYN.
     next: u64,
-    /// Ranges of out-of-order data. The key is the first sequence number, and the value is the
-    /// number after the end.
+    /// Ranges of out-of-order data: the key is the first sequence number, and the value is the
+    /// sequence number after the range.
     ahead: BTreeMap<u64, u64>,
-    /// One sequence number in each of the ranges that were reported last, newest first.
+    /// The ranges that SACK blocks reported most recently, newest first. Each is identified by one
+    /// sequence number in it.
     recent: [Option<u64>; RECENT],
     /// A range that was received twice. It is reported once (RFC 2883).
     twice: Option<(u64, u64)>,
@@ -55,7 +58,7 @@ pub(crate) struct Receiver {
     fin: Option<u64>,
     /// Sequence number up to which the application has read.
     read: u64,
-    /// Current size of the receive buffer in bytes. The next field has its largest size.
+    /// Current size of the receive buffer in bytes. The next field is its largest size.
     buffer: u64,
     most: u64,
     /// Right edge of the window that was announced to the peer.
@@ -75,7 +78,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver. It expects the first sequence number after the SYN.
+    /// Creates a receiver whose next expected sequence number is the one after the SYN.
     pub(crate) fn new(config: &TcpConfig, mss: u16) -> Receiver {
         Receiver {
             next: 1,
@@ -114,7 +117,7 @@ impl Receiver {
         self.next
     }
 
-    /// Returns the right edge of the window.
+    /// Returns the right edge of the receive window.
     pub(crate) fn limit(&self) -> u64 {
         self.announced.max(self.next)
     }
@@ -129,8 +132,8 @@ impl Receiver {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// Processes a round-trip sample: the time from sending a timestamp to receiving its echo with
-    /// data.
+    /// Processes a round-trip sample: the time between sending a timestamp and receiving data that
+    /// echoes it.
     pub(crate) fn on_rtt(&mut self, now: Timestamp, sample: Duration) {
         let rtt = self.tuning.rtt.map_or(sample, |rtt| (rtt * 7 + sample) / 8);
         self.tuning.rtt = Some(rtt);
@@ -138,8 +141,8 @@ impl Receiver {
     }
 
     /// Adjusts the receive buffer once per round trip. The new size is twice the bytes that the
-    /// application has read in that round trip, plus the expected growth (dynamic right-sizing, as
-    /// on Linux).
+    /// application has read in that round trip, plus the growth that is expected in the next one
+    /// (dynamic right-sizing, as on Linux).
     fn tune(&mut self, now: Timestamp, rtt: Duration) {
         let tuning = &mut self.tuning;
         if tuning.since.is_some_and(|since| now.since(since) < rtt) {
@@ -217,7 +220,7 @@ impl Receiver {
         Placement::InOrder
     }
 
-    /// Processes a segment whose data is too old to be used.
+    /// Processes a segment whose data is too old to be accepted.
     pub(crate) fn on_late(&mut self, start: u64, end: u64) {
         if start < end && end <= self.next {
             self.twice = Some((start, end));
@@ -225,7 +228,7 @@ impl Receiver {
         self.on_odd();
     }
 
-    /// Makes the next acknowledgements immediate, because a segment was irregular (quick ACKs of
+    /// Makes the next acknowledgements immediate, because a segment was not in order (quick ACKs of
     /// Linux).
     fn on_odd(&mut self) {
         self.ack_now = true;
@@ -235,7 +238,7 @@ impl Receiver {
     /// Makes the next acknowledgements immediate after a pause, because the sender is then in slow
     /// start.
     fn on_pace(&mut self, now: Timestamp) {
-        /// About one retransmission timeout.
+        /// About the length of a retransmission timeout.
         const PAUSE: Duration = Duration::from_millis(300);
         if self.last_came.is_some_and(|before| now.since(before) > PAUSE) {
             self.quick = self.most_quick;
@@ -341,14 +344,14 @@ impl Receiver {
         self.acknowledged
     }
 
-    /// Returns up to `most` SACK blocks. The duplicate range comes first, then the most recent
-    /// ranges (RFC 2018 s.4, RFC 2883 s.4).
+    /// Returns up to `most` SACK blocks: first the range that was received twice, then the ranges
+    /// that changed most recently (RFC 2018 s.4, RFC 2883 s.4).
     pub(crate) fn blocks(&self, most: usize) -> impl Iterator<Item = (u64, u64)> {
         let range = |at: &u64| {
             let (left, right) = self.ahead.range(..=*at).next_back()?;
             (*right > *at).then_some((*left, *right))
         };
-        // If the duplicate is part of an out-of-order range, that range is the second block.
+        // If the duplicate is part of an out-of-order range, the second block must be that range.
         let first = self.twice;
         let ranges = self.recent.iter().flatten().filter_map(range);
         let mut told: [Option<(u64, u64)>; RECENT] = [None; RECENT];

@@ -1,4 +1,4 @@
-//! Segments: the header with its options, as on the wire, and the length of the payload.
+//! TCP segments: the header with its options, as on the wire, and the length of the payload.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ const MIN_HEADER: usize = 20;
 /// Largest number of SACK blocks that fit into the options (RFC 2018 s.3).
 const MAX_SACK_BLOCKS: usize = 4;
 
-// Kinds of options.
+// Kinds of TCP options.
 const END: u8 = 0;
 const NOP: u8 = 1;
 const MSS: u8 = 2;
@@ -64,14 +64,14 @@ impl fmt::Debug for Flags {
 /// The timestamps option (RFC 7323 s.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// TSval: the sender's clock.
+    /// TSval: the value of the sender's timestamp clock.
     pub value: u32,
-    /// TSecr: the timestamp of the peer that is echoed.
+    /// TSecr: the latest timestamp of the peer, which this segment echoes.
     pub echo: u32,
 }
 
-/// The blocks of a SACK option. Each block is its first sequence number, and the number after its
-/// end (RFC 2018 s.3).
+/// The blocks of a SACK option (RFC 2018 s.3). Each block has its first sequence number, and the
+/// sequence number after its end.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     count: u8,
@@ -79,7 +79,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Appends a block. Does nothing if there is no room.
+    /// Appends a block. Does nothing if the option is full.
     pub fn push(&mut self, left: u32, right: u32) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = (left, right);
@@ -117,7 +117,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the number of SACK blocks that fit next to the other options.
+    /// Returns the number of SACK blocks for which the other options leave room.
     pub(crate) fn room_for_blocks(&self) -> usize {
         if self.timestamps.is_some() { 3 } else { MAX_SACK_BLOCKS }
     }
@@ -137,7 +137,7 @@ pub struct Segment {
     pub acknowledgment: u32,
     /// Control bits of the header.
     pub flags: Flags,
-    /// Window field as on the wire, which means before scaling.
+    /// Window field as on the wire, without window scaling.
     pub window: u16,
     /// Options of the header.
     pub options: Options,
@@ -158,14 +158,16 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Segment {
-    /// Returns the length in sequence numbers: payload, SYN and FIN.
+    /// Returns the number of sequence numbers that the segment takes: its payload bytes, plus one
+    /// for SYN and one for FIN.
     pub fn sequence_length(&self) -> u32 {
         let one = |flag| u32::from(self.flags.has(flag));
         self.payload.saturating_add(one(Flags::SYN)).saturating_add(one(Flags::FIN))
     }
 
-    /// Writes the header to the beginning of `buffer`, and returns its length. The options have the
-    /// order that Linux uses. The checksum is zero, because the payload has no content.
+    /// Writes the header to the beginning of `buffer`, and returns its length. The order of the
+    /// options is that of Linux. The checksum is zero, because the payload has no content to
+    /// compute it from.
     ///
     /// # Panics
     /// Panics if `buffer` has less than [`MAX_HEADER`] bytes.

@@ -1,8 +1,8 @@
-//! TLS above a connection, as flights of the right sizes. It models the round trips and bytes of
-//! the handshake, and the overhead of records. Nothing is encrypted or parsed, because both ends
-//! know the length of each flight.
+//! A model of TLS above a TCP connection. It covers the round trips and bytes of the handshake, and
+//! the overhead of records. Nothing is encrypted or parsed. Both ends know the length of each
+//! flight of the handshake instead.
 
-/// Largest application data of a record, in bytes (RFC 8446 s.5.1).
+/// Largest amount of application data in a record, in bytes (RFC 8446 s.5.1).
 const RECORD: u64 = 1 << 14;
 
 /// Length of a record header in bytes.
@@ -19,7 +19,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The handshake of a connection. Both ends must have the same value.
+/// The kind of TLS handshake that a connection makes. Both ends must have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Version of TLS.
@@ -50,7 +50,7 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Returns the size of `bytes` of application data in records, in bytes.
+    /// Returns the size on the connection, in bytes, of `bytes` of application data in records.
     pub fn sealed(&self, bytes: u64) -> u64 {
         bytes.saturating_add(bytes.div_ceil(RECORD).saturating_mul(self.overhead()))
     }
@@ -68,34 +68,36 @@ impl TlsConfig {
         self.version == TlsVersion::Tls13 && self.resumption && self.early_data
     }
 
-    /// Returns the sizes of the flights in bytes, including their records. The client and the
-    /// server send them in turn, beginning with the client.
+    /// Returns the sizes of the handshake's flights in bytes, including their records. The client
+    /// and the server send the flights in turn, beginning with the client.
     fn flights(&self) -> Vec<u64> {
         let sealed = |bytes: u64| bytes + self.overhead();
         let plain = |bytes: u64| bytes + HEADER;
         let change_cipher_spec = plain(1);
-        // A ClientHello with the padding of browsers. A ticket makes it longer.
+        // A ClientHello has 512 bytes, because browsers pad it. A session ticket makes it longer.
         let client_hello = plain(512) + if self.resumption { 130 } else { 0 };
         match (self.version, self.resumption) {
             (TlsVersion::Tls13, resumption) => {
                 let server_hello = plain(122) + change_cipher_spec;
-                // EncryptedExtensions and Finished, with Certificate and CertificateVerify if there
-                // is no resumption (RSA, 2,048 bits).
+                // These are EncryptedExtensions and Finished. Without resumption, Certificate and
+                // CertificateVerify are added (RSA, 2,048 bits).
                 let certificate = if resumption { 0 } else { self.certificates + 13 + 264 };
                 let server = server_hello + sealed(6 + 36 + certificate);
                 if self.has_early_data() {
-                    // With early data, the client's last flight is counted as part of its first. It
-                    // may follow at any point of the early data, and nothing waits for it.
+                    // With early data, the client's last flight is counted as part of its first
+                    // one. In reality it may follow at any point of the early data, but nothing
+                    // waits for it.
                     let last = change_cipher_spec + sealed(4) + sealed(36);
                     return vec![client_hello + last, server];
                 }
                 vec![client_hello, server, change_cipher_spec + sealed(36)]
             }
             (TlsVersion::Tls12, false) => {
-                // ServerHello, Certificate, ServerKeyExchange (P-256, RSA), ServerHelloDone.
+                // These are ServerHello, Certificate, ServerKeyExchange (P-256, RSA) and
+                // ServerHelloDone.
                 let server = plain(90) + plain(self.certificates + 10) + plain(333) + plain(4);
-                // The client's ClientKeyExchange and Finished, then the server's NewSessionTicket
-                // and Finished.
+                // First the client's ClientKeyExchange and Finished, then the server's
+                // NewSessionTicket and Finished.
                 let client = plain(70) + change_cipher_spec + sealed(16);
                 vec![client_hello, server, client, plain(200) + change_cipher_spec + sealed(16)]
             }
@@ -107,22 +109,25 @@ impl TlsConfig {
     }
 }
 
-/// One end of a session. The caller writes the number of bytes that [`Session::poll_write`] returns
-/// to the connection, and reports received bytes with [`Session::on_received`]. The application
-/// data of each direction counts as one piece, so only its last record is short.
+/// One end of a TLS session. The caller writes the number of bytes that [`Session::poll_write`]
+/// returns to the connection, and reports received bytes with [`Session::on_received`]. Only the
+/// last record of each direction is short, because records are filled without regard to the
+/// application's writes.
 #[derive(Debug)]
 pub struct Session {
     config: TlsConfig,
     client: bool,
-    /// Sizes of the flights in bytes. The ends send them in turn, beginning with the client.
+    /// Sizes of the handshake's flights in bytes. The ends send them in turn, beginning with the
+    /// client.
     flights: Vec<u64>,
-    /// Number of flights that this end has sent. The next field has the number received.
+    /// Number of flights that this end has sent. The next field is the number of flights that it
+    /// has received.
     gone: usize,
     came: usize,
     /// Number of bytes received of the current flight.
     part: u64,
-    /// Bytes of received records with application data. The next field has the bytes of application
-    /// data that were read.
+    /// Bytes of received records with application data. The next field is the number of bytes of
+    /// application data that were read.
     records: u64,
     read: u64,
     /// Application data that waits to be written, in bytes.
@@ -192,8 +197,8 @@ impl Session {
         self.config.sealed(std::mem::take(&mut self.waiting))
     }
 
-    /// Returns `true` if all queued application data and all flights of this end were written to
-    /// the connection.
+    /// Returns `true` if this end has passed all its flights and all queued application data to the
+    /// connection.
     pub fn has_written(&self) -> bool {
         self.waiting == 0 && self.all_gone()
     }
@@ -213,7 +218,8 @@ impl Session {
     }
 
     /// Returns the number of bytes of application data records that were received since the last
-    /// call. Callers that know the record boundaries use it instead of [`Session::read`].
+    /// call. Callers that know the boundaries of records use this method instead of
+    /// [`Session::read`].
     pub fn take_records(&mut self) -> u64 {
         std::mem::take(&mut self.records)
     }
@@ -234,8 +240,8 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// Connects both ends and passes their bytes on at once. Returns the number of half round trips
-    /// until the client's application data has arrived at the server.
+    /// Connects both ends without delay, and counts half round trips until the client's application
+    /// data has arrived at the server.
     fn half_round_trips(config: TlsConfig) -> u32 {
         let (mut client, mut server) = (Session::client(config), Session::server(config));
         client.write(100_000);
@@ -268,7 +274,7 @@ mod tests {
         assert_eq!(half_round_trips(full), 3);
         assert_eq!(half_round_trips(resumed), 3);
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..resumed }), 1);
-        // Early data needs resumption.
+        // Without resumption, early data has no effect.
         assert_eq!(half_round_trips(TlsConfig { early_data: true, ..full }), 3);
         assert_eq!(half_round_trips(old), 5);
         assert_eq!(half_round_trips(TlsConfig { false_start: true, ..old }), 3);

@@ -1,5 +1,5 @@
-//! Sends arbitrary segments to an end, which must stay within its limits. `PROPTEST_CASES` sets the
-//! number of cases.
+//! Sends arbitrary segments to one end of a connection, which must stay within its limits.
+//! `PROPTEST_CASES` sets the number of cases.
 
 #[path = "support/hostile.rs"]
 mod hostile;
@@ -7,15 +7,17 @@ mod hostile;
 use equic_tcp::TcpConfig;
 use proptest::prelude::*;
 
-/// Bytes that each end has to send.
+/// Number of bytes that each end has to send.
 const WRITTEN: u64 = 1 << 20;
 
 proptest! {
-    // A failure prints its input, so that a regression test can be added.
+    // No file of failures is written: a failure prints its input, so that a regression test can be
+    // added.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// An end must store only a limited number of out-of-order ranges. It must not have more data
-    /// outstanding than was written, and must not send it in segments that are too small.
+    /// One end of a connection gets arbitrary segments. It must store only a limited number of
+    /// out-of-order ranges. It must not have more data outstanding than was written, and must not
+    /// send it in segments that are too small.
     #[test]
     fn hostile_segments_neither_panic_nor_grow_memory(
         bytes in proptest::collection::vec(any::<u8>(), 0..24 * 200),
@@ -32,8 +34,8 @@ proptest! {
     }
 }
 
-/// The random steps must establish connections and reach most of their functions. Otherwise the
-/// test above would prove nothing.
+/// Arbitrary segments must establish connections and reach most functions of an end. Otherwise the
+/// other tests with arbitrary segments would prove nothing.
 #[test]
 fn hostile_segments_reach_every_state() {
     let mut state = 1u64;
@@ -41,7 +43,8 @@ fn hostile_segments_reach_every_state() {
     for _ in 0..200 {
         let bytes: Vec<u8> = (0..24 * 100)
             .map(|_| {
-                // Marsaglia's xorshift. Any generator would be good enough.
+                // Marsaglia's xorshift generates the random numbers. Any other generator would be
+                // good enough, too.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;

@@ -1,4 +1,5 @@
-//! Tests two ends in memory against the RFCs. The wire between them can drop segments.
+//! Tests a pair of connected ends against the RFCs, without a network. A simulated wire between
+//! them can drop segments.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
 }
 
-/// Both ends, and the wire between them. The wire has the segments in flight, each with its arrival
-/// time, direction and ECN mark.
+/// Both ends of a connection, and a simulated wire between them. The wire holds the segments in
+/// flight, each with its arrival time, direction and ECN mark.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -21,7 +22,7 @@ struct Pair {
     delay: Duration,
     last_arrival: Timestamp,
     read: u64,
-    /// Number of bytes that the client's application has read.
+    /// Number of bytes from the server that the client's application has read.
     back: u64,
     /// True while the server's application does not read.
     asleep: bool,
@@ -29,7 +30,8 @@ struct Pair {
     sent: Vec<(Timestamp, u32, u32)>,
 }
 
-/// Decides what happens to a client's segment with payload, by the number of the segment.
+/// Decides whether a data segment of the client arrives, is lost, is marked or is delayed. The
+/// arguments are the number of the segment and the segment.
 type Judge<'a> = &'a mut dyn FnMut(usize, &Segment) -> Fate;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,7 +70,8 @@ impl Pair {
                 self.sent.push((self.now, segment.sequence, segment.payload));
             }
             let delay = if let Fate::Late(more) = fate { self.delay + more } else { self.delay };
-            // A delayed segment also delays those after it, so that segments are not reordered.
+            // If a segment is delayed, the segments after it are delayed, too. So segments are not
+            // reordered.
             let arrival = (self.now + delay).max(self.last_arrival);
             if fate != Fate::Lost {
                 self.last_arrival = arrival;
@@ -102,7 +105,8 @@ impl Pair {
                 server.handle_timeout(self.now);
             }
             let now = self.now;
-            // Delivers segments one at a time, each followed by its answer, as on a real wire.
+            // Delivers segments one at a time, so that each is answered before the next one
+            // arrives, as on a real wire.
             while let Some(place) = self.wire.iter().position(|entry| entry.0 <= now) {
                 let (_, to_server, segment, ce) = self.wire.remove(place);
                 match (&mut self.server, to_server) {
@@ -140,7 +144,7 @@ impl Pair {
     }
 }
 
-/// Checks that the options count against the segment size (RFC 6691).
+/// Checks that options and payload together do not exceed the segment size (RFC 6691).
 fn assert_fits(segment: &Segment, config: &TcpConfig) {
     let options = segment.write(&mut [0; 60]) - 20;
     let size = options as u32 + segment.payload;
@@ -194,8 +198,8 @@ fn loss_limited_transmit_and_fast_retransmit() {
     assert!(stats.slow_start_threshold.is_some());
 }
 
-/// The last segment is lost. A probe after two round trips must repair this. The window must be
-/// reduced when it turns out that the probe was needed (RFC 8985 s.7).
+/// The last segment is lost. A tail loss probe after two round trips must repair this. The window
+/// must be reduced when it turns out that the probe was needed (RFC 8985 s.7).
 #[test]
 fn loss_of_the_tail_is_probed() {
     let mut pair = Pair::new(&reno(), 50);
@@ -215,14 +219,14 @@ fn loss_of_the_tail_is_probed() {
     assert_eq!(pair.client.stats().timeouts, 1);
 }
 
-/// Checks the timeout after the first and the second sample, and its doubling (RFC 6298 s.2 and
-/// s.5).
+/// Checks the retransmission timeout after the first and the second round-trip sample, and its
+/// doubling (RFC 6298 s.2 and s.5).
 #[test]
 fn rto_is_that_of_the_rfc() {
     let config = TcpConfig { tail_loss_probe: false, ..reno() };
     let mut pair = Pair::new(&config, 50);
     pair.run(at(150), &mut all_arrive);
-    // R = 100 ms: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+    // R = 100 ms (RFC 6298): SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
     assert_eq!(pair.client.stats().retransmission_timeout, Duration::from_millis(300));
     pair.delay = Duration::from_millis(100);
     pair.client.write(100);
@@ -244,8 +248,8 @@ fn rto_is_that_of_the_rfc() {
     assert!(pair.client.is_closed());
 }
 
-/// The path is slow for a second, so the timer expires. The segments that were sent before arrive
-/// after all, and the window must be restored (RFC 5682, RFC 3522).
+/// The path is slow for a second, so the retransmission timer expires. The segments that were sent
+/// before arrive after all. The sender must then restore its window (RFC 5682, RFC 3522).
 #[test]
 fn rto_that_was_spurious_is_undone() {
     for timestamps in [true, false] {
@@ -264,9 +268,9 @@ fn rto_that_was_spurious_is_undone() {
     }
 }
 
-/// Without SACK, three duplicates must start a recovery, and each partial acknowledgement must
-/// repair one hole (RFC 6582). The late acknowledgement of segments after a hole must not count as
-/// a round-trip sample.
+/// Without SACK, three duplicate acknowledgements must start a recovery, and each partial
+/// acknowledgement must repair one hole (RFC 6582). An acknowledgement of segments that waited
+/// behind a hole must not count as a round-trip sample.
 #[test]
 fn loss_without_sack_is_repaired_one_by_one() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -277,9 +281,9 @@ fn loss_without_sack_is_repaired_one_by_one() {
     assert!(stats.smoothed_rtt < Duration::from_millis(105), "{stats:?}");
 }
 
-/// Without SACK and with 30 holes, only the first partial acknowledgement may reset the timer. The
-/// timer must expire long before all holes are repaired at one per round trip (RFC 6582 s.4, the
-/// impatient variant).
+/// 30 segments are lost without SACK. Only the first partial acknowledgement may reset the
+/// retransmission timer. The timer must therefore expire long before all holes are repaired at one
+/// per round trip (RFC 6582 s.4, the impatient variant).
 #[test]
 fn loss_without_sack_is_repaired_after_a_timeout() {
     let config = TcpConfig { sack: false, ..reno() };
@@ -295,7 +299,7 @@ fn loss_without_sack_is_repaired_after_a_timeout() {
 }
 
 /// RFC 5681 s.3.2 step 6: at the end of a recovery, the window must equal the threshold. Data that
-/// SACK has reported must not count again when it is cumulatively acknowledged.
+/// was already reported by SACK must not count again when it is cumulatively acknowledged.
 #[test]
 fn cwnd_after_a_recovery_is_the_threshold() {
     let mut pair = transfer(&reno(), 400_000);
@@ -312,8 +316,8 @@ fn cwnd_after_a_recovery_is_the_threshold() {
     panic!("{:?}", pair.client.stats());
 }
 
-/// RFC 3168 s.6.1: all marks of a round trip must cause only one reduction. CWR must end the echo,
-/// so that there is no second reduction.
+/// RFC 3168 s.6.1: all ECN marks of a round trip must cause only one reduction of the window. CWR
+/// must end the echo, so that there is no second reduction.
 #[test]
 fn ecn_mark_reduces_the_window_once() {
     let mut config = reno();
@@ -328,8 +332,8 @@ fn ecn_mark_reduces_the_window_once() {
     assert_eq!((stats.reductions, stats.retransmissions), (1, 0));
 }
 
-/// The receiver's application does not read for some time. Beyond the window, the sender may send
-/// only probes, and all data must arrive in the end (RFC 9293 s.3.8.6.1).
+/// The receiver's application does not read for some time. When the receive window is full, the
+/// sender may send only window probes. All data must arrive in the end (RFC 9293 s.3.8.6.1).
 #[test]
 fn flow_control_closed_window_opens_again() {
     let config = TcpConfig { receive_buffer: 20_000, ..reno() };
@@ -356,8 +360,8 @@ fn cwnd_after_a_pause_is_the_initial_one() {
     assert_eq!(pair.sent.len() - before, 10);
 }
 
-/// The receive window begins small. It must grow with the capacity of the path before it limits the
-/// sender.
+/// The receive window begins small. It must grow with the capacity of the path, before it limits
+/// the sender.
 #[test]
 fn flow_control_window_grows_with_the_reader() {
     let time = |auto| {
@@ -424,7 +428,7 @@ fn sack_blocks_are_those_of_the_rfcs_examples() {
     assert_eq!(case[2..], [(6000, vec![(5500, 6000)]), (6000, vec![(6500, 7000)])]);
 }
 
-/// Both ends send full segments while both have gaps to report. SACK blocks must be sent in
+/// Both ends send full segments while both have gaps to report. They must send SACK blocks in
 /// segments without payload, and all data must arrive.
 #[test]
 fn segment_data_goes_both_ways() {
@@ -442,7 +446,7 @@ fn segment_data_goes_both_ways() {
     assert!(stats.lost >= 10 && stats.timeouts == 0, "{stats:?}");
 }
 
-/// RFC 7413: the data of the first segment must reach the server after half a round trip.
+/// RFC 7413: the data in the client's SYN must reach the server after half a round trip.
 #[test]
 fn fast_open_saves_a_round_trip() {
     let fast = TcpConfig { fast_open: true, ..TcpConfig::default() };
@@ -458,10 +462,10 @@ fn fast_open_saves_a_round_trip() {
     };
     let usual = TcpConfig::default();
     assert_eq!(read_at(&fast, &fast, 21, 1_000), 1_000);
-    // The data is more than a segment. The rest must follow after the handshake.
+    // The data does not fit into the SYN. The rest must follow after the handshake.
     assert_eq!(read_at(&fast, &fast, 21, 5_000), 1_428);
     assert_eq!(read_at(&fast, &fast, 61, 5_000), 5_000);
-    // Only one of the two ends supports Fast Open.
+    // Fast Open must have no effect if only one of the two ends supports it.
     assert_eq!(read_at(&fast, &usual, 59, 5_000), 0);
     assert_eq!(read_at(&fast, &usual, 61, 5_000), 5_000);
     assert_eq!(read_at(&usual, &fast, 59, 5_000), 0);
@@ -486,7 +490,7 @@ fn fast_open_survives_the_loss_of_either_syn() {
     pair.run(at(20), &mut all_arrive);
     pair.wire.retain(|(_, to_server, segment, _)| *to_server || !segment.flags.has(Flags::SYN));
     pair.finish(3_000, &mut all_arrive);
-    // The server must answer before it knows that the client has received its SYN.
+    // The server must send its answer before it knows that the client has received its SYN.
     let mut pair = Pair::new(&fast, 20);
     pair.client.write(100);
     pair.run(at(20), &mut all_arrive);

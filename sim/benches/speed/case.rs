@@ -1,4 +1,4 @@
-//! The cases of the benchmark, and the simulators that run them.
+//! The simulations that the benchmark measures, and the simulators that run them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{Result, Run};
 
-/// The simulator and the protocol of a measurement.
+/// The simulator that runs a measurement, and the protocol that it simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stack {
     Quic,
@@ -35,14 +35,14 @@ impl Stack {
     }
 }
 
-/// The kind of a case. It determines the table in which the case is reported.
+/// The kind of a measured simulation. It determines the table in which the result is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A transfer that is reported individually.
+    /// A transfer that has its own row in the results.
     Transfer,
     /// Many flows at the same time.
     Flows,
-    /// A point of the grid of the nsQUIC thesis.
+    /// A point of the grid of simulations in the nsQUIC thesis.
     Grid,
 }
 
@@ -51,16 +51,17 @@ pub(crate) enum Kind {
 pub(crate) struct Case {
     pub name: String,
     pub kind: Kind,
-    /// Number of pairs of the dumbbell. With 1, the network is two nodes and a link.
+    /// Number of host pairs of a dumbbell, each with one flow. With 1, the network is two nodes and
+    /// a link.
     pub flows: u64,
-    /// Bytes of each flow. `None`: flows send until the limit.
+    /// Number of bytes of each flow. `None`: flows send until the time limit.
     pub size: Option<u64>,
     pub rate_mbit: u64,
     pub delay_ms: u64,
     pub loss_percent: f64,
-    /// Largest virtual time in seconds.
+    /// Virtual time in seconds at which the simulation ends at the latest.
     pub limit: u64,
-    /// Largest number of runs with ns-3. 0: ns-3 does not run this case.
+    /// Largest number of runs with ns-3. 0: ns-3 does not simulate this case.
     pub ns3_runs: u64,
 }
 
@@ -105,8 +106,8 @@ impl Case {
         };
         let size = self.size.map_or(String::new(), |size| format!("size = \"{size} B\"\n"));
         let protocol = if stack == Stack::Quic { "quic" } else { "tcp" };
-        // A flow without end fills its window. With many flows, the window must not be larger than
-        // they need.
+        // A flow without end fills its flow-control window. With many flows, the window must not be
+        // larger than they need.
         let window = match self.kind {
             Kind::Flows => format!("{protocol} = {{ window = \"64 KiB\" }}\n"),
             Kind::Transfer | Kind::Grid => String::new(),
@@ -155,7 +156,7 @@ struct Line {
     events: u64,
 }
 
-/// Runs the case with TcpCubic of ns-3, with only this seed.
+/// Runs the case with TcpCubic of ns-3, with this seed.
 pub(crate) fn ns3(python: &Path, case: &Case, seed: u64) -> Result<Run> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/oracle/ns3_tcp.py");
     let size = case.size.unwrap_or_default();
@@ -193,7 +194,7 @@ pub(crate) fn cases(quick: bool) -> Vec<Case> {
         // ns-3 takes minutes for this case.
         Case { ns3_runs: 2, ..large },
         Case::flows(100, 100, 60),
-        // Has as many events per flow as the next case, so that the two can be compared.
+        // This case has as many events per flow as the next one, so that the two can be compared.
         Case::flows(100, 100, 5),
         Case::flows(10_000, 10_000, 5),
     ];

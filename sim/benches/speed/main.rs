@@ -1,8 +1,8 @@
 //! Measures the cost of simulations, compared with ns-3. Run `make bench-sim`.
 //!
 //! Every run is a separate process, so that its CPU time and its memory can be measured. The runs
-//! of ns-3 use `sim/oracle/ns3_tcp.py`, and their preparation does not count. The simulators take
-//! turns.
+//! of ns-3 use `sim/oracle/ns3_tcp.py`; their preparation does not count. The simulators take
+//! turns, so that changes of the machine's speed affect all of them alike.
 //!
 //! * this file: the order of runs;
 //! * `case.rs`: the cases;
@@ -59,7 +59,7 @@ pub(crate) struct Run {
     pub memory: Option<u64>,
 }
 
-/// All runs of a case with one stack.
+/// All runs of a case with one simulator and protocol.
 pub(crate) struct Measured {
     pub case: Case,
     pub stack: Stack,
@@ -102,7 +102,8 @@ fn work(args: &Args) -> Result {
             all.push(Measured { case: case.clone(), stack, runs: Vec::new() });
         }
     }
-    // The runs are made in rounds, so that changes of the machine's speed affect all stacks alike.
+    // The runs are made in rounds, so that changes of the machine's speed affect all simulators
+    // alike.
     for seed in 1..=runs {
         for one in &mut all {
             if one.stack == Stack::Ns3 && seed > one.case.ns3_runs {

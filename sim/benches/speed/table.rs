@@ -1,4 +1,4 @@
-//! The tables of results.
+//! Formats the results of the benchmark as tables.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use equic_report::table::{Column, Style, Table};
 use super::case::{Case, Kind, Stack};
 use super::{Measured, Result};
 
-/// Returns the mean of a figure over the runs, and its 95 % interval.
+/// Returns the mean of a figure over the runs, and its 95 % confidence interval.
 fn mean(one: &Measured, figure: impl Fn(&super::Run) -> f64) -> Option<(f64, Option<Interval>)> {
     let sample: Sample = one.runs.iter().map(figure).collect();
     Some((sample.mean()?, sample.mean_95()))
@@ -34,7 +34,7 @@ fn of<'a>(all: &'a [Measured], case: &Case, stack: Stack) -> Option<&'a Measured
     all.iter().find(|one| one.case.name == case.name && one.stack == stack)
 }
 
-/// Returns the mean CPU time of ns-3 divided by that of another stack.
+/// Returns the mean CPU time of ns-3 divided by that of `stack`.
 fn ratio(all: &[Measured], case: &Case, stack: Stack) -> Option<f64> {
     let mean = |stack| Some(cpu(of(all, case, stack)?)?.0);
     Some(mean(Stack::Ns3)? / mean(stack)?)

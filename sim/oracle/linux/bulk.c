@@ -50,7 +50,7 @@ static int socket_in(const char *name, const char *congestion)
 	return made;
 }
 
-// Reads all bytes, and writes the time of the last byte into the pipe.
+// Reads all bytes, and writes the arrival time of the last byte into the pipe.
 static void receive(int listening, int told, long long bytes)
 {
 	static char buffer[1 << 16];
@@ -110,8 +110,8 @@ int main(int argc, char **argv)
 	if (getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
 		fail("TCP_INFO");
 	printf("%.6f %u\n", ended - begun, info.tcpi_total_retrans);
-	// The receiver closes first, so it has the TIME-WAIT state. The port of this end is free
-	// again.
+	// The receiver closes first, so the receiver has the TIME-WAIT state and the port of this
+	// end is free again.
 	wait(NULL);
 	return 0;
 }

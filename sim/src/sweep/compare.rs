@@ -1,4 +1,5 @@
-//! `equic-lab sim compare`: compares two sweeps, flow by flow in each cell.
+//! `equic-lab sim compare`: compares two sweeps, flow by flow in each cell. A cell is one
+//! combination of the values of a grid.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,33 +25,34 @@ enum ComparisonVerdict {
     Better,
     /// The runs do not show whether the flow is better or worse.
     Inconclusive,
-    /// Every run has the same figure as the run with the same seed in the other sweep.
+    /// Every run has the same result as the run with the same seed in the other sweep.
     Same,
-    /// There are so few seeds that the verdict could be neither `Worse` nor `Better`, however large
-    /// the difference is.
+    /// There are too few seeds for the verdicts `Worse` and `Better`, even for the largest possible
+    /// difference.
     TooFewSeeds,
-    /// No seed has figures in both sweeps, or the figures measure different things.
+    /// No seed has results in both sweeps, or the results measure different things.
     Incomparable,
 }
 
-/// A flow of a cell that is in both sweeps.
+/// The comparison of a flow. Its cell is in both sweeps.
 #[derive(Serialize)]
 struct Compared {
     cell: String,
     flow: String,
-    /// `completion_s`, or `goodput_bit_s` if not all connections completed in both sweeps.
+    /// The quantity that is compared: `completion_s`, or `goodput_bit_s` if not all connections
+    /// completed in both sweeps.
     figure: &'static str,
     old: Option<f64>,
     new: Option<f64>,
-    /// The new mean divided by the old mean.
+    /// The flow's mean in the new sweep divided by its mean in the old sweep.
     ratio: Option<f64>,
     /// Number of pairs of runs with the same seed.
     pairs: usize,
-    /// The p-value: the probability of such differences if they were due to chance. `None` if all
+    /// The p-value: the probability of such differences if only chance caused them. `None` if all
     /// pairs are equal.
     p: Option<f64>,
     verdict: ComparisonVerdict,
-    /// Reason why the flow cannot be compared. Empty if it can.
+    /// The reason why the flow cannot be compared. Empty if it can be compared.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
 }
@@ -60,7 +62,7 @@ struct Comparison<'a> {
     p: f64,
     effect: f64,
     corrected: bool,
-    /// Keys in which the scenarios differ.
+    /// Scenario keys that have different values in the two sweeps.
     differences: &'a [Difference],
     flows: &'a [Compared],
 }
@@ -131,8 +133,8 @@ pub(crate) fn run(args: &Compare) -> Result {
 }
 
 /// Returns the smallest number of pairs with which the test can give a p-value below `p`, after
-/// Holm's correction for `tests` tests. The smallest p-value is 2 / 2^pairs, if all differences
-/// have the same sign.
+/// Holm's correction for `tests` tests. The smallest possible p-value is 2 / 2^pairs. It results if
+/// all differences have the same sign.
 fn seeds_for(p: f64, tests: usize) -> u64 {
     (1..)
         .find(|pairs| 2.0_f64.powi(1 - *pairs) * (tests.max(1) as f64) < p)
@@ -144,7 +146,7 @@ struct Loaded {
     grid: Grid,
     /// The cells of the grid, by name.
     cells: BTreeMap<String, usize>,
-    /// The flows, by the names of their cell and of the flow.
+    /// The flows. The key is the name of the cell and the name of the flow.
     flows: BTreeMap<(String, String), Group>,
 }
 
@@ -209,11 +211,12 @@ fn compare(
     }
 }
 
-/// Adds the verdicts that need a statistical test. Returns the number of seeds that each verdict
-/// needs.
+/// Adds the verdicts that need a statistical test. Returns the number of seeds that such a verdict
+/// needs at least.
 fn judge(args: &Compare, compared: &mut [Compared]) -> u64 {
     let known: Vec<f64> = compared.iter().filter_map(|one| one.p).collect();
-    // With --corrected, Holm's method multiplies the smallest p-value by the number of flows.
+    // With --corrected, Holm's method multiplies the smallest p-value by the number of compared
+    // flows.
     let seeds = seeds_for(args.p, if args.corrected { known.len() } else { 1 });
     let p = if args.corrected { holm(&known) } else { known };
     for (one, p) in compared.iter_mut().filter(|one| one.p.is_some()).zip(p) {

@@ -6,20 +6,20 @@ use equic_report::table::{Column, Table};
 use equic_scenario::{Grid, Scenario};
 use serde::Serialize;
 
-/// Keys that do not change any figure.
+/// Scenario keys that do not influence any result.
 const IGNORED: [&str; 2] = ["description", "interval"];
 /// Largest number of values of a key that the table shows.
 const VALUES: usize = 3;
-/// Shown for a key that is not written and so has its default.
+/// The text that is shown for a key that the scenario does not contain, so that it has its default.
 const DEFAULT: &str = "default";
 
-/// A key that has different values in cells of the same name.
+/// A scenario key that has different values in cells with the same name.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Difference {
     /// The key, such as `network.link.rate` or `flow.1.size`.
     key: String,
-    /// The values in the old sweep, without duplicates. `default` means that the key is not
-    /// written.
+    /// The values in the old sweep, without duplicates. `default` means that the scenario does not
+    /// contain the key.
     old: BTreeSet<String>,
     /// The values in the new sweep, in the same form.
     new: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub(super) struct Difference {
     cells: usize,
 }
 
-/// Returns the names of a grid's cells, in order.
+/// Returns the names of a grid's cells, in order. A cell is one combination of the grid's values.
 pub(super) fn names(grid: &Grid) -> Vec<String> {
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     let name = |cell| {
@@ -37,8 +37,8 @@ pub(super) fn names(grid: &Grid) -> Vec<String> {
     (0..grid.cells()).map(name).collect()
 }
 
-/// Returns the keys that differ in the cells that both grids have. Cells are identified by their
-/// names.
+/// Returns the keys that differ in cells that both grids have. A cell is one combination of a
+/// grid's values. Cells are identified by their names.
 pub(super) fn differences(old: &Grid, new: &Grid) -> Vec<Difference> {
     let by_name: BTreeMap<String, usize> =
         names(new).into_iter().enumerate().map(|(cell, name)| (name, cell)).collect();
@@ -91,10 +91,11 @@ pub(super) fn table(differences: &[Difference]) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// Returns the reason why the figures of a flow cannot be compared, or `None` if they can.
+/// Returns the reason why the results of a flow cannot be compared, or `None` if they can.
 ///
-/// `complete` is true if all of the flow's connections completed in both sweeps, so that completion
-/// times are compared. Otherwise goodput is compared, which is a mean until the end of the run.
+/// `complete` is true if all of the flow's connections completed in both sweeps. Their completion
+/// times are then compared. Otherwise their goodput is compared, which is a mean until the end of
+/// the run.
 pub(super) fn obstacle(
     old: &Scenario,
     new: &Scenario,

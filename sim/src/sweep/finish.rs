@@ -1,4 +1,4 @@
-//! The result of a complete sweep: rows as CSV and Parquet, and a summary of each cell.
+//! Writes the result of a complete sweep: all rows as CSV and Parquet, and a summary of each cell.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::output;
 /// Number of rows in a row group of a Parquet file.
 const GROUP: usize = 100_000;
 
-/// Writes all files of the result. The same runs give the same bytes.
+/// Writes all files of the result. The same runs always give the same bytes.
 pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Result {
     equic_report::file::write(&folder.join(RUNS), &sorted(runs)?)?;
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
-    // All rows of a grid have the same number of fields, so the first row shows whether there are
-    // application columns.
+    // All rows of a grid have the same number of fields. So the first row shows whether the rows
+    // have columns for applications.
     let fields = runs.values().flatten().next().map_or(0, |row| split(row).len());
     let columns = columns(fields > axes.len() + COLUMNS.len());
     let names: Vec<&str> =
@@ -53,11 +53,11 @@ const FILES: [(&str, &str); 3] = [
     ("rows.parquet", "the same, compressed"),
     ("summary.csv", "a row for each flow of each cell"),
 ];
-/// Largest number of rows of the table that is printed.
+/// Largest number of rows that the printed table has.
 const MOST_ROWS: usize = 60;
 
-/// Prints the table of the result, and names its files. `what` is a text that says how many cells
-/// and runs it covers.
+/// Prints the table of the result and the names of its files. `what` is a text with the number of
+/// cells and runs.
 pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Result {
     let axes: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
     let groups = groups(axes.len(), runs);
@@ -93,7 +93,7 @@ pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Resu
     output::text(text)
 }
 
-/// Returns the mean over the seeds, and its interval, as text.
+/// Returns the mean over the seeds and its confidence interval, as text.
 fn shown(values: &[(u64, f64)], how: fn(f64) -> String) -> [String; 2] {
     let missing = || MISSING.to_owned();
     let Some(figure) = Figure::of(values.iter().map(|(_, value)| *value)) else {
@@ -159,21 +159,23 @@ fn parquet(names: &[&str], kinds: &[Kind], runs: &Runs) -> parquet::errors::Resu
 /// Columns of settings that may differ between protocols.
 const SETTINGS: [&str; 4] = ["tls", "ecn", "pacing", "acknowledgements"];
 
-/// A flow of a cell, over all seeds.
+/// The results of a flow in one cell, over all seeds. A cell is one combination of the grid's
+/// values.
 pub(super) struct Group {
-    /// The values of the axes.
+    /// The values that the axes of the grid have in the cell.
     pub(super) labels: Vec<String>,
-    /// Name, protocol and controller of the flow.
+    /// Name, protocol and congestion controller of the flow.
     pub(super) flow: [String; 3],
     /// Settings that may differ between protocols: TLS, ECN, pacing and acknowledgements.
     settings: [String; 4],
-    /// For each seed, the share of the time in which the window limited the flow.
+    /// For each seed: the share of the flow's time in which flow control or the limit on
+    /// unacknowledged data held back data.
     window_limited: Vec<(u64, f64)>,
     pub(super) rows: usize,
     pub(super) completed: usize,
     pub(super) failed: usize,
-    /// For each seed with a completed connection, in order: the mean completion time of the
-    /// completed connections, in seconds.
+    /// For each seed with at least one completed connection, in order: the mean completion time of
+    /// the completed connections, in seconds.
     pub(super) completion: Vec<(u64, f64)>,
     pub(super) goodput: Vec<(u64, f64)>,
     pub(super) loss: Vec<(u64, f64)>,

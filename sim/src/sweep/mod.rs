@@ -1,5 +1,5 @@
 //! `equic-lab sim sweep` and `equic-lab sim merge`: run every cell of a grid with every seed, and
-//! join parts of a sweep.
+//! join the parts of a sweep. A cell is one combination of the values of a grid.
 //!
 //! * `store.rs`: the directory of a sweep;
 //! * `rows.rs`: the rows of results;
@@ -28,13 +28,14 @@ use crate::{memory, output, run};
 pub(crate) use compare::run as compare;
 use store::{About, Runs, Store};
 
-/// Fixed cost of a connection, as the number of bytes whose transfer costs the same.
+/// Fixed cost of simulating a connection, expressed as the number of bytes whose transfer costs the
+/// same.
 const FIXED: u64 = 50_000;
 
-/// All runs of a grid. A run is a cell with a seed.
+/// All runs of a grid. Each run simulates one cell with one seed.
 struct SweepPlan<'a> {
     cells: &'a [Scenario],
-    /// The number of the first run of each cell. The last entry is the number of all runs.
+    /// For each cell, the number of its first run. The last entry is the number of all runs.
     first: Vec<usize>,
     /// True if a flow of any cell has an application other than a single transfer.
     applications: bool,
@@ -60,7 +61,8 @@ impl SweepPlan<'_> {
         (cell, self.cells[cell].seeds[run - self.first[cell]])
     }
 
-    /// Returns a rough estimate of a run's cost: the bytes that it transfers.
+    /// Returns a rough estimate of a run's cost, in bytes: the bytes that it transfers, and a fixed
+    /// number for each connection.
     fn cost(&self, run: usize) -> u64 {
         let flows = self.cells[self.find(run).0].flows.iter();
         let unlimited = 10_000_000;
@@ -157,8 +159,8 @@ fn play_missing(
     }
 }
 
-/// Returns a progress bar, which is hidden if standard error is not a terminal. It counts bytes,
-/// because runs have different costs.
+/// Returns a progress bar, which is hidden if standard error is not a terminal. It counts
+/// transferred bytes instead of runs, because some runs cost far more than others.
 fn progress(cost: u64, runs: usize) -> ProgressBar {
     let bar = run::bar(cost, "{bar:40} {percent} %, {msg}, {eta} left");
     bar.set_message(format!("{runs} runs"));

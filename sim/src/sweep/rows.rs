@@ -1,4 +1,5 @@
-//! The rows of a result: one for each connection of each run, as a line of CSV (RFC 4180).
+//! The rows of a sweep's result. Each connection of each run has one row, which is a line of CSV
+//! (RFC 4180).
 
 use equic_scenario::Scenario;
 use equic_scenario::play::{ApplicationOutcome, FlowOutcome, RunOutcome};
@@ -12,7 +13,7 @@ pub(crate) enum Kind {
     Number,
 }
 
-/// The columns that follow those of the axes.
+/// The columns of a row that follow the columns for the axes of the grid.
 pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("cell", Kind::Whole),
     ("seed", Kind::Whole),
@@ -40,8 +41,8 @@ pub(crate) const COLUMNS: [(&str, Kind); 24] = [
     ("window_limited", Kind::Number),
 ];
 
-/// The columns that follow [`COLUMNS`] if a flow of the grid has an application other than a single
-/// transfer.
+/// The columns that follow [`COLUMNS`] in the rows, if at least one flow of the grid has an
+/// application other than a single transfer.
 pub(crate) const APPLICATION: [(&str, Kind); 12] = [
     ("application", Kind::Text),
     ("units_wanted", Kind::Whole),
@@ -57,7 +58,7 @@ pub(crate) const APPLICATION: [(&str, Kind); 12] = [
     ("messages_lost", Kind::Whole),
 ];
 
-/// Returns the columns of a result's rows, without those of the axes.
+/// Returns the columns of a row, without those for the axes of the grid.
 pub(crate) fn columns(applications: bool) -> Vec<(&'static str, Kind)> {
     let more: &[_] = if applications { &APPLICATION } else { &[] };
     COLUMNS.iter().chain(more).copied().collect()
@@ -68,12 +69,12 @@ pub(crate) fn has_applications(scenario: &Scenario) -> bool {
     scenario.flows.iter().any(|flow| flow.application.is_some())
 }
 
-/// Returns the index of a column among all fields of a row.
+/// Returns the index of a column among all fields of a row, including those for the axes.
 pub(crate) fn column(axes: usize, name: &str) -> usize {
     axes + COLUMNS.iter().position(|(column, _)| *column == name).expect("it is a column")
 }
 
-/// Returns the lines of a run. `applications` adds the columns of [`APPLICATION`].
+/// Returns the CSV lines of a run. `applications` adds the columns of [`APPLICATION`].
 pub(crate) fn lines(
     labels: &[&str],
     cell: usize,

@@ -1,11 +1,11 @@
-//! The directory of a sweep. It keeps the runs so far, so that no run is lost if the sweep is
+//! The directory of a sweep. It contains all completed runs, so that none is lost if the sweep is
 //! interrupted.
 //!
-//! * `grid.toml`: the grid. `traces.json`: the traces and plugins that it names, if there are any.
-//!   `sweep.json`: which part of the sweep this is, and the release of eQUIC.
-//! * `runs.jsonl`: a line for each completed run, in the order of completion. It is sorted at the
-//!   end.
-//! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, once all runs are complete
+//! * `grid.toml`: the grid. `traces.json`: the traces and plugins that the grid names, if there are
+//!   any. `sweep.json`: which part of the sweep the directory has, and the release of eQUIC.
+//! * `runs.jsonl`: a line for each completed run, in the order of completion. It is sorted when the
+//!   sweep is complete.
+//! * `rows.csv`, `rows.parquet`, `summary.csv`: the result, written when all runs are complete
 //!   (`finish.rs`).
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 
-/// The rows of each run. Runs are numbered from 0, cell by cell and then seed by seed.
+/// The rows of each run. Runs are numbered from 0: first all seeds of the first cell, then those of
+/// the second, and so on.
 pub(crate) type Runs = BTreeMap<usize, Vec<String>>;
 
 const GRID: &str = "grid.toml";
@@ -31,13 +32,13 @@ pub(crate) const RUNS: &str = "runs.jsonl";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     schema: String,
-    /// Release of eQUIC. Another release may give other results.
+    /// Release of eQUIC that made the runs. Another release may give other results.
     version: String,
-    /// Number of this part, from 1.
+    /// Number of the part of the sweep that is in this directory, from 1.
     pub(crate) shard: usize,
-    /// Number of parts.
+    /// Number of parts into which the sweep is divided.
     pub(crate) shards: usize,
-    /// Number of runs of all parts.
+    /// Number of runs of the whole sweep.
     pub(crate) runs: usize,
 }
 
@@ -48,12 +49,13 @@ impl About {
         About { schema, version, shard: shard.index, shards: shard.count, runs }
     }
 
-    /// Returns `true` if both describe parts of the same sweep. The caller compares the grids.
+    /// Returns `true` if both directories have parts of the same sweep. The caller must compare the
+    /// grids.
     pub(crate) fn is_part_of_the_same(&self, other: &About) -> bool {
         About { shard: other.shard, ..self.clone() } == *other
     }
 
-    /// Returns `true` if a run belongs to this part.
+    /// Returns `true` if a run belongs to the part in this directory.
     pub(crate) fn has(&self, run: usize) -> bool {
         run % self.shards == self.shard - 1
     }
@@ -69,7 +71,7 @@ struct Line {
     rows: Vec<String>,
 }
 
-/// A directory to which runs are added.
+/// An open directory of a sweep, to which runs are added.
 pub(crate) struct Store {
     path: PathBuf,
     runs: File,
@@ -80,8 +82,8 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
 }
 
 impl Store {
-    /// Creates the directory. If it exists for the same grid and part, opens it to continue its
-    /// runs. Returns the runs that it already has.
+    /// Creates the directory. If it already exists for the same grid and part, opens it, so that
+    /// the sweep continues. Returns the runs that it already has.
     pub(crate) fn open(folder: &Path, grid: &Grid, about: &About) -> Result<(Store, Runs)> {
         std::fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let path = folder.join(GRID);
@@ -111,7 +113,7 @@ impl Store {
                 let traces = serde_json::to_vec(grid.traces())?;
                 equic_report::file::write(&folder.join(TRACES), &traces)?;
             }
-            // This file is written last, so a directory that has it is complete.
+            // `grid.toml` is written last, so a directory that has this file is complete.
             equic_report::file::write(&path, grid.text().as_bytes())?;
         }
         let path = folder.join(RUNS);
@@ -125,7 +127,7 @@ impl Store {
         Ok((Store { path, runs }, there))
     }
 
-    /// Adds a run. Runs that were added remain even if the process is killed.
+    /// Adds a run. It is not lost if the process is killed afterwards.
     pub(crate) fn add(&mut self, run: usize, rows: &[String]) -> Result {
         let mut text = serde_json::to_string(&Line { run, rows: rows.to_vec() })?;
         text.push('\n');
@@ -185,7 +187,7 @@ fn read_about(folder: &Path) -> Result<(String, TraceTexts, About)> {
     Ok((read(GRID)?, traces, about))
 }
 
-/// Reads a directory. Returns its grid, its description, and its runs.
+/// Reads a directory. Returns its grid, the content of `sweep.json`, and its runs.
 pub(crate) fn read(folder: &Path) -> Result<(Grid, About, Runs)> {
     let (text, traces, about) = read_about(folder)?;
     let grid =

@@ -1,15 +1,15 @@
-//! A waker that remembers whether it was called, so that a stream without new data is not polled
-//! again.
+//! A waker that remembers whether it was called. With it, a stream is polled again only after new
+//! data has arrived.
 //!
-//! `h3` polls the peer's control stream each time it accepts a request, and that stream rarely has
-//! new data. The bell shows this without locking the connection.
+//! `h3` polls the peer's control stream each time it accepts a request, although that stream rarely
+//! has new data. The bell answers these polls without locking the connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A flag that a waker sets when there may be something to poll. It is set at the beginning, so
-/// that the first poll looks.
+/// A flag that a waker sets when a stream may have something to read. The flag is set initially, so
+/// that the first poll reads the stream.
 pub(super) struct Bell {
     state: Arc<State>,
     /// The waker that rings this bell. It is the same for the bell's whole life.
@@ -18,7 +18,7 @@ pub(super) struct Bell {
 
 struct State {
     rung: AtomicBool,
-    /// The task to wake. `None` after it was woken, and before the first poll.
+    /// The task that waits for data. `None` before the first poll, and after the task was woken.
     task: Mutex<Option<Waker>>,
 }
 
@@ -34,8 +34,8 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Set before the task is taken, because a concurrent poll stores its task first and reads
-        // `rung` afterwards.
+        // `rung` is set before the task is taken, because a concurrent poll stores its task first
+        // and reads `rung` afterwards.
         self.rung.store(true, Ordering::SeqCst);
         let task = self.task().take();
         if let Some(task) = task {
@@ -50,8 +50,9 @@ impl Bell {
         Bell { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Calls `look` if the bell has rung since `look` last returned `Pending`. Otherwise returns
-    /// `Pending`. `look` gets a context whose waker rings the bell and wakes this task.
+    /// Calls `look`, unless `look` has returned `Pending` and the bell has not rung since then. In
+    /// that case, returns `Pending`. `look` gets a context whose waker rings the bell and wakes
+    /// this task.
     pub(super) fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -68,7 +69,7 @@ impl Bell {
         }
         let found = look(&mut Context::from_waker(&self.waker));
         if found.is_ready() {
-            // There may be more to find, so the next poll calls `look` again.
+            // `look` may have more results, so the next poll calls it again.
             self.state.rung.store(true, Ordering::SeqCst);
         }
         found
@@ -97,7 +98,7 @@ mod tests {
         let cx = Context::from_waker(&waker);
         let mut kept = None;
         assert!(bell.poll(&cx, |_| Poll::Ready(1)).is_ready());
-        // The first poll found something, so the second one looks again.
+        // The first poll returned a result, so the second poll must call `look` again.
         assert!(
             bell.poll(&cx, |cx| {
                 kept = Some(cx.waker().clone());

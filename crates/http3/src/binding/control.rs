@@ -8,8 +8,8 @@ use equic_wire::{Reader, Side};
 use super::frames::{CANCEL_PUSH, GOAWAY, MAX_PUSH_ID, SETTINGS};
 use super::violation::Violation;
 
-/// Largest payload of a frame on the control stream, in bytes. SETTINGS with a few hundred settings
-/// fit into it.
+/// Largest payload of a frame on the control stream, in bytes. It has room for SETTINGS with a few
+/// hundred settings.
 pub(super) const LONGEST: usize = 4096;
 
 /// The control stream of the peer.
@@ -32,14 +32,15 @@ impl Control {
     pub(super) fn may_begin(&self, frame: u64) -> Result<bool, Violation> {
         match (frame, self.settings) {
             (SETTINGS, false) => Ok(true),
-            // RFC 9114 s.7.2.4.
+            // RFC 9114 s.7.2.4: a second SETTINGS frame is an error.
             (SETTINGS, true) => Err(Violation::SecondSettings),
-            // RFC 9114 s.6.2.1.
+            // RFC 9114 s.6.2.1: the first frame must be SETTINGS.
             (_, false) => Err(Violation::MissingSettings),
-            // RFC 9114 s.7.2.7.
+            // RFC 9114 s.7.2.7: only clients may send MAX_PUSH_ID.
             (MAX_PUSH_ID, _) if self.side == Side::Client => Err(Violation::MaxPushIdFromServer),
             (GOAWAY | MAX_PUSH_ID | CANCEL_PUSH, _) => Ok(true),
-            // RFC 9114 s.7.2.1, s.7.2.2, s.7.2.5: DATA, HEADERS, PUSH_PROMISE.
+            // RFC 9114 s.7.2.1, s.7.2.2, s.7.2.5: DATA, HEADERS and PUSH_PROMISE are not permitted
+            // on the control stream.
             (0x0 | 0x1 | 0x5, _) => Err(Violation::FrameOnControlStream),
             _ => Ok(false),
         }
@@ -60,7 +61,7 @@ impl Control {
             }
             GOAWAY => {
                 let id = only_id(payload)?;
-                // RFC 9114 s.5.2.
+                // RFC 9114 s.5.2: the ID must not be larger than that of an earlier GOAWAY.
                 if self.goaway.is_some_and(|before| id > before) {
                     return Err(Violation::GoawayIncreased);
                 }
@@ -69,20 +70,22 @@ impl Control {
                     return Err(Violation::GoawayStream);
                 }
                 let first = self.goaway.replace(id) != Some(id);
-                // A client's GOAWAY is not forwarded. `h3` would answer it with a GOAWAY that names
-                // the last request that it serves, instead of the first one that it rejects.
+                // A client's GOAWAY is not forwarded to `h3`. Otherwise `h3` would answer with a
+                // GOAWAY that names the last request that it serves, instead of the first one that
+                // it rejects.
                 Ok(first && self.side == Side::Client)
             }
             MAX_PUSH_ID => {
                 let id = only_id(payload)?;
-                // RFC 9114 s.7.2.7.
+                // RFC 9114 s.7.2.7: MAX_PUSH_ID must not decrease.
                 if self.max_push_id.is_some_and(|before| id < before) {
                     return Err(Violation::MaxPushIdReduced);
                 }
                 self.max_push_id = Some(id);
                 Ok(false)
             }
-            // RFC 9114 s.7.2.3: this end neither pushes nor permits a push.
+            // RFC 9114 s.7.2.3: the frame is CANCEL_PUSH, but this endpoint neither pushes nor
+            // permits a push.
             _ => {
                 only_id(payload)?;
                 Err(Violation::UnknownPushId)
@@ -112,7 +115,7 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
         if matches!(id.get(), 0x0 | 0x2..=0x5) {
             return Err(Violation::Http2Setting);
         }
-        // RFC 9114 s.7.2.4.
+        // RFC 9114 s.7.2.4: a setting must not occur twice.
         if !seen.insert(id.get()) {
             return Err(Violation::DuplicateSetting);
         }
@@ -125,24 +128,26 @@ fn settings(payload: &[u8]) -> Result<(), Violation> {
 #[derive(Debug)]
 pub(super) enum Qpack {
     Encoder,
-    /// The decoder stream. `Some(count)` inside a Stream Cancellation: `count` bytes of its stream
-    /// ID have arrived after the first byte. `None` between instructions.
+    /// The decoder stream. The value is `Some(count)` if the stream has so far delivered only the
+    /// beginning of a Stream Cancellation instruction: `count` bytes of its stream ID after the
+    /// first byte. It is `None` between instructions.
     Decoder(Option<u8>),
 }
 
 impl Qpack {
-    /// Checks the next bytes of the instruction stream.
+    /// Checks the next bytes of a QPACK instruction stream.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         bytes.iter().try_for_each(|byte| self.take_byte(*byte))
     }
 
     fn take_byte(&mut self, byte: u8) -> Result<(), Violation> {
         match self {
-            // RFC 9204 s.4.3.1: sets the capacity to zero. Any other instruction needs a capacity
-            // above zero.
+            // RFC 9204 s.4.3.1: this instruction sets the capacity of the dynamic table to zero.
+            // All other encoder instructions need a capacity above zero.
             Qpack::Encoder if byte == 0x20 => Ok(()),
             Qpack::Encoder => Err(Violation::EncoderInstruction),
-            // RFC 9204 s.4.4.2: Stream Cancellation. Its integer has at most 62 bits.
+            // RFC 9204 s.4.4.2: the instruction is Stream Cancellation. Its stream ID has at most
+            // 62 bits.
             Qpack::Decoder(more @ None) if byte & 0xc0 == 0x40 => {
                 *more = (byte & 0x3f == 0x3f).then_some(0);
                 Ok(())
@@ -151,8 +156,8 @@ impl Qpack {
                 *self = Qpack::Decoder((byte & 0x80 != 0).then_some(*count + 1));
                 Ok(())
             }
-            // RFC 9204 s.4.4.1, s.4.4.3: these instructions acknowledge table entries, and this end
-            // has never sent any.
+            // RFC 9204 s.4.4.1, s.4.4.3: these instructions acknowledge entries of the dynamic
+            // table, and this endpoint never inserts any.
             Qpack::Decoder(_) => Err(Violation::DecoderInstruction),
         }
     }

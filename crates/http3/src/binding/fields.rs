@@ -57,11 +57,11 @@ const HUFFMAN: [(Name, &[u8]); 5] = [
     (Name::Status, &[0xb8, 0x84, 0x8d, 0x36, 0xa3]),
 ];
 
-/// A colon in the Huffman code of RFC 7541 appendix B. The code has seven bits, at the top of the
-/// byte.
+/// The code of a colon in the Huffman code of RFC 7541 appendix B. It has seven bits, stored in the
+/// upper bits of this byte.
 const HUFFMAN_COLON: u8 = 0x5c;
 
-/// The name or the value of a field line, as it is encoded.
+/// The name or value of a field line, still encoded.
 #[derive(Clone, Copy)]
 enum Text<'a> {
     Plain(&'a [u8]),
@@ -97,7 +97,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A field line.
+/// A field line: a name and a value.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     kind: Name,
@@ -106,19 +106,20 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns true if this is the status of an interim response.
+    /// Returns `true` if this field line is the status of an interim response.
     fn is_interim(&self) -> bool {
         let begins_with_one = match self.value {
-            // RFC 7541 appendix B: the code of the digit 1 is 00001. An interim status begins with
-            // this digit.
+            // An interim status begins with the digit 1, whose Huffman code is 00001 (RFC 7541
+            // appendix B).
             Text::Huffman(value) => value.first().is_some_and(|byte| byte >> 3 == 1),
             Text::Plain(value) => value.first() == Some(&b'1'),
         };
         self.kind == Name::Status && begins_with_one
     }
 
-    /// Makes the checks that the crate `http` makes for header fields. They are needed here because
-    /// nothing asks `h3` for the trailers of a request.
+    /// Checks a trailer field in the same way as the crate `http` checks a header field. This is
+    /// needed here because the server never asks `h3` for the trailers of a request, so `http` does
+    /// not see them.
     fn check_trailer(&self) -> Result<(), Violation> {
         let name =
             HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
@@ -163,8 +164,8 @@ pub(super) fn check(
             found = SectionCheck::Interim;
         }
     }
-    // RFC 9114 s.4.3.1, s.4.3.2. The other fields that a request needs depend on its method; see
-    // `message`.
+    // RFC 9114 s.4.3.1, s.4.3.2: these pseudo-header fields are mandatory. Further ones depend on
+    // the request's method, and are checked in `message`.
     let needed = match section {
         Section::Request => Some(Name::Method),
         Section::Response => Some(Name::Status),
@@ -173,7 +174,7 @@ pub(super) fn check(
     if needed.is_some_and(|needed| !seen.contains(&needed)) {
         return Err(Violation::MissingPseudoHeader);
     }
-    // Only a section that may exceed the limit is decoded to find its size. Few do.
+    // The section is decoded to find its size only if it may exceed the limit, which is rare.
     match limit {
         Some(limit) if at_most > limit && size(lines)? > limit => Ok(SectionCheck::TooLong),
         _ => Ok(found),
@@ -184,7 +185,8 @@ pub(super) fn check(
 fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
-    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must be 0.
+    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must
+    // be 0.
     if integer(&mut input, first, 8)? != 0 {
         return Err(Violation::DynamicTableReference);
     }
@@ -221,16 +223,16 @@ fn may_have(section: Section, name: Name) -> bool {
 fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     if first & 0x80 != 0 {
-        // RFC 9204 s.4.5.2: indexed field line.
+        // RFC 9204 s.4.5.2: the line is an index into the table.
         let (kind, name, value) = of_static(input, first, first & 0x40 != 0, 6)?;
         return Ok(Line { kind, name: Text::Plain(name), value: Text::Plain(value) });
     }
     let (kind, name) = if first & 0x40 != 0 {
-        // RFC 9204 s.4.5.4: a name from the table, with a literal value.
+        // RFC 9204 s.4.5.4: the line has a name from the table and a literal value.
         let (kind, name, _) = of_static(input, first, first & 0x10 != 0, 4)?;
         (kind, Text::Plain(name))
     } else if first & 0x20 != 0 {
-        // RFC 9204 s.4.5.6: a literal name and a literal value.
+        // RFC 9204 s.4.5.6: the line has a literal name and a literal value.
         let huffman = first & 0x08 != 0;
         let length = integer(input, first, 3)?;
         let name = bytes(input, length)?;
@@ -241,8 +243,8 @@ fn line<'a>(input: &mut Reader<'a>) -> Result<Line<'a>, Violation> {
     let first = byte(input)?;
     let length = integer(input, first, 7)?;
     let value = text(bytes(input, length)?, first & 0x80 != 0);
-    // RFC 9114 s.4.3.1: `:path` holds the path and query of a URI. A fragment is an error, and
-    // `http` would cut it off without one.
+    // RFC 9114 s.4.3.1: `:path` holds the path and query of a URI. A fragment in it is an error.
+    // The check is made here, because the crate `http` would cut off the fragment without an error.
     let has_fragment = |value| match value {
         Text::Huffman(encoded) => huffman::contains(encoded, b'#'),
         Text::Plain(bytes) => bytes.contains(&b'#'),
@@ -257,7 +259,8 @@ fn text(bytes: &[u8], huffman: bool) -> Text<'_> {
     if huffman { Text::Huffman(bytes) } else { Text::Plain(bytes) }
 }
 
-/// Reads an index into the static table. Returns the kind, the name and the value of its entry.
+/// Reads an index into QPACK's static table. Returns the kind, the name and the value of that
+/// entry.
 fn of_static(
     input: &mut Reader<'_>,
     first: u8,
@@ -273,7 +276,7 @@ fn of_static(
     }
 }
 
-/// Returns the pseudo-header field at an index of the static table (RFC 9204 appendix A).
+/// Returns the pseudo-header field at this index of QPACK's static table (RFC 9204 appendix A).
 fn name_of(index: u64) -> Name {
     match index {
         0 => Name::Authority,
@@ -318,8 +321,8 @@ fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation>
 /// Largest integer that a QPACK decoder must be able to decode (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
-/// Reads a prefixed integer (RFC 9204 s.4.1.1) of up to 62 bits. Accepts as many bytes for one
-/// integer as `h3` does.
+/// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. Accepts encodings of the
+/// same length as `h3` does.
 fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
     let most = (1 << prefix) - 1;
     let mut value = u64::from(first) & most;
@@ -350,8 +353,8 @@ mod tests {
     /// The value "/a#b" in Huffman code.
     const PATH_WITH_FRAGMENT: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
 
-    /// The field section of GET https://a/. It has two entries of the static table, then a name
-    /// from that table with the value "a", then the entry for the path "/".
+    /// The field section of GET https://a/: two entries of the static table, then a name from that
+    /// table with the value "a", then the entry for the path "/".
     const GET: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
     fn check(block: &[u8], section: Section) -> Result<SectionCheck, Violation> {
@@ -365,7 +368,7 @@ mod tests {
     #[test]
     fn field_section_that_is_valid() {
         assert_eq!(check(GET, Section::Request), Ok(SectionCheck::Other));
-        // content-type with a name from the table, then a literal name.
+        // The name content-type from the static table, then a field with a literal name.
         let more = with(&[0x5f, 0x1d, 1, b'x', 0x23, b'a', b'b', b'c', 0]);
         assert_eq!(check(&more, Section::Request), Ok(SectionCheck::Other));
         assert_eq!(check(&[0, 0, 0xd9], Section::Response), Ok(SectionCheck::Other));
@@ -374,8 +377,8 @@ mod tests {
 
     #[test]
     fn interim_responses_are_recognised() {
-        // Status 103 from the table, then status 100 with literal digits, first plain and then in
-        // Huffman code.
+        // These sections have status 103 from the table, then status 100 as literal digits, first
+        // plain and then in Huffman code.
         let sections: [&[u8]; 3] = [
             &[0, 0, 0xd8],
             &[0, 0, 0x5f, 9, 3, b'1', b'0', b'0'],
@@ -440,8 +443,8 @@ mod tests {
         }
     }
 
-    /// Encodes an integer whose prefix bits are all ones and whose rest is `more`, in at least
-    /// `bytes` bytes.
+    /// Encodes an integer in at least `bytes` bytes. All prefix bits are ones, and `more` is the
+    /// value of the bytes after the prefix.
     fn prefixed(first: u8, mut more: u64, bytes: usize) -> Vec<u8> {
         let mut encoded = vec![first];
         while more >= 0x80 || encoded.len() < bytes {
@@ -462,8 +465,8 @@ mod tests {
             (prefixed(0x7f, MAX_INTEGER - 0x7e, 1), false),
             (prefixed(0x7f, (1 << 63) - 1, 1), false),
             (prefixed(0x7f, u64::MAX, 1), false),
-            // Padded with leading zeros: first to as many bytes as `h3` reads, then to one byte
-            // more.
+            // Padded with leading zeros: first to the largest number of bytes that `h3` reads, then
+            // to one byte more.
             (prefixed(0x7f, 5, 9), true),
             (prefixed(0x7f, 5, 10), false),
         ] {
@@ -498,11 +501,12 @@ mod tests {
         }
     }
 
-    /// RFC 9114 s.4.2.2.
+    /// RFC 9114 s.4.2.2: the size is the sum of the lengths of names and values, plus 32 for each
+    /// line.
     #[test]
     fn field_section_size_counts_names_values_and_32_bytes_each() {
         let sized = |lines: &[u8], limit| super::check(&with(lines), Section::Request, Some(limit));
-        // :method GET, :scheme https, :authority a, :path /.
+        // The request has these fields: :method GET, :scheme https, :authority a, :path /.
         let base = (32 + 7 + 3) + (32 + 7 + 5) + (32 + 10 + 1) + (32 + 5 + 1);
         let literal = [&[0x23][..], b"abc", &[2], b"de"].concat();
         // "www.example.com" in Huffman code (RFC 7541 appendix C.4), as a name and as a value.
@@ -518,8 +522,8 @@ mod tests {
             assert_eq!(sized(&lines, base + more), Ok(SectionCheck::Other), "{what}");
             assert_eq!(sized(&lines, base + more - 1), Ok(SectionCheck::TooLong), "{what}");
         }
-        // The code of EOS is an error. The check reports it only if it decodes the section to find
-        // its size; otherwise `h3` reports it.
+        // The code of EOS is an error. This check reports the error only if it decodes the section
+        // to find its size. Otherwise `h3` reports it.
         let eos = [&[0x23][..], b"abc", &[0x84, 0xff, 0xff, 0xff, 0xff]].concat();
         assert_eq!(sized(&eos, 10_000), Ok(SectionCheck::Other));
         let error = sized(&eos, 100).unwrap_err();
@@ -529,8 +533,8 @@ mod tests {
     #[test]
     fn trailers_are_checked_like_header_fields() {
         let trailers = |lines: &[u8]| check(&[&[0, 0], lines].concat(), Section::Trailers);
-        // Valid trailers: an entry of the table, a name from the table, a name in Huffman code, and
-        // a literal name.
+        // These trailers are valid: an entry of the table, a name from the table, a name in Huffman
+        // code, and a literal name.
         for line in [&[0xc2][..], &[0x52, 1, b'x'], &[0x29, 0x1f, 0x81, 0x1f], &[0x21, b'a', 0]] {
             assert_eq!(trailers(line), Ok(SectionCheck::Other), "{line:x?}");
         }

@@ -1,10 +1,14 @@
 //! Parses the frames of a stream (RFC 9114 s.7) before `h3` sees them, and forwards them one by
 //! one.
 //!
-//! `h3` buffers until a frame is complete, reads ahead, and ends a body at the first empty DATA
-//! frame. So the parser forwards a HEADERS frame only when it is complete. It forwards content as
-//! it arrives, in DATA frames of the bytes that are there. It does not forward frames that `h3`
-//! would skip. It never holds more than one such piece.
+//! The parser works around the way in which `h3` reads: `h3` buffers until a frame is complete,
+//! reads ahead, and ends a body at the first empty DATA frame. So the parser:
+//!
+//! * forwards a HEADERS frame only when it is complete;
+//! * forwards content as it arrives, as a DATA frame for each piece that has arrived;
+//! * does not forward frames that `h3` would skip.
+//!
+//! It never holds more than one frame or piece of content.
 
 use std::sync::Arc;
 
@@ -28,23 +32,23 @@ pub(super) const MAX_PUSH_ID: u64 = 0xd;
 /// Largest encoding of a frame's type and length, in bytes.
 const HEADER: usize = 16;
 
-/// Largest number of interim responses to one request. More are a violation.
+/// Largest number of interim responses to one request. A server that sends more breaks a rule.
 const INTERIM: u32 = 64;
 
-/// Factor above which a long HEADERS frame closes the connection: the frame is this many times
-/// longer than the limit of field sections, so it cannot be a mistake.
+/// A HEADERS frame closes the connection if it is this many times longer than the limit of field
+/// sections, because that cannot be a mistake.
 const ABSURD: u64 = 64;
 
-/// An entry of the static table in its encoded form. Each entry counts for more than 32 bytes (RFC
-/// 9114 s.4.2.2).
+/// A one-byte reference to an entry of QPACK's static table. Each such entry adds more than 32
+/// bytes to the size of a field section (RFC 9114 s.4.2.2).
 const ENTRY: u8 = 0xc1;
 
-/// Field section that `h3` gets in place of one that is too long: GET https://a/. The server then
-/// answers with 431. Without the replacement, `h3` would answer without a Date field and drop the
-/// request's stream at once.
+/// Field section of GET https://a/, which `h3` gets instead of one that is too long. The server
+/// then answers with 431. Without the replacement, `h3` itself would answer, without a Date field,
+/// and drop the request's stream at once.
 const STAND_IN: &[u8] = &[0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 
-/// The use of the stream: a request, a response, or the control stream.
+/// The kind of a stream: it carries a request, a response, or the frames of the control stream.
 #[derive(Debug)]
 pub(super) enum Kind {
     Request,
@@ -62,17 +66,18 @@ enum FrameStage {
 
 #[derive(Debug)]
 enum At {
-    /// In or before a frame header. The value is the number of its bytes that have arrived.
+    /// Within or before a frame header. The value is the number of the header's bytes that have
+    /// arrived.
     Header(usize),
     /// Inside a DATA frame. The value is the number of payload bytes still to come.
     Data(u64),
     /// Inside a frame that is skipped. The value is the number of payload bytes still to come.
     Skip(u64),
-    /// Inside a field section that is too long. The value is the number of payload bytes still to
-    /// come.
+    /// Inside a field section that is too long and is discarded. The value is the number of payload
+    /// bytes still to come.
     Refused(u64),
-    /// Inside a frame that is kept until it is complete: its type, its length, and the bytes so
-    /// far.
+    /// Inside a frame that is kept until it is complete. The values are the frame's type, its
+    /// length, and the bytes that have arrived.
     Keep(u64, usize, Kept),
 }
 
@@ -84,11 +89,12 @@ pub(super) struct Frames {
     stage: FrameStage,
     at: At,
     header: [u8; HEADER],
-    /// Number of payload bytes that follow the DATA frame header that was forwarded last. They are
-    /// the next piece.
+    /// Number of payload bytes that belong to the last forwarded DATA frame header. They are
+    /// forwarded next.
     due: usize,
     interim: u32,
-    /// The HEADERS frame that `h3` gets in place of one that is too long, until it is forwarded.
+    /// The HEADERS frame that `h3` gets instead of one that is too long. It is `None` after it was
+    /// forwarded.
     refused: Option<Bytes>,
     /// True if the request's field section is too long.
     too_long: bool,
@@ -128,7 +134,7 @@ impl Frames {
                     let have = *have;
                     if let Some((kind, length)) = header(&self.header[..have]) {
                         self.at = self.begin(kind, length, have)?;
-                        // A kept frame with an empty payload is complete at once.
+                        // A frame without payload is complete at once.
                         if let Some(piece) = self.refused.take().or(self.complete()?) {
                             return Ok(Some(piece));
                         }
@@ -152,8 +158,8 @@ impl Frames {
                     self.shared.charge(count as u64)?;
                 }
                 At::Refused(left) => {
-                    // These bytes are not charged as useless: the server stops reading early, and
-                    // counts the request as malformed.
+                    // These bytes do not count as useless bytes of the peer, because the server
+                    // stops reading early and counts the whole request as malformed.
                     let count = take(left, input.len());
                     let over = *left == 0;
                     input.advance(count);
@@ -174,8 +180,8 @@ impl Frames {
         Ok(None)
     }
 
-    /// Forwards a frame that is complete at the beginning of `input`, without a copy. Returns `None` if the frame
-    /// must be parsed byte by byte.
+    /// Forwards a frame without copying it, if the whole frame is at the beginning of `input`.
+    /// Returns `None` if the frame must be parsed byte by byte.
     fn whole_frame(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Violation> {
         if !matches!(self.at, At::Header(0)) || matches!(self.kind, Kind::Control(_)) {
             return Ok(None);
@@ -260,15 +266,15 @@ impl Frames {
         if !matches!(self.at, At::Header(0)) {
             return Err(Violation::TruncatedFrame);
         }
-        // RFC 9114 s.4.1: a response must have header fields. `h3` makes this check for requests.
+        // RFC 9114 s.4.1: a response must have header fields. For requests, `h3` checks this.
         if matches!((&self.kind, self.stage), (Kind::Response, FrameStage::Start)) {
             return Err(Violation::MissingHeaderSection);
         }
         Ok(self.trailers.take())
     }
 
-    /// Returns the number of bytes still to come of the current DATA frame, or of the field section
-    /// that is too long.
+    /// Returns the number of bytes still to come of the DATA frame, or of the too long field
+    /// section, that is arriving.
     pub(super) fn content_left(&self) -> u64 {
         match self.at {
             At::Data(left) | At::Refused(left) => left,
@@ -287,8 +293,8 @@ impl Frames {
         matches!(self.kind, Kind::Response)
     }
 
-    /// Returns the violation if the peer must not reset this stream. That is so for the control
-    /// stream only.
+    /// Returns the violation if the peer must not reset this stream. Only the control stream must
+    /// not be reset.
     pub(super) fn on_reset(&self) -> Option<Violation> {
         matches!(self.kind, Kind::Control(_)).then_some(Violation::CriticalStreamClosed)
     }
@@ -296,15 +302,15 @@ impl Frames {
     /// Begins a frame of this type and payload length. `header` is the length of the frame's header
     /// in bytes.
     fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Violation> {
-        // RFC 9114 s.7.2.8: types of HTTP/2 that HTTP/3 does not have.
+        // RFC 9114 s.7.2.8: HTTP/2 has these frame types, and HTTP/3 does not permit them.
         if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
             return Err(Violation::Http2Frame);
         }
         let at = match &self.kind {
             Kind::Control(control) => {
                 let wanted = control.may_begin(frame)?;
-                // Every frame on the control stream is charged, so that the peer cannot send them
-                // without limit.
+                // Each frame on the control stream counts as useless bytes of the peer, so that the
+                // peer cannot send such frames without limit.
                 self.shared.charge(header as u64)?;
                 if wanted { self.keep(frame, length, control::LONGEST)? } else { At::Skip(length) }
             }
@@ -351,8 +357,8 @@ impl Frames {
             self.refused = Some(self.stand_in());
             return Ok(At::Refused(length));
         }
-        // `h3` gets a shorter field section instead. It consists of static-table entries that
-        // together exceed the limit of `h3`, so `h3` rejects it.
+        // `h3` gets a short field section instead of this one. It consists of static-table entries
+        // whose decoded size exceeds the limit of `h3`, so `h3` rejects it.
         let mut block = vec![ENTRY; limit / 32 + 3];
         block[..2].fill(0);
         self.stage = FrameStage::Body;
@@ -367,7 +373,8 @@ impl Frames {
         }
     }
 
-    /// Returns the piece to forward if the kept frame is complete and `h3` needs it.
+    /// Returns the kept frame, or its replacement, if the frame is complete and `h3` needs it.
+    /// Otherwise returns `None`.
     fn complete(&mut self) -> Result<Option<Bytes>, Violation> {
         if !matches!(&self.at, At::Keep(_, length, kept) if kept.bytes.len() == *length) {
             return Ok(None);
@@ -376,7 +383,7 @@ impl Frames {
             return Ok(None);
         };
         if let Kind::Control(control) = &mut self.kind {
-            // Frames that `h3` does not need are not forwarded.
+            // `h3` does not need this frame, so it is only charged to the peer.
             self.shared.charge(kept.bytes.len() as u64)?;
             let goes_on = control.take(frame, &kept.bytes)?;
             if frame == GOAWAY {
@@ -393,7 +400,8 @@ impl Frames {
         }
         let piece = whole(HEADERS, &kept.bytes);
         if section == Section::Trailers {
-            // Held back until the stream ends, because `h3` stops reading at the trailers.
+            // The trailers are held back until the stream ends, because `h3` stops reading after
+            // trailers.
             self.trailers = Some(piece);
             return Ok(None);
         }
@@ -424,8 +432,8 @@ fn frame_header(frame: u64, length: usize) -> BytesMut {
     let mut buffer = [0; HEADER];
     let mut writer = Writer::new(&mut buffer);
     for value in [frame, length as u64] {
-        // Cannot fail: the buffer has room for two, and both values were read from variable-length
-        // integers.
+        // Cannot fail: the buffer has room for two variable-length integers, and both values were
+        // decoded from such integers.
         let _ = writer.varint(VarInt::new(value).unwrap_or(VarInt::MAX));
     }
     BytesMut::from(writer.written())

@@ -3,7 +3,7 @@ use h3::error::Code;
 use super::*;
 use crate::binding::shared::FrameLimits;
 
-/// GET https://a/, and a response with status 200, as HEADERS frames.
+/// HEADERS frames for the request GET https://a/, and for a response with status 200.
 const REQUEST: &[u8] = &[1, 8, 0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
 const RESPONSE: &[u8] = &[1, 3, 0, 0, 0xd9];
 const INTERIM_103: &[u8] = &[1, 3, 0, 0, 0xd8];
@@ -57,8 +57,8 @@ fn headers_frame_is_forwarded_when_complete() {
 #[test]
 fn frame_that_arrives_complete_is_forwarded_without_a_copy() {
     let mut frames = frames(Kind::Response);
-    // An interim response, a final one, and a DATA frame whose length field is longer than
-    // necessary.
+    // The message has an interim response, a final response, and a DATA frame whose length field is
+    // longer than necessary.
     let data: &[u8] = &[0, 0x40, 3, b'a', b'b', b'c'];
     let wire = Bytes::from([INTERIM_103, RESPONSE, data].concat());
     let (mut input, mut at) = (wire.clone(), 0);
@@ -70,8 +70,8 @@ fn frame_that_arrives_complete_is_forwarded_without_a_copy() {
     }
     assert!(input.is_empty());
     assert_eq!((frames.end(), frames.shared.incomplete()), (Ok(None), 0));
-    // The shortcut for whole frames must check their fields, too: a response on a request stream is
-    // an error.
+    // The shortcut for whole frames must also check field sections: those of a response are an
+    // error on a request stream.
     let mut frames = self::frames(Kind::Request);
     assert_eq!(code(feed(&mut frames, RESPONSE).unwrap_err()), Code::H3_MESSAGE_ERROR);
 }
@@ -138,8 +138,9 @@ fn field_section_that_is_too_long_is_not_kept() {
     assert_eq!(code(fault), Code::H3_EXCESSIVE_LOAD);
 }
 
-/// A section that is shorter than the limit on the wire, but longer when decoded, is replaced. Each
-/// entry of the static table is one byte and counts for more than 32 (RFC 9114 s.4.2.2).
+/// A field section that is within the limit on the wire, but exceeds the limit when decoded, must
+/// be replaced. It consists of static-table entries, which take one byte and add more than 32 bytes
+/// to the decoded size (RFC 9114 s.4.2.2).
 #[test]
 fn field_section_that_is_too_long_when_decoded_is_refused() {
     let section = [STAND_IN, &[ENTRY | 0x2; 110]].concat();

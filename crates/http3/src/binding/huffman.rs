@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 /// Length of the longest code, in bits.
 const LONGEST: usize = 30;
 
-/// Length of each byte's code, in bits. The code is canonical: codes of one length follow each
-/// other in the order of their bytes, and shorter codes come first.
+/// Length of each byte's code, in bits. The code is canonical: codes of the same length are
+/// consecutive numbers in the order of their bytes, and shorter codes have the smaller values.
 #[rustfmt::skip]
 const BITS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -27,7 +27,7 @@ const BITS: [u8; 256] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// The codes of one length.
+/// The Huffman codes that have the same length.
 #[derive(Clone, Copy, Default)]
 struct Length {
     first: u32,
@@ -60,7 +60,8 @@ fn table() -> &'static Table {
 }
 
 /// Calls `visit` with each byte of an encoded string. Returns `false` if the string is invalid (RFC
-/// 7541 s.5.2), because it contains the code of EOS, or its padding is not up to seven ones.
+/// 7541 s.5.2): it contains the code of EOS, or its padding is longer than seven bits or has a zero
+/// bit.
 pub(super) fn decode(encoded: &[u8], mut visit: impl FnMut(u8)) -> bool {
     let table = table();
     let (mut code, mut bits) = (0, 0);
@@ -86,7 +87,7 @@ pub(super) fn contains(encoded: &[u8], wanted: u8) -> bool {
     found
 }
 
-/// Returns the largest number of bytes that an encoded string of this length can have. The shortest
+/// Returns the largest number of decoded bytes for an encoded string of this length. The shortest
 /// codes have five bits.
 pub(super) fn longest(encoded: usize) -> usize {
     encoded.saturating_mul(8) / 5

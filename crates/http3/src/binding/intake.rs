@@ -1,7 +1,7 @@
 //! Receives the unidirectional streams that the peer opens (RFC 9114 s.6.2).
 //!
-//! Only the control stream is forwarded to `h3`. `h3` would keep the QPACK streams without reading
-//! them. Errors on them, and their ends, would then go unnoticed.
+//! Only the control stream is forwarded to `h3`. The QPACK streams are read here, because `h3`
+//! would keep them without reading them, and would not notice errors on them or their ends.
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
@@ -27,8 +27,8 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// A stream whose type is incomplete: the stream, the bytes of its type, and the number of them
-/// that have arrived.
+/// A stream whose type is incomplete. The fields are the stream, a buffer for the bytes of the
+/// type, and the number of these bytes that have arrived.
 struct Typing(quic::RecvStream, [u8; 8], usize);
 
 /// The reason why the connection's streams are no longer read.
@@ -44,7 +44,8 @@ impl From<Violation> for Broken {
 }
 
 pub(super) struct Intake {
-    /// Rung when a stream is opened, or when data arrives on an open one.
+    /// This bell rings when the peer opens a stream, or when data arrives on a stream that this
+    /// module reads.
     bell: Bell,
     streams: Streams,
 }
@@ -116,7 +117,8 @@ impl Streams {
         Ok(None)
     }
 
-    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
+    /// Checks that the peer has not sent STOP_SENDING for a critical stream (RFC 9114 s.6.2.1, RFC
+    /// 9204 s.4.2).
     fn check_own(&self, cx: &mut Context<'_>) -> Result<(), Violation> {
         let critical = self.shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
         let stopped = |id: &StreamId| {
@@ -167,8 +169,8 @@ impl Streams {
     }
 }
 
-/// Reads the type of a stream, and nothing after it. Returns `None` if the stream ended before
-/// that.
+/// Reads the type of a stream, and nothing after it. Returns `None` if the stream ended before its
+/// type was complete.
 fn poll_type(
     cx: &mut Context<'_>,
     stream: &mut quic::RecvStream,

@@ -5,16 +5,16 @@
 //!
 //! * `frames`: parses the frames of a stream, and limits how much of them is kept;
 //! * `fields`: checks field sections; `huffman` decodes their strings, and `static_table` is the
-//!   table of QPACK;
+//!   static table of QPACK;
 //! * `control`: checks the control stream and the QPACK streams; `intake`: receives the
 //!   unidirectional streams;
 //! * `streams`: the stream types of `h3`;
 //! * `violation`: the rules that a peer can break;
-//! * `shared`: the state that the streams of a connection share; `requests`: the same for the
-//!   requests of a server;
+//! * `shared`: the state that the streams of a connection share; `requests`: the state that the
+//!   request streams of a server's connection share;
 //! * `bell`: remembers whether there is anything to poll.
 //!
-//! `docs/decisions/0022-before-h3.md` has the reasons.
+//! `docs/decisions/0022-before-h3.md` explains why these checks are made before `h3`.
 
 mod bell;
 mod control;
@@ -46,7 +46,8 @@ pub use shared::FrameLimits;
 pub use streams::{BidiStream, RecvStream, SendStream};
 pub use violation::Violation;
 
-/// Largest number of pieces that are read in a row without a result. The task then yields.
+/// Largest number of times that a stream is read in a row without a frame for `h3`. The task then
+/// yields.
 const PIECES: usize = 16;
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -92,7 +93,7 @@ fn code(code: u64) -> VarInt {
     VarInt::new(code).unwrap_or(VarInt::MAX)
 }
 
-/// A QUIC connection as [`h3::server`] and [`h3::client`] need it.
+/// A QUIC connection with the traits that [`h3::server`] and [`h3::client`] need.
 pub struct QuicConnection {
     open: OpenStreams,
     intake: Intake,
@@ -123,7 +124,7 @@ impl QuicConnection {
     }
 }
 
-/// Reports a violation of HTTP/3 by the peer, and a server's GOAWAY.
+/// Reports whether the peer violated HTTP/3, and whether the server sent GOAWAY.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
 
@@ -140,8 +141,8 @@ impl Watch {
         self.0.goaway()
     }
 
-    /// Waits until the server's GOAWAY covers a request, which is then not processed. `stream`
-    /// returns the ID of the request's stream, or `None` while the stream is not open.
+    /// Waits until the server's GOAWAY covers a request, so that the server will not process it.
+    /// `stream` returns the ID of the request's stream, or `None` while the stream is not open.
     pub async fn goes_away(&self, stream: impl Fn() -> Option<u64> + Send) {
         self.0.goes_away(stream).await;
     }
@@ -175,8 +176,8 @@ fn poll_open_bidi<B: Buf>(
     open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` checks this too, but before it waits for a
-    // stream.
+    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` also checks this, but only before it waits
+    // for a stream, and GOAWAY may arrive while it waits.
     if open.1.goaway().is_some() {
         return Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(GoingAway))));
     }
@@ -260,7 +261,8 @@ impl<B: Buf> quic::Connection<B> for QuicConnection {
                 let halves = (send, receive);
                 return Poll::Ready(Ok(BidiStream::new(halves, Kind::Request, &self.open)));
             }
-            // RFC 9114 s.5.2: the request's stream is not below the ID that GOAWAY names.
+            // RFC 9114 s.5.2: the ID of the request's stream is not below the ID in GOAWAY, so the
+            // request is rejected.
             let rejected = code(Code::H3_REQUEST_REJECTED.value());
             send.reset(rejected);
             receive.stop(rejected);

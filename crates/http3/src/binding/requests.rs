@@ -1,4 +1,4 @@
-//! Tracks which requests of a connection its server admits.
+//! Tracks which requests of a connection the server admits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::shared::Shared;
 
-/// State of a server's connection that its request streams share.
+/// State that all request streams of a server's connection share.
 #[derive(Debug)]
 pub(super) struct RequestState {
     /// ID of the next request stream to be accepted. Request streams have every fourth ID, starting
@@ -16,8 +16,8 @@ pub(super) struct RequestState {
     next: AtomicU64,
     closed: AtomicBool,
     client_leaves: watch::Sender<bool>,
-    /// Bytes still to come of an incomplete DATA frame, by stream ID. Entries that reach 0 are
-    /// removed.
+    /// Number of bytes still to come of an incomplete DATA frame, for each stream ID. An entry is
+    /// removed when it reaches 0.
     content: Mutex<BTreeMap<u64, u64>>,
     /// IDs of the streams whose requests have header fields above the limit.
     too_long: Mutex<BTreeSet<u64>>,
@@ -44,7 +44,7 @@ impl RequestState {
         true
     }
 
-    /// Records that the client has sent GOAWAY.
+    /// Records that the client has sent GOAWAY, so it will open no further requests.
     pub(super) fn set_client_leaves(&self) {
         self.client_leaves.send_replace(true);
     }
@@ -67,8 +67,8 @@ impl RequestState {
     }
 }
 
-/// Reports for one request how many bytes of its current DATA frame are missing, and whether its
-/// header fields are too long.
+/// Keeps two facts about a request up to date: how many bytes of its current DATA frame are still
+/// to come, and whether its header fields are too long.
 pub(super) struct ContentLeft {
     stream: u64,
     reported: u64,
@@ -112,8 +112,8 @@ pub(crate) struct Requests(pub(super) Arc<Shared>);
 
 impl Requests {
     /// Makes the server reject all further requests (H3_REQUEST_REJECTED). Returns the ID of the
-    /// first rejected one, which GOAWAY must name (RFC 9114 s.5.2). Must not run at the same time
-    /// as accepting.
+    /// first rejected request, which GOAWAY must name (RFC 9114 s.5.2). Must not be called while a
+    /// request is being accepted.
     pub(crate) fn close(&self) -> u64 {
         self.0.requests.closed.store(true, Ordering::Release);
         self.0.requests.next.load(Ordering::Acquire)
@@ -121,7 +121,7 @@ impl Requests {
 
     /// Waits until the client has sent GOAWAY.
     pub(crate) async fn client_leaves(&self) {
-        // The sender lives as long as `self`, so this cannot fail.
+        // The sending half of this channel lives as long as `self`, so waiting cannot fail.
         let _ = self.0.requests.client_leaves.subscribe().wait_for(|leaves| *leaves).await;
     }
 

@@ -1,4 +1,4 @@
-//! State that all streams of a connection share, and limits of the memory and work that a peer can
+//! State that all streams of a connection share, and limits on the memory and work that a peer can
 //! cause.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,18 +11,18 @@ use tokio::sync::Notify;
 use super::requests::RequestState;
 use super::violation::Violation;
 
-/// Bytes without effect that a peer may send in a burst. They are frames and streams of unknown
-/// types, empty frames, and frames of the control stream.
+/// Largest number of useless bytes that a peer may send in a burst. Useless bytes are frames and
+/// streams of unknown types, empty frames, and frames of the control stream.
 const NUISANCE: u64 = 1 << 20;
 
-/// Rate at which the count of bytes without effect falls, in bytes per second.
+/// Rate at which the count of useless bytes falls, in bytes per second.
 const FORGOTTEN: u64 = 16 << 10;
 
-/// Limits of the memory and work that a peer can cause.
+/// Limits on the memory and work that a peer can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Largest HEADERS frame in bytes, which is kept until it is complete. The payload of a longer
-    /// frame is not read, and `h3` gets a field section that is too long in its place.
+    /// Largest HEADERS frame in bytes. Such a frame is kept until it is complete. The payload of a
+    /// longer frame is discarded, and `h3` gets a replacement that it rejects as too long.
     pub field_section: usize,
     /// Largest number of bytes of incomplete frames, over all streams of a connection. A connection
     /// that exceeds it is closed with H3_EXCESSIVE_LOAD.
@@ -35,18 +35,20 @@ impl Default for FrameLimits {
     }
 }
 
-/// State that all streams of a connection share: limits, and counts of what the limits apply to.
+/// State that all streams of a connection share: the limits, and the counters that the limits apply
+/// to.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub limits: FrameLimits,
     pub requests: RequestState,
     /// This endpoint's streams that must stay open: the control stream and the QPACK streams.
     pub critical: Mutex<Vec<StreamId>>,
-    /// Bytes of incomplete frames that are kept now, over all streams.
+    /// Number of bytes that are kept now of incomplete frames, over all streams.
     incomplete: AtomicUsize,
     nuisance: Mutex<Nuisance>,
     violation: OnceLock<Violation>,
-    /// Smallest stream ID that GOAWAY frames of a server have named, or `u64::MAX` before the first.
+    /// Smallest stream ID that the server's GOAWAY frames have named, or `u64::MAX` before the
+    /// first one.
     goaway: AtomicU64,
     /// Wakes the tasks that wait for a GOAWAY frame.
     went_away: Notify,
@@ -73,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Charges the peer for bytes without effect. Fails if there are too many.
+    /// Counts useless bytes of the peer. Fails if there are too many.
     pub(super) fn charge(&self, bytes: u64) -> Result<(), Violation> {
         let mut nuisance = self.nuisance.lock().unwrap_or_else(PoisonError::into_inner);
         nuisance.bytes += bytes;
@@ -91,7 +93,7 @@ impl Shared {
         Err(Violation::UselessBytes)
     }
 
-    /// Counts bytes of an incomplete frame. Fails if there are too many.
+    /// Counts kept bytes of an incomplete frame. Fails if there are too many.
     fn keep(&self, bytes: usize) -> Result<(), Violation> {
         let before = self.incomplete.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > self.limits.incomplete {
@@ -101,7 +103,7 @@ impl Shared {
     }
 
     pub(super) fn set_violation(&self, violation: Violation) {
-        // Keeps the first violation, because that one has closed the connection.
+        // A later violation is ignored, because the first one has closed the connection.
         let _ = self.violation.set(violation);
     }
 

@@ -16,26 +16,26 @@ use super::shared::Shared;
 use super::violation::Violation;
 use super::{OpenStreams, PIECES, code, id, read_error, refuse, write_error};
 
-/// Types of streams that must stay open (RFC 9114 s.6.2.1, RFC 9204 s.4.2): control, QPACK encoder and
-/// decoder.
+/// Types of the streams that must stay open: control, QPACK encoder and QPACK decoder (RFC 9114
+/// s.6.2.1, RFC 9204 s.4.2).
 const CRITICAL: [u8; 3] = [0x0, 0x2, 0x3];
 
 /// The sending half of a stream.
 pub struct SendStream<B> {
     stream: transport::SendStream,
-    /// Boxed for the same reason as [`RecvStream`]: it is moved often, because the futures that
-    /// hold a stream are moved.
+    /// The data that is being written. Boxed to keep the struct small, because a stream is moved
+    /// whenever a future that holds it is moved.
     writing: Box<Option<WriteBuf<B>>>,
     unused: Unused,
 }
 
-/// State of a stream on which nothing has been written.
+/// The special treatment that a stream needs if nothing has been written on it.
 enum Unused {
-    /// Something was written, or an unused stream needs no special treatment.
+    /// Something was written, or the stream needs no special treatment if it stays unused.
     No,
     /// A unidirectional stream before its type has been written.
     Typeless(Arc<Shared>),
-    /// A request before its response has begun. The flag is set when it begins.
+    /// A request whose response has not begun. The flag is set when the response begins.
     Unanswered(Arc<AtomicBool>),
 }
 
@@ -56,8 +56,8 @@ impl<B: Buf> SendStream<B> {
 impl<B> Drop for SendStream<B> {
     fn drop(&mut self) {
         if let Unused::Unanswered(_) = self.unused {
-            // RFC 9114 s.4.1: if the stream ended without a response, the client would treat it as
-            // an error of the whole connection.
+            // RFC 9114 s.4.1: if the stream ended cleanly without a response, the client would
+            // treat this as an error of the whole connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
         } else if std::thread::panicking() {
             // The message may be incomplete, so it must not end like a complete one.
@@ -124,16 +124,16 @@ struct Receiver {
     connection: transport::Connection,
     shared: Arc<Shared>,
     frames: Frames,
-    /// The type of a control stream. `h3` expects to read it first.
+    /// The type of a control stream. `h3` expects to read it before the first frame.
     first: Option<Bytes>,
     /// Bytes that were read but not yet parsed.
     input: Bytes,
     ended: bool,
     /// Set for a control stream only, because `h3` polls it far more often than data arrives.
     bell: Option<Arc<Bell>>,
-    /// Set for a request only: reports how much of its content is still to come.
+    /// Set only for a request. Receives the number of content bytes that are still to come.
     content: Option<ContentLeft>,
-    /// Set for a request only: true once its response has begun.
+    /// Set only for a request. The flag is true once the response has begun.
     answered: Option<Arc<AtomicBool>>,
 }
 
@@ -260,9 +260,10 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // `h3` also sends H3_REQUEST_CANCELLED for a malformed response, where H3_MESSAGE_ERROR is
-        // right. Only the first code is sent. So this code is ignored for responses, and the client
-        // sends the right one. A response that is dropped is cancelled in `drop`.
+        // This code is ignored for responses. For a malformed response, `h3` sends
+        // H3_REQUEST_CANCELLED, but H3_MESSAGE_ERROR is right. Only the first code that is sent
+        // counts, so the client sends the right one itself. A response that is dropped is cancelled
+        // in `drop`.
         let cancels = error_code == Code::H3_REQUEST_CANCELLED.value();
         if !(cancels && self.0.frames.is_response()) {
             self.0.stream.stop(code(error_code));

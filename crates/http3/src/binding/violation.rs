@@ -60,7 +60,8 @@ pub enum Violation {
     InterimResponses,
     /// More bytes of incomplete frames than this end keeps.
     IncompleteFrames,
-    /// Too many bytes without effect: unknown frames and streams, empty frames, frames of the control stream.
+    /// Too many useless bytes: unknown frames and streams, empty frames, and frames of the control
+    /// stream.
     UselessBytes,
     /// More malformed requests than the server tolerates.
     MalformedRequests,
@@ -68,7 +69,8 @@ pub enum Violation {
     CancelledRequests,
     /// An encoder instruction although the dynamic table has no capacity (RFC 9204 s.4.3).
     EncoderInstruction,
-    /// A decoder instruction about entries of the dynamic table that were never sent (RFC 9204 s.4.4).
+    /// A decoder instruction about entries of the dynamic table that were never sent (RFC 9204
+    /// s.4.4).
     DecoderInstruction,
     /// A reference to the dynamic table, which is empty (RFC 9204 s.4.5).
     DynamicTableReference,
@@ -230,7 +232,8 @@ impl std::error::Error for Violation {}
 mod tests {
     use super::*;
 
-    /// Returns the rows of the table above: for each variant, its code and its phrase.
+    /// Returns a row for each variant of the enum in this file: the variant, its code and its
+    /// phrase.
     fn rows() -> Vec<&'static str> {
         let source = include_str!("violation.rs");
         let (_, table) = source.split_once("match self {").unwrap();

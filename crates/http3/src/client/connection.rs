@@ -1,4 +1,4 @@
-//! A connection of the client, and the responses that arrive on it.
+//! A client's connection, and the responses that arrive on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
 
-/// Largest size of a response's header fields in bytes, as RFC 9114 s.4.2.2 counts them.
+/// Largest size of a response's header fields in bytes, counted as in RFC 9114 s.4.2.2.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
 
 type ResponseStream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
@@ -29,15 +29,15 @@ fn give_up(stream: &mut ResponseStream) {
     stream.stop_stream(Code::H3_MESSAGE_ERROR);
 }
 
-/// Ends the stream of a response that `h3` found malformed.
+/// Ends a stream after `h3` has found that its response is malformed.
 fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
     if matches!(error, StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR) {
         give_up(stream);
     }
 }
 
-/// An open connection. Its clones share it. It is closed when the last clone and the last
-/// [`Response`] on it are dropped.
+/// An open connection. Clones share the same connection. It is closed when the last clone and the
+/// last [`Response`] on it are dropped.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -50,7 +50,7 @@ struct Shared {
     target: Target,
     peer: SocketAddr,
     handshake: Duration,
-    /// True if requests did not wait for the handshake (0-RTT).
+    /// True if requests were sent before the handshake was complete (0-RTT).
     early: bool,
     timeout: Option<Duration>,
     /// True once the server has begun a response.
@@ -59,7 +59,7 @@ struct Shared {
     retired: AtomicBool,
 }
 
-/// The ID of a request's stream, shared while the request's future runs.
+/// The ID of a request's stream. Other futures can read it while the request's future runs.
 struct Sent(AtomicU64);
 
 impl Sent {
@@ -89,7 +89,7 @@ impl Drop for Shared {
 
 impl Shared {
     /// Returns the cause of a stream's error. If the connection was closed, the cause is the reason
-    /// of the close.
+    /// for closing it.
     fn error(&self, error: &StreamError) -> ClientError {
         if let Some(violation) = self.watch.violation() {
             return self.http(violation.to_string());
@@ -103,8 +103,8 @@ impl Shared {
             }
             _ => {
                 let reason = error.to_string();
-                // `h3` has no variant for errors of the binding, and puts this prefix in front of
-                // them.
+                // `h3` has no error variant for violations that the binding found, and puts this
+                // prefix in front of their text.
                 self.http(reason.strip_prefix("Undefined error: ").unwrap_or(&reason).to_owned())
             }
         }
@@ -132,7 +132,7 @@ impl Shared {
         if self.watch.goaway().is_some_and(named) {
             return Some(Unprocessed::GoingAway);
         }
-        // If the server closes a new connection without any response, it refuses the connection.
+        // A server that closes a new connection without any response refuses the connection.
         if !self.answered.load(Ordering::Relaxed) {
             return None;
         }
@@ -207,7 +207,7 @@ impl Connection {
             })
         })
         .await?;
-        // The task ends when either side closes the connection.
+        // The task drives the connection. It ends when either side closes the connection.
         tokio::spawn(async move {
             let reason = driver.wait_idle().await;
             tracing::debug!(%peer, %reason, "connection closed");
@@ -239,8 +239,8 @@ impl Connection {
         self.request_until(method, path, deadline).await
     }
 
-    /// Like [`request`](Self::request), with a deadline that the caller chooses. `None`: no
-    /// deadline.
+    /// Like [`request`](Self::request), with a deadline that the caller chooses. With `None`, the
+    /// request has no deadline.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).
@@ -270,8 +270,8 @@ impl Connection {
                 done.map_err(|source| ClientError::Handshake { peer, source })
             })
             .await?;
-            // The server rejected the control stream together with the early data, so this
-            // connection takes no requests.
+            // The server rejected the control stream together with the early data, so HTTP/3 does
+            // not work on this connection.
             if self.shared.early_data() == EarlyData::Rejected {
                 let (peer, why) = (self.shared.peer, Unprocessed::EarlyData);
                 return Err(ClientError::Unprocessed { peer, why, times: 1 });
@@ -377,7 +377,7 @@ impl Connection {
     }
 
     /// Returns `true` if the connection still takes requests: it is not closed, the server has not
-    /// sent GOAWAY, and has not rejected the early data with which the connection began.
+    /// sent GOAWAY, and the server has not rejected the connection's early data.
     pub fn is_open(&self) -> bool {
         self.shared.quic.close_reason().is_none()
             && self.shared.watch.goaway().is_none()
@@ -421,10 +421,11 @@ impl Connection {
     }
 }
 
-/// Durations of the parts of a request and its response.
+/// Durations of the phases of a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Duration of the connection's handshake, even if an earlier request waited for it.
+    /// Duration of the handshake of the request's connection. It is given even if an earlier
+    /// request opened the connection.
     pub handshake: Duration,
     /// Time from sending the request to receiving the response's header fields.
     pub first_byte: Duration,

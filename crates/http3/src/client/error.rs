@@ -1,4 +1,4 @@
-//! Errors of a client, and the kind of failure that each counts as in the results of a load.
+//! Errors of a client, and their classification in the results of a load test.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,17 +15,17 @@ pub enum ClientError {
     /// The URL cannot be used.
     #[error("cannot use the URL {url:?}: {reason}")]
     Url {
-        /// The URL as given.
+        /// The URL that the caller gave.
         url: String,
-        /// The mistake in the URL, for people.
+        /// Explains to the user what is wrong with the URL.
         reason: String,
     },
     /// The path of a request cannot be used.
     #[error("cannot ask for the path {path:?}: {reason}")]
     Path {
-        /// The path as given.
+        /// The path that the caller gave.
         path: String,
-        /// The mistake in the path, for people.
+        /// Explains to the user what is wrong with the path.
         reason: String,
     },
     /// The host has no address that can be reached.
@@ -79,7 +79,7 @@ pub enum ClientError {
     Http {
         /// The server's address.
         peer: SocketAddr,
-        /// The error of HTTP/3, for people.
+        /// Explains to the user what went wrong in HTTP/3.
         reason: String,
     },
     /// The server did not process the request, or the request is idempotent and its connection was
@@ -90,7 +90,8 @@ pub enum ClientError {
         peer: SocketAddr,
         /// The reason why the last attempt was not processed.
         why: Unprocessed,
-        /// Number of attempts, including those that ended before the request was sent.
+        /// Number of attempts, including attempts in which the connection ended before the request
+        /// was sent.
         times: u32,
     },
     /// The length of the body is not the announced one.
@@ -123,15 +124,16 @@ pub enum Unprocessed {
     /// The server reset the request's stream with H3_REQUEST_REJECTED (RFC 9114 s.4.1.1).
     #[error("it rejected the request (H3_REQUEST_REJECTED)")]
     Rejected,
-    /// The server's GOAWAY came before the request was sent, or names it (RFC 9114 s.5.2).
+    /// The server sent GOAWAY before the request was sent, or its GOAWAY covers the request (RFC
+    /// 9114 s.5.2).
     #[error("it is going away (GOAWAY)")]
     GoingAway,
     /// The request was in early data that the server rejected (RFC 8470 s.3).
     #[error("it rejected the early data")]
     EarlyData,
     /// The connection ended before the request was sent, or before its response arrived. The server
-    /// had answered on this connection before. If the request was sent, its method is idempotent
-    /// (RFC 9110 s.9.2.2).
+    /// had answered earlier requests on this connection. If the request was sent, its method is
+    /// idempotent, so it may be repeated (RFC 9110 s.9.2.2).
     #[error("it closed the connection")]
     Closed,
 }
@@ -143,8 +145,8 @@ fn attempts(times: u32) -> String {
 /// Returns what the user can do about the error.
 fn hint(error: &ConnectionError) -> &'static str {
     match error {
-        // rustls reports this (RFC 5280 s.4.2.1.9): a server must not present the certificate of a
-        // CA as its own.
+        // rustls reports this error if a server presents the certificate of a CA as its own, which
+        // is not permitted (RFC 5280 s.4.2.1.9).
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
             " (the server presents a CA certificate as its own, which `openssl req -x509` creates by \
              default; to trust exactly this certificate use --pin FINGERPRINT, which `openssl x509 -in FILE \
@@ -164,7 +166,7 @@ fn is_crypto(code: u64) -> bool {
     code >> 8 == 1
 }
 
-/// Kind of failure, as the results of a load count it.
+/// Kind of failure, as the results of a load test count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The server refused the connection or the request: CONNECTION_REFUSED, H3_EXCESSIVE_LOAD, or
@@ -172,7 +174,7 @@ pub enum Failure {
     Refused,
     /// No answer arrived in time.
     Timeout,
-    /// Any other failure, with its kind.
+    /// Any other failure. The field is its name in the results.
     Error(&'static str),
 }
 
@@ -189,7 +191,7 @@ impl ClientError {
         )
     }
 
-    /// Returns the kind of failure that this error counts as.
+    /// Returns the kind of failure as which results count this error.
     pub fn failure(&self) -> Failure {
         match self {
             Self::Timeout { .. } => Failure::Timeout,

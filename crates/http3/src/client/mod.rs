@@ -1,6 +1,6 @@
 //! The HTTP/3 client.
 //!
-//! A [`Client`] is a UDP socket with settings. [`Client::connect`] opens a [`Connection`].
+//! A [`Client`] has a UDP socket and settings. [`Client::connect`] opens a [`Connection`].
 //! [`Connection::get`] sends a request on it, and the body of the [`Response`] arrives in chunks.
 //! [`Client::get`] does all of this in one call, and keeps the connection for further requests.
 //! [`Client::rebind`] moves the client and its connections to another address.
@@ -12,7 +12,7 @@
 //! * `race`: tries several addresses of a server;
 //! * `repeat`: keeps connections, and repeats requests that a server did not process;
 //! * `paths`: opens and closes paths when addresses come and go;
-//! * `error`: the errors, and whether the server refused, was silent, or failed.
+//! * `error`: the errors, and how the results of a load test classify them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -62,31 +62,33 @@ pub struct ClientConfig {
     /// Address that packets are sent to, instead of the URL's host. `None`: the address that the
     /// host resolves to.
     pub connect_to: Option<SocketAddr>,
-    /// Time limit for one handshake, and for one request with its response. `None`: only the idle timeout applies.
+    /// Time limit of one handshake, and of one request with its response. `None`: only the idle
+    /// timeout applies.
     pub timeout: Option<Duration>,
     /// Time without a received packet after which a connection is closed. Zero: never.
     pub idle_timeout: Duration,
-    /// Time without packets after which the client sends one to keep the connection open. `None`: never.
+    /// Idle time after which the client sends a packet to keep the connection open. `None`: never.
     pub keep_alive: Option<Duration>,
     /// SO_RCVBUF of the socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// Enables UDP generic receive offload: downloads are faster, and each socket takes 3 MB of memory.
+    /// Enables UDP generic receive offload. It makes downloads faster, but each socket takes 3 MB
+    /// of memory.
     pub receive_offload: bool,
     /// Congestion control algorithm.
     pub congestion: Congestion,
-    /// Asks servers to continue in version 2 (RFC 9369 s.4). Connections begin in version 1. A
-    /// server that stays with version 1 costs one more round trip.
+    /// Asks servers to continue in QUIC version 2 (RFC 9369 s.4). Connections begin in version 1.
+    /// If the server stays with version 1, the connection takes one more round trip.
     pub upgrade_to_v2: bool,
     /// File that TLS secrets are written to, for packet analysers. `None`: they are not written.
     pub key_log: Option<KeyLog>,
     /// Folder for a qlog file of each connection. `None`: no qlog files are written.
     pub qlog: Option<QlogFolder>,
-    /// Output for a line about each packet. `None`: no lines are written.
+    /// Output that gets a line of text about each packet. `None`: no lines are written.
     pub trace: Option<PacketTrace>,
     /// Sends requests before the handshake is complete (0-RTT), if this client has been connected
-    /// to the server before and the server permits it. Only requests with safe methods are sent
-    /// early (RFC 9110 s.9.2.1), because an attacker can replay them (RFC 8470 s.2). Sessions are
-    /// kept in memory only, because rustls cannot store them.
+    /// to the server before and the server permits it. Only requests with safe methods (RFC 9110
+    /// s.9.2.1) are sent early, because an attacker can replay early requests (RFC 8470 s.2).
+    /// Sessions are kept only in memory, because rustls cannot store them.
     pub early_data: bool,
     /// Ends a connection attempt when an ICMP error reports that the address or port is
     /// unreachable, unless the server has already answered. The next address of the host is then
@@ -215,8 +217,8 @@ impl Client {
         settings.receive_offload = config.receive_offload;
         settings.qlog.clone_from(&config.qlog);
         settings.trace.clone_from(&config.trace);
-        // Tokens follow the same rule as sessions: without 0-RTT, every connection must cost the
-        // server the same.
+        // Address validation tokens are kept only with 0-RTT, like TLS sessions. Without 0-RTT, all
+        // connections then cost the server the same.
         settings.keep_tokens = config.early_data;
         settings.heed_unreachable = config.heed_unreachable;
         let endpoint = Endpoint::new(settings, None, vec![socket]).map_err(|error| {
@@ -259,8 +261,8 @@ impl Client {
         self.open(&target).await
     }
 
-    /// Opens a connection to the first of a target's addresses that answers. The next address is
-    /// tried if one fails, or if it does not answer for 250 ms (RFC 8305).
+    /// Opens a connection to the first of a target's addresses that answers. If an address fails or
+    /// does not answer for 250 ms, the next one is tried (RFC 8305).
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).
@@ -417,7 +419,7 @@ pub async fn in_time<T>(
 }
 
 /// Converts the options for a fingerprint, `--ca FILE` and `--insecure` into a [`Trust`]. If
-/// several are given, the first of this order applies.
+/// several of them are given, the fingerprint takes precedence, then the CA file.
 pub fn trust(
     insecure: bool,
     ca: Option<PathBuf>,

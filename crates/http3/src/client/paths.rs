@@ -16,17 +16,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Largest number of times that the pause is doubled.
 const DOUBLINGS: u32 = 6;
 
-/// Local addresses of the paths of connections; see
+/// Local addresses from which connections must have paths, and those that are gone; see
 /// [`Client::set_paths`](super::Client::set_paths).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAddresses {
-    /// Addresses from which every connection must have a path. Only those of the server's address
-    /// family count.
+    /// Addresses from which every connection must have a path. Addresses of another family than the
+    /// server's are ignored.
     pub wanted: Vec<IpAddr>,
     /// Addresses that no longer exist. A path from one of them is closed if the connection has
     /// another path.
     pub gone: Vec<IpAddr>,
-    /// Cost of the paths from each address, in units of the application
+    /// Cost of the paths from each address. The application defines the unit
     /// ([`Connection::set_path_cost`](quic::Connection::set_path_cost)). Paths from an address
     /// without an entry cost nothing.
     pub costs: BTreeMap<IpAddr, u32>,
@@ -36,7 +36,7 @@ pub struct PathAddresses {
 pub(super) struct Paths {
     endpoint: Endpoint,
     addresses: watch::Sender<PathAddresses>,
-    /// Addresses for which the endpoint has its own socket.
+    /// Local addresses to which a separate socket of the endpoint is bound.
     bound: Mutex<BTreeSet<IpAddr>>,
 }
 
@@ -73,8 +73,8 @@ impl Paths {
 
     /// Opens and closes paths of a connection until it is closed.
     pub(super) async fn follow(&self, connection: quic::Connection) {
-        // There are no further paths before the handshake is complete. The local address of the
-        // first path may be unknown until then.
+        // No further path can be opened before the handshake is complete, and the local address of
+        // the first path may be unknown until then.
         if connection.handshake().await.is_err() {
             return;
         }
@@ -92,8 +92,8 @@ impl Paths {
             );
             let again = attempts.next();
             tokio::select! {
-                // The peer may have closed a path, or a new path may be open, so that a path whose
-                // address is gone can be closed.
+                // Two changes matter here: the peer has closed a path, or a new path is open, so
+                // that a path whose address is gone can be closed.
                 changed = connection.paths_changed(changes) => match changed {
                     Ok(count) => changes = count,
                     Err(_) => return,
@@ -108,7 +108,7 @@ impl Paths {
         }
     }
 
-    /// Closes paths whose addresses are gone, and begins to open the missing ones.
+    /// Closes paths whose local addresses are gone, and begins to open the missing paths.
     fn adjust(
         &self,
         connection: &quic::Connection,
@@ -123,7 +123,7 @@ impl Paths {
             .collect();
         let is_gone = |address: &IpAddr| now.gone.contains(address);
         for (id, _) in paths.iter().filter(|(_, local)| local.as_ref().is_some_and(is_gone)) {
-            // This fails for the last open path, which stays because it may work again.
+            // This fails for the last open path. That path is kept, because it may work again.
             match connection.close_path(*id, TransportErrorCode::APPLICATION_ABANDON_PATH) {
                 Ok(()) => tracing::debug!(%id, "path closed: its address is gone"),
                 Err(error) => {
@@ -138,16 +138,17 @@ impl Paths {
             }
         }
         let v4 = connection.remote_address().ip().to_canonical().is_ipv4();
-        // The address of the first path comes last. It needs a new path only if it was gone and
-        // came back.
+        // The address of the first path comes last. A new path from it is needed only if the
+        // address was gone and came back.
         let wanted = now.wanted.iter().copied().filter(|address| Some(*address) != first);
         for address in wanted.chain(first).filter(|address| address.is_ipv4() == v4) {
             let open = paths.iter().any(|(_, local)| *local == Some(address));
             if is_gone(&address) || attempts.waits(address) {
                 continue;
             }
-            // The first path uses the shared socket. Any other path needs its own socket, which is
-            // checked again because its interface may have been replaced.
+            // The first path uses the shared socket. Any other path needs its own socket. Whether
+            // that socket still exists is checked each time, because its interface may have been
+            // replaced.
             if (!open || Some(address) != first)
                 && let Err(error) = self.bind(address)
             {
@@ -159,7 +160,7 @@ impl Paths {
     }
 }
 
-/// Waits until the given time, or forever if it is `None`.
+/// Waits until the given time, or forever if `at` is `None`.
 async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -170,10 +171,11 @@ async fn reached(at: Option<Instant>) {
 /// The attempts of one connection to open paths.
 #[derive(Default)]
 struct Attempts {
-    /// Attempts in progress.
+    /// Attempts to open a path that are in progress.
     opening: JoinSet<(IpAddr, Result<PathId, quic::PathError>)>,
     under_way: BTreeSet<IpAddr>,
-    /// By address: the number of consecutive failures, and the earliest time of the next attempt.
+    /// For each address, the number of consecutive failures and the earliest time of the next
+    /// attempt.
     failures: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
@@ -184,11 +186,13 @@ impl Attempts {
         self.under_way.contains(&address) || failed.is_some_and(|(_, at)| Instant::now() < *at)
     }
 
-    /// Returns the next time at which a failed path may be tried again, or `None` if no path has failed.
+    /// Returns the next time at which a failed path may be tried again. Returns `None` if no path
+    /// has failed.
     fn next(&self) -> Option<Instant> {
         let now = Instant::now();
         let waiting = self.failures.iter().filter(|(address, _)| !self.under_way.contains(address));
-        // A time in the past belongs to a path that was tried, or is no longer wanted.
+        // Times in the past are skipped. They belong to paths that are being tried, or are no
+        // longer wanted.
         waiting.map(|(_, (_, at))| *at).filter(|at| *at > now).min()
     }
 

@@ -116,9 +116,9 @@ fn keep(failed: &mut Option<ClientError>, error: ClientError) {
     }
 }
 
-/// Orders the addresses so that the families alternate, beginning with the family of the resolver's
-/// first address (RFC 8305 s.4). So a family without a route costs one delay, however many
-/// addresses it has.
+/// Orders the addresses so that IPv4 and IPv6 alternate, beginning with the family of the
+/// resolver's first address (RFC 8305 s.4). A family without a route then costs only one delay,
+/// even if it has many addresses.
 fn interleaved(peers: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
     let first = peers.first().is_some_and(SocketAddr::is_ipv6);
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) =

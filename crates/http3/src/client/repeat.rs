@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{Client, ClientError, Connection, Response, Target, in_time};
 use equic_quic::EarlyData;
 
-/// Largest number of attempts of one request. A server that takes only one request per connection
-/// answers one of the waiting requests on each connection. So this number also limits how many
+/// Largest number of attempts of one request. Some servers take only one request per connection, so
+/// each connection serves one of the waiting requests. This number therefore also limits how many
 /// requests can wait.
 const MAX_TIMES: u32 = 100;
 
@@ -18,8 +18,8 @@ const MAX_TIMES: u32 = 100;
 /// answered nothing at all.
 const MAX_FRUITLESS: u32 = 4;
 
-/// The connection that is kept to one target. It is locked while a new one is opened, so a server
-/// that does not answer delays only its own requests.
+/// The connection that the client keeps open to one target. It is locked while a new connection is
+/// opened, so a server that does not answer delays only requests to itself.
 pub(super) type Kept = Arc<Mutex<Option<Connection>>>;
 
 impl Client {
@@ -59,8 +59,9 @@ impl Client {
         }
     }
 
-    /// Returns the connection that is kept to a target, or a new one if the kept one takes no
-    /// requests. Other requests to this target wait for the new one, each until its own deadline.
+    /// Returns the kept connection to a target, or opens a new one if the kept one takes no more
+    /// requests. Other requests to this target wait for the new connection, each until its own
+    /// deadline.
     async fn connection(
         &self,
         target: &Target,

@@ -5,11 +5,11 @@ use http::uri::PathAndQuery;
 
 use super::ClientError;
 
-/// The host and port of an `https` URL.
+/// The part of an `https` URL that identifies the server: host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// The authority as written in the URL: an IPv6 address is in brackets, and the port is there
-    /// if it was given.
+    /// The authority as written in the URL. An IPv6 address is in brackets. The port is included if
+    /// the URL has one.
     authority: String,
     host: String,
     port: u16,

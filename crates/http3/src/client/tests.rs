@@ -1,4 +1,4 @@
-//! Tests of a client's connection attempts to addresses where nothing listens, and of unsafe requests on
+//! Tests of connection attempts to addresses where nothing listens, and of unsafe requests on
 //! connections that begin with early data.
 
 use equic_quic::EarlyData;
@@ -16,7 +16,7 @@ fn closed() -> SocketAddr {
 }
 
 fn client() -> Client {
-    // Without time limits, an attempt ends only because of an error from the network, or never.
+    // Without time limits, an attempt ends only if the network reports an error.
     let config = ClientConfig { trust: Trust::Insecure, ..ClientConfig::default() };
     Client::new(ClientConfig { timeout: None, idle_timeout: Duration::ZERO, ..config }).unwrap()
 }
@@ -68,8 +68,8 @@ async fn race_reports_the_last_error_if_nothing_listens_anywhere() {
     assert!(text.starts_with(&format!("cannot connect to {last}: nothing listens")), "{text}");
 }
 
-/// A hundred requests wait for one connection that never opens. All must fail after one timeout,
-/// not one after the other.
+/// A hundred requests wait for one connection that never opens. All of them must fail after one
+/// timeout, instead of waiting one timeout after another.
 #[tokio::test]
 async fn timeout_of_requests_that_wait_together_is_shared() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -121,7 +121,7 @@ async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode
     }
 }
 
-/// A POST is not idempotent, so it waits for the handshake, and no server gets it twice.
+/// A POST is not idempotent, so it must wait for the handshake, and no server may get it twice.
 #[tokio::test]
 async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_once() {
     let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());
@@ -129,7 +129,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     let client = Client::new(config).unwrap();
     let (target, path) = Target::parse("https://localhost/health").unwrap();
     let begin = |peer, early| timeout(PATIENCE, client.race(&target, vec![peer], early));
-    // Two connections give the client more session tickets than this test uses.
+    // Two connections give the client more session tickets than this test needs.
     for _ in 0..2 {
         let first = begin(knows, false).await.unwrap().unwrap();
         assert_eq!(first.get(&path).await.unwrap().status, StatusCode::OK);
@@ -150,7 +150,7 @@ async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_o
     assert_eq!((stats.requests, stats.failed), (1, 0));
 }
 
-/// The POST waits for the handshake. Otherwise the server would answer 425 (Too Early).
+/// A POST must wait for the handshake. Otherwise the server would answer 425 (Too Early).
 #[tokio::test]
 async fn early_data_that_is_accepted_has_no_post() {
     let (address, _, log) = early_server();

@@ -14,7 +14,8 @@ use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::h3_code;
 use crate::server::Decision;
 
-/// Time limit for closing connections. The same limit applies again to sending their last packets.
+/// Time limit for the phase in which open connections are closed. The same limit applies again to
+/// sending their last packets.
 const CLOSING: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
@@ -29,7 +30,8 @@ pub(super) async fn run(
     {
         server.phase.send_replace(phase);
         let all_closed = async { while connections.join_next().await.is_some() {} };
-        // Connections that are still open after this phase continue into the next one.
+        // Connections that are still open after this phase of the shutdown take part in the next
+        // one.
         let _ = timeout(time, all_closed).await;
     }
     server.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "server shutting down");
@@ -49,8 +51,8 @@ async fn serve(
             biased;
             () = &mut shutdown => return Ok(()),
             Some(ended) = connections.join_next() => {
-                // The panic has already dropped the connection's streams and its value in the
-                // admission.
+                // The panic has already dropped the connection's streams and the `Opened` value by
+                // which the admission counts it.
                 if ended.is_err_and(|error| error.is_panic()) {
                     tracing::error!("a panic ended the task of a connection; other connections continue");
                 }
@@ -69,8 +71,8 @@ async fn serve(
 
 struct Lost;
 
-/// Applies the admission's decision. Returns the attempt and its handshake permit if it is
-/// accepted.
+/// Applies the admission's decision to a connection attempt. If the attempt is accepted, returns it
+/// with its handshake permit.
 fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemaphorePermit)> {
     let counters = &context.stats.0;
     counters.attempts.add(1);
@@ -112,7 +114,7 @@ fn decide(context: &Context, incoming: Incoming) -> Option<(Incoming, OwnedSemap
 }
 
 impl Drop for Server {
-    /// Closes the connections of a server that is dropped without having run.
+    /// Closes the connections of a server that was dropped before it ran.
     fn drop(&mut self) {
         self.endpoint.close(VarInt::from_u32(h3_code::NO_ERROR), "");
     }

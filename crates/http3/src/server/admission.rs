@@ -2,13 +2,14 @@
 //!
 //! The server calls them in this order:
 //!
-//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It must be quick and
-//!   must not block.
-//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then, so it is not
-//!   spoofed.
-//! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000 s.9.3). A packet with a
-//!   forged source address does not cause this call.
-//! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset, or fails.
+//! * [`Admission::incoming`] for every connection attempt, before the handshake, from one task. It
+//!   must be quick and must not block.
+//! * [`Admission::opened`] when the handshake is complete. The client's address is validated then,
+//!   so it is not spoofed.
+//! * [`Opened::moved`] when the client has migrated and its new address is validated (RFC 9000
+//!   s.9.3). A packet with a forged source address does not cause this call.
+//! * The [`Opened`] is dropped when the connection is closed by either side, times out, is reset,
+//!   or fails.
 //!
 //! Addresses are canonical: an IPv4 client of a dual-stack socket is given as IPv4.
 
@@ -16,29 +17,30 @@ use std::net::SocketAddr;
 
 /// Decides which connections a server accepts, and is notified when they open, migrate and close.
 pub trait Admission: Send + Sync {
-    /// Decides on a connection attempt, before the handshake. After [`Decision::Retry`], it is
-    /// called again if the client answers the Retry. If it returns `Retry` again, the client is
-    /// accepted.
+    /// Decides on a connection attempt, before the handshake. If the decision is
+    /// [`Decision::Retry`] and the client answers the Retry, this method is called again. If it
+    /// then returns `Retry` again, the client is accepted.
     fn incoming(&self, peer: SocketAddr) -> Decision;
 
-    /// Admits a connection whose handshake is complete. The returned value is dropped when the
-    /// connection is closed.
+    /// Admits a connection whose handshake is complete. The server drops the returned value when
+    /// the connection is closed.
     ///
     /// # Errors
     /// [`Refused`] closes the connection with its application error.
     fn opened(&self, peer: SocketAddr) -> Result<Box<dyn Opened>, Refused>;
 }
 
-/// An open connection, as the admission counts it. It is dropped when the connection is closed.
+/// The admission's count of an open connection. It is dropped when the connection is closed.
 pub trait Opened: Send {
     /// Reports that the client has migrated to another validated address (RFC 9000 s.9). It is
     /// called if the IP address or the port differs from that of the last call that returned `Ok`.
     ///
     /// # Errors
-    /// [`Refused`] if the new address has no room for the connection. The connection then still
-    /// counts at the old address. The server calls the method once more after
-    /// [`Limits::migration_settle`](super::Limits::migration_settle) if the client is still at that
-    /// address, and then closes the connection with the error.
+    /// [`Refused`] if the source of the new address already has too many connections. The
+    /// connection then still counts toward its old address. The server calls the method once more
+    /// after [`Limits::migration_settle`](super::Limits::migration_settle) if the client is still
+    /// at the new address. If that call fails, too, the server closes the connection with the
+    /// error.
     fn moved(&mut self, to: SocketAddr) -> Result<(), Refused>;
 }
 
@@ -73,7 +75,7 @@ impl Refused {
     }
 }
 
-/// An admission that admits every connection and counts none.
+/// An admission that admits every connection and does not count connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQuota;
 

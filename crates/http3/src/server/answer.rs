@@ -13,15 +13,15 @@ use super::connection::Peer;
 use super::files::{FileLookup, Root};
 use super::range::{Wanted, wanted};
 
-/// A response: its head, and the source of its content.
+/// A response: its status and header fields, and the source of its content.
 pub(super) struct Answer {
     pub head: Response<()>,
     pub body: Body,
 }
 
-/// Returns the response 425 to an early request whose method is not safe, because an attacker can
-/// replay it (RFC 8470 s.5.2). The client then sends it again after the handshake. GET and HEAD are
-/// safe, because they only read.
+/// Returns the response 425 if an early request has a method that is not safe, because an attacker
+/// can replay early requests (RFC 8470 s.5.2). The client then sends the request again after the
+/// handshake. GET and HEAD are safe, because they only read.
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
     (early && !safe)
@@ -29,7 +29,8 @@ pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
 }
 
 /// Returns the response to a request whose header fields are larger than the limit (RFC 9114
-/// s.4.2.2). It has no content, because the unknown method may be HEAD.
+/// s.4.2.2). The response has no content, because the request's method is not known and may be
+/// HEAD.
 pub(super) fn fields_too_long() -> Answer {
     text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "")
 }
@@ -40,7 +41,7 @@ pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
         answer.head.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
-    // RFC 9110 s.7.4: this server has no resources of other schemes.
+    // RFC 9110 s.7.4: this server has resources only for the scheme `https`.
     if !request.uri().scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) {
         return text(StatusCode::BAD_REQUEST, "only https\n");
     }
@@ -135,8 +136,8 @@ async fn file(
     }
 }
 
-/// Returns the head of the response, and the part of the body that the request asks for. If the
-/// body has no such part, returns the response 416 as the error.
+/// Returns the status and header fields of the response, and the range of the body that the request
+/// asks for. If the body has no such range, returns a response with status 416 as the error.
 fn part(
     headers: &HeaderMap,
     content_type: &'static str,

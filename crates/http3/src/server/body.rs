@@ -33,8 +33,8 @@ pub(super) enum Body {
     File(Source),
 }
 
-/// A part of a file. The file is closed while the client does not read, and is opened again later,
-/// so that slow clients hold no descriptors.
+/// A range of a file, which is the content of a response. The file is closed while the client does
+/// not read, and opened again later, so that slow clients hold no descriptors.
 pub(super) struct Source {
     pub path: String,
     pub identity: Identity,
@@ -75,8 +75,8 @@ impl Body {
         }
     }
 
-    /// Closes the file of a body, to free its descriptor while nothing is sent. `next` opens it
-    /// again.
+    /// Closes the file of a body, to free its descriptor while nothing is sent. The next call of
+    /// `next` opens it again.
     pub(super) fn rest(&mut self) {
         if let Self::File(source) = self {
             source.open = None;
@@ -105,7 +105,7 @@ impl Source {
         let offset = self.offset;
         let read = tokio::task::spawn_blocking(move || {
             let mut buffer = vec![0; want];
-            // Fails if the file has become shorter, so that the response cannot be completed.
+            // Fails if the file has become shorter. The response then cannot be completed.
             open.file.read_exact_at(&mut buffer, offset).map(|()| buffer)
         });
         let buffer = read.await.map_err(io::Error::other)??;

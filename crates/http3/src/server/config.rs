@@ -1,4 +1,4 @@
-//! Settings of a server.
+//! Settings of an HTTP/3 server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::{Congestion, Extension, Hooks, KeyLog};
 /// not block.
 pub type RequestLog = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
-/// Function that returns the cost of a path whose client has this address. Plugins read the cost;
-/// its unit is the operator's choice
+/// Function that returns the cost of a path, given the client's address. Plugins read the cost. Its
+/// unit is the operator's choice
 /// ([`Connection::set_path_cost`](equic_quic::Connection::set_path_cost)).
 pub type PathCost = Arc<dyn Fn(IpAddr) -> u32 + Send + Sync>;
 
@@ -65,19 +65,23 @@ pub struct ServerConfig {
     pub log: Option<RequestLog>,
     /// SO_RCVBUF of each socket, in bytes. `None`: the system's default.
     pub receive_buffer: Option<usize>,
-    /// Number of sockets that share the port (SO_REUSEPORT), up to 256; each has its own task. The system distributes
-    /// clients over them by address. Packets of a client that migrates are handed to the socket of its connection.
+    /// Number of sockets that share the port (SO_REUSEPORT), up to 256. Each socket has its own
+    /// task. The system distributes clients over the sockets by address. If a client migrates, its
+    /// packets are handed to the socket of its connection.
     pub sockets: usize,
-    /// True if returning clients may send requests before the handshake is complete (0-RTT). An attacker can replay
-    /// such requests, so only GET and HEAD are answered early. Other methods are answered with 425 (RFC 8470 s.5.2).
-    /// A session ticket can be used for 0-RTT once, while this process runs, and if the client's clock is right to a
-    /// minute (RFC 8446 s.8).
+    /// True if returning clients may send requests before the handshake is complete (0-RTT). An
+    /// attacker can replay such requests, so only GET and HEAD are answered early. Other methods
+    /// are answered with 425 (RFC 8470 s.5.2).
+    ///
+    /// A session ticket permits 0-RTT only once, only while this process runs, and only if the
+    /// client's clock is right to a minute (RFC 8446 s.8).
     pub early_data: bool,
-    /// True if the server validates the address of every admitted client by Retry first (RFC 9000
-    /// s.8.1.2). This costs one more round trip, but forged addresses take no memory.
+    /// True if the server first validates the address of every admitted client by Retry (RFC 9000
+    /// s.8.1.2). This costs one more round trip, but connection attempts from forged addresses then
+    /// take no memory.
     pub retry: bool,
-    /// Validates Retry tokens that another device, such as a gateway in front of the server, has issued. `None`: all
-    /// tokens are the server's own.
+    /// Validates Retry tokens that another device, such as a gateway in front of the server, has
+    /// issued. `None`: all tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Secret from which stateless reset tokens are derived, for connection IDs for which
     /// [`ids`](Self::ids) makes no token. A server that starts with the key of an earlier process
@@ -97,7 +101,8 @@ pub struct ServerConfig {
     pub max_paths: usize,
     /// How data is distributed over several paths.
     pub scheduler: Scheduler,
-    /// Returns the cost of a path, by the client's address. `None`: paths cost nothing.
+    /// Function that returns the cost of a path, given the client's address. `None`: paths cost
+    /// nothing.
     pub path_cost: Option<PathCost>,
     /// True if a client that begins in version 1 and prefers version 2 is answered in version 2
     /// (RFC 9369, RFC 9368 s.2.3). Otherwise a connection keeps the version of its first packet,
@@ -114,7 +119,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Returns settings with a new self-signed certificate, no files, no quota and default limits.
+    /// Returns settings for this address with a new self-signed certificate, without files and
+    /// quota, and with default limits.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -147,13 +153,14 @@ impl ServerConfig {
 /// Source of the server's certificate and private key.
 #[derive(Clone, Debug)]
 pub enum IdentitySource {
-    /// A generated certificate. If `directory` is given, it is stored there and read again the next
-    /// time.
+    /// A generated certificate. If `directory` is given, the certificate is stored there, and is
+    /// read from there the next time.
     SelfSigned {
         /// DNS names and IP addresses. If empty: localhost, the loopback addresses and the listen
         /// address.
         names: Vec<String>,
-        /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time and not stored.
+        /// Directory of `cert.pem` and `key.pem`. `None`: a new certificate is generated each time
+        /// and is not stored.
         directory: Option<PathBuf>,
     },
     /// A certificate and a private key in PEM files.
@@ -202,7 +209,8 @@ pub struct Limits {
     /// Number of handshakes in progress from which on the server validates addresses by Retry, as
     /// with [`ServerConfig::retry`]. It is limited to half of
     /// [`max_handshakes`](Self::max_handshakes), so that attempts from forged addresses cannot take
-    /// all places. `None`: the number of handshakes does not matter.
+    /// all handshake slots. `None`: the server does not use Retry because of the number of
+    /// handshakes.
     pub retry_threshold: Option<usize>,
     /// Largest number of requests in progress on a connection.
     pub max_concurrent_streams: u32,
@@ -214,11 +222,11 @@ pub struct Limits {
     /// [`ServerConfig::max_paths`] permits. The limit grows up to
     /// [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
     pub send_window: u64,
-    /// Largest number of unacknowledged bytes of all responses of a connection. At most 128 KiB
-    /// beyond the client's flow control limits are read from files.
+    /// Largest number of unacknowledged bytes of all responses of a connection. Files are read at
+    /// most 128 KiB beyond the client's flow control limits.
     pub connection_send_window: u64,
-    /// Largest number of unacknowledged bytes of all connections. A connection may take an eighth
-    /// of the free part, but always 64 KiB.
+    /// Largest number of unacknowledged bytes of all connections together. A connection may take an
+    /// eighth of the bytes that are still free, and at least 64 KiB.
     pub send_memory: u64,
     /// Largest number of open files. `None`: as many as the process's limit of file descriptors
     /// permits. The file of a response that makes no progress is closed, and opened again later.
@@ -229,19 +237,19 @@ pub struct Limits {
     /// arrive or the client does not read the response.
     pub stall_timeout: Duration,
     /// Number of malformed requests after which a connection is closed with H3_EXCESSIVE_LOAD. The
-    /// count falls by one every ten seconds.
+    /// count decreases by one every ten seconds.
     pub max_malformed: u32,
     /// Number of requests cancelled by the client after which a connection is closed with
-    /// H3_EXCESSIVE_LOAD. The count falls by 33 a second.
+    /// H3_EXCESSIVE_LOAD. The count decreases by 33 per second.
     pub max_cancelled: u32,
     /// Longest time for which requests in progress may continue after the shutdown has begun.
     pub grace: Duration,
-    /// Time for which a client may stay at a new, validated address that has no room for its
-    /// connection. The server then closes the connection. Zero closes it at once.
+    /// Time for which a client may stay at a new, validated address whose source is at its
+    /// connection limit. The server then closes the connection. Zero closes it at once.
     ///
-    /// During this time the connection counts at its old address. The client can still move back.
-    /// This also protects against an attacker who copies and forwards a client's packets once (RFC
-    /// 9000 s.9.3.3), because the client's own packets move the connection back before it is
+    /// During this time the connection counts toward its old address, and the client can still move
+    /// back. The delay also protects against an attacker who copies a client's packets and forwards
+    /// them once (RFC 9000 s.9.3.3): the client's own packets move the connection back before it is
     /// closed.
     pub migration_settle: Duration,
 }
@@ -252,8 +260,8 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
             max_handshakes: 4096,
-            // The default of HAProxy. A handshake takes one or two round trips. So 100 at once mean
-            // some thousand new clients a second, or an attack.
+            // HAProxy has the same default. A handshake takes one or two round trips, so 100
+            // handshakes in progress mean about a thousand new clients per second, or an attack.
             retry_threshold: Some(100),
             max_concurrent_streams: 100,
             max_field_section_size: 16 * 1024,
@@ -265,7 +273,8 @@ impl Default for Limits {
             shed_after: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
             max_malformed: 16,
-            // Enough for a page with a thousand pictures that the user leaves before they arrive.
+            // This is enough for a page with a thousand pictures, if the user leaves the page
+            // before they arrive.
             max_cancelled: 1000,
             grace: Duration::from_secs(5),
             migration_settle: Duration::from_secs(4),

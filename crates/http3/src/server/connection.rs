@@ -1,4 +1,4 @@
-//! One connection, from its handshake to its close.
+//! The task of one connection, from its handshake to its close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use super::{Context, Phase, Refused};
 use crate::binding::{self, FrameLimits, Requests, Violation};
 use crate::h3_code;
 
-/// Time after which one error is forgiven: for a malformed request, and for a request that the
-/// client cancelled.
+/// Time after which the server forgives a client one error: first for malformed requests, then for
+/// requests that the client cancelled.
 const FORGIVEN: [Duration; 2] = [Duration::from_secs(10), Duration::from_millis(30)];
 
 type H3Connection = h3::server::Connection<binding::QuicConnection, Bytes>;
 
-/// Returns the address, with an IPv4 client of a dual-stack socket as IPv4.
+/// Returns the address in canonical form: an IPv4 client of a dual-stack socket has an IPv4
+/// address.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -51,7 +52,8 @@ impl Peer {
         self.quic.is_early()
     }
 
-    /// Reports the connection to the admission. The client's address is validated.
+    /// Reports the connection to the admission after its handshake, when the client's address is
+    /// validated.
     fn count(&self) -> Result<SocketAddr, Refused> {
         let at = self.address();
         self.presence.count(self.context.admission.opened(at)?, at);
@@ -66,14 +68,15 @@ impl Peer {
         Ok(())
     }
 
-    /// Closes the connection, because the admission has no room for it.
+    /// Closes the connection with the error that the admission returned.
     fn refuse(&self, refused: &Refused) {
         self.context.stats.0.refused_late.add(1);
         self.quic.close(VarInt::from_u32(refused.code), &refused.reason);
     }
 }
 
-/// Releases the presence when the connection's task ends, even by a panic.
+/// Releases the connection's entry in the admission when the connection's task ends, even by a
+/// panic.
 struct Release(Arc<Peer>);
 
 impl Drop for Release {
@@ -91,7 +94,7 @@ pub(super) async fn run(
 ) {
     let shaken = tokio::select! {
         quic = handshake(&context, incoming) => quic,
-        // The server shuts down, and there is no request yet to finish.
+        // The server is shutting down, and this connection has no request in progress.
         () = Phase::Draining.begun(&mut phase) => None,
     };
     let Some(quic) = shaken else {
@@ -112,7 +115,7 @@ pub(super) async fn run(
     let release = Release(Arc::clone(&peer));
     let address = peer.address();
     tokio::select! {
-        // Polled first, so that the presence is released as soon as the connection is closed.
+        // Polled first, so that the admission is notified as soon as the connection is closed.
         biased;
         reason = peer.quic.closed() => tracing::debug!(%address, %reason, "connection closed"),
         () = watch_over(&peer, permit) => {}
@@ -126,8 +129,9 @@ pub(super) async fn run(
 }
 
 /// Waits for the handshake, or for early data from a client whose token has validated its address
-/// (RFC 9000 s.8.1). A connection with early data is served at once. It counts only when its
-/// handshake is complete, because the address in the token may belong to another host by now.
+/// (RFC 9000 s.8.1). A connection with early data is served at once. The admission counts it only
+/// when its handshake is complete, because the address in the token may belong to another host by
+/// now.
 async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connection> {
     let (address, validated) = (incoming.remote_address(), incoming.is_validated());
     let connecting = match incoming.accept() {
@@ -137,7 +141,7 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             return None;
         }
     };
-    // This conversion never fails on a server.
+    // This conversion never fails for a server's connection.
     let quic = connecting.into_0rtt().ok()?;
     if validated && quic.is_early() {
         return Some(quic);
@@ -157,15 +161,17 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
 
 /// Reports the client's addresses to the admission while the connection is open, and holds `permit`
 /// until the handshake is complete. Returns when the server must end the connection, because the
-/// handshake took too long or the admission has no room. In the second case this function closes
-/// the connection with the admission's error. Otherwise `h3` would close it without an error when
-/// it is dropped.
+/// handshake took too long or the admission has no room for the connection.
+///
+/// In the second case, this function has already closed the connection with the admission's error.
+/// Otherwise `h3`, when it is dropped, would close the connection without an error.
 async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     if permit.is_some() {
         let limit = peer.context.limits.handshake_timeout;
         match timeout(limit, peer.quic.handshake()).await {
             Ok(Ok(_)) => {}
-            // The connection is closed. `run` notices this.
+            // The connection is closed. The function `run` notices this, so this future need not
+            // complete.
             Ok(Err(_)) => std::future::pending().await,
             Err(_) => {
                 peer.context.stats.0.handshakes_failed.add(1);
@@ -183,8 +189,8 @@ async fn watch_over(peer: &Peer, permit: Option<OwnedSemaphorePermit>) {
     }
 }
 
-/// Reports each validated address of the client. Returns if the client stays at an address that has
-/// no room for it.
+/// Reports each validated address of the client to the admission. Returns if the client stays at an
+/// address for which the admission has no room.
 async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
     let mut at = None;
     loop {
@@ -198,7 +204,8 @@ async fn follow(peer: &Peer) -> Result<Refused, quic::ConnectionError> {
             Ok(elsewhere) => {
                 elsewhere?;
             }
-            // Asks once more, because there may be room by now.
+            // The server reports the address once more, because the admission may have room for the
+            // connection by now.
             Err(_) => {
                 if let Err(refused) = peer.moved(next) {
                     return Ok(refused);
@@ -223,15 +230,15 @@ async fn label(peer: &Peer) {
             }
         }
     }
-    // The other tasks notice that the connection is closed.
+    // The connection is closed. The other tasks notice this, so this future need not complete.
     std::future::pending().await
 }
 
 /// Answers requests until the client disconnects or the server shuts down.
 async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let limits = &peer.context.limits;
-    // The limit also works for the encoded section, because its encoded form is shorter than its
-    // size by RFC 9114 s.4.2.2.
+    // The limit of RFC 9114 s.4.2.2 applies to the decoded section. It can also be used for the
+    // encoded section, which is always shorter.
     let field_section = usize::try_from(limits.max_field_section_size).unwrap_or(usize::MAX);
     let incomplete = FrameLimits::default().incomplete.max(field_section.saturating_mul(4));
     let frames = FrameLimits { field_section, incomplete };
@@ -239,15 +246,15 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
     let admitted = transport.requests();
     let mut builder = h3::server::builder();
     builder.max_field_section_size(limits.max_field_section_size).send_grease(false);
-    // This step opens streams, so it blocks forever if the client permits none.
+    // This step opens streams, so it would block forever if the client permitted none.
     let h3 = timeout(limits.handshake_timeout, builder.build(transport)).await;
     let Ok(Ok(mut h3)): Result<Result<H3Connection, _>, _> = h3 else { return };
     let mut requests = JoinSet::new();
     let now = Instant::now();
     let mut malformed = Tolerance::new(limits.max_malformed, FORGIVEN[0], now);
     let mut cancelled = Tolerance::new(limits.max_cancelled, FORGIVEN[1], now);
-    // `going_away` is true once this server has sent GOAWAY, and `client_leaves` once the client
-    // has sent it.
+    // `going_away` becomes true when this server has sent GOAWAY, and `client_leaves` when the
+    // client has sent it.
     let (mut going_away, mut client_leaves) = (false, false);
     loop {
         tokio::select! {
@@ -291,9 +298,8 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
                     let asked = Asked { address, number, admitted: admitted.clone() };
                     requests.spawn(respond::run(Arc::clone(peer), asked, resolver, phase.clone()));
                 }
-                // The client closed the connection, or `h3` closed it because of an error of the
-                // client. `h3` does not see a client's GOAWAY, so it never ends the requests
-                // itself.
+                // The connection was closed by the client, or by `h3` because of an error of the
+                // client. A GOAWAY of the client does not lead here, because `h3` never sees it.
                 Ok(None) | Err(_) => return,
             },
             () = std::future::ready(()), if client_leaves && !going_away && requests.is_empty() => {
@@ -332,7 +338,8 @@ async fn silence(quic: &quic::Connection) {
     }
 }
 
-/// Returns a time within which data from the client arrives even if it is lost once.
+/// Returns a time within which data from the client arrives, even if the first transmission is
+/// lost.
 pub(super) fn flight(quic: &quic::Connection) -> Duration {
     Duration::from_millis(100) + 4 * quic.rtt()
 }

@@ -13,8 +13,8 @@ use h3::error::StreamError;
 use super::respond::Stream;
 use crate::binding::{Requests, Violation};
 
-/// Largest number of content bytes that the server reads and discards. For more, it asks the client
-/// to stop.
+/// Largest number of content bytes that the server reads and discards. If there is more content,
+/// the server asks the client to stop.
 const MAX: u64 = 64 * 1024;
 
 /// Progress of reading a request's content.
@@ -32,7 +32,7 @@ pub(super) enum Rest {
     Over,
     /// The content shows that the request is malformed.
     Malformed,
-    /// The rest is longer than the server is willing to read.
+    /// The rest of the content is longer than the server is willing to read.
     Unwanted,
 }
 
@@ -41,8 +41,8 @@ impl Content {
         Content { announced, received: 0, ended: false }
     }
 
-    /// Returns `true` if the request announces content. The server can then compare the content
-    /// with the announcement.
+    /// Returns `true` if the request announces content that is short enough for the server to read.
+    /// The server can then compare the content with Content-Length.
     pub(super) fn is_expected(&self) -> bool {
         self.announced.is_some_and(|length| length <= MAX)
     }
@@ -85,7 +85,8 @@ impl Content {
         }
     }
 
-    /// Reads until the request ends, or until the rest is certainly longer than the server reads.
+    /// Reads until the request ends, or until it is certain that the rest is longer than the server
+    /// reads.
     pub(super) async fn rest(&mut self, stream: &mut Stream, requests: &Requests) -> Rest {
         let id = stream.id().into_inner();
         poll_fn(|cx| {
@@ -93,7 +94,7 @@ impl Content {
                 match stream.poll_recv_data(cx) {
                     Poll::Ready(Ok(Some(data))) => self.received += data.remaining() as u64,
                     Poll::Ready(Ok(None)) => self.ended = true,
-                    // An error of the binding: the request is malformed.
+                    // An error that the binding found: the request is malformed.
                     Poll::Ready(Err(StreamError::Undefined { .. })) => {
                         return Poll::Ready(Rest::Malformed);
                     }

@@ -1,4 +1,4 @@
-//! The Date field of responses.
+//! The value of the Date field in responses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use http::HeaderValue;
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-/// Last second of the year 9999, in seconds since 1970. The date format has no later year.
+/// Last second of the year 9999, in seconds since 1970. The date format has no later years.
 const LAST: u64 = 253_402_300_799;
 
 /// Returns the current time as the value of a Date field (RFC 9110 s.6.6.1). Returns `None` if the

@@ -1,7 +1,8 @@
-//! Opens the file for a request's path, and never a file outside of the root directory.
+//! Opens the file that a request's path names. Files outside of the root directory are never
+//! opened.
 //!
 //! The kernel enforces this: openat2(2) with RESOLVE_BENEATH rejects `..`, absolute links, and
-//! links that lead outside. There is no race between a check and a later open.
+//! links that lead outside. So there is no race between a check and opening the file.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
@@ -21,7 +22,7 @@ pub(super) struct Root {
     directory: Arc<File>,
 }
 
-/// The result of looking up a path.
+/// The result of looking up the path of a request.
 pub(super) enum FileLookup {
     File {
         file: File,
@@ -39,8 +40,8 @@ pub(super) enum FileLookup {
     Failed(io::Error),
 }
 
-/// Identifies a file, so that a file that is opened again can be compared: device, inode, length,
-/// and time of the last change.
+/// Identifies a file by device, inode, length, and time of the last change. If a file is opened
+/// again, it must still be the same one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity([u64; 3], [i64; 2]);
 
@@ -93,8 +94,8 @@ fn look_up(root: &File, mut path: PathBuf, slash: bool) -> FileLookup {
         Ok((_, metadata)) if metadata.is_dir() && !slash => FileLookup::Directory,
         Ok(_) => FileLookup::Nothing,
         Err(error) => match error {
-            // EXDEV: the path leaves the root. ENXIO: a socket or a FIFO. EAGAIN: a directory was
-            // renamed during the lookup.
+            // EXDEV means that the path leaves the root, ENXIO that it is a socket or a FIFO, and
+            // EAGAIN that a directory was renamed during the lookup.
             Errno::ENOENT
             | Errno::ENOTDIR
             | Errno::EACCES
@@ -124,8 +125,8 @@ fn open_beneath(root: &File, path: &Path) -> Result<(File, Metadata), Errno> {
 struct Malformed;
 
 /// Decodes the path of a URL. Returns the path relative to the root, and whether it ends in a
-/// slash. Returns `None` if no file can have that name: empty and dot segments, and encoded slashes
-/// and NULs.
+/// slash. Returns `None` if no file can have that name, because a segment is empty, is `.` or `..`,
+/// or contains an encoded slash or NUL.
 fn relative(path: &str) -> Result<Option<(PathBuf, bool)>, Malformed> {
     let Some(path) = path.strip_prefix('/') else { return Ok(None) };
     let mut segments: Vec<&str> = path.split('/').collect();

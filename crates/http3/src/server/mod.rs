@@ -3,17 +3,19 @@
 //! Modules:
 //!
 //! * `config`: the settings;
-//! * `admission`: the hooks that decide which clients may connect; `quota`: an implementation of them in the
-//!   application; `presence`: reports a connection to the admission exactly once;
-//! * `accept`: accepts connection attempts, and shuts down; `connection`: runs one connection from handshake to close;
-//!   `tolerance`: limits a client's errors;
-//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the response; `date`:
-//!   the Date field; `body`: the response's content; `files`: finds a file below the root; `range`: parses Range;
+//! * `admission`: the hooks that decide which clients may connect; `quota`: an implementation of
+//!   them in the application; `presence`: reports a connection to the admission exactly once;
+//! * `accept`: accepts connection attempts, and shuts down; `connection`: runs one connection from
+//!   handshake to close; `tolerance`: limits a client's errors;
+//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the
+//!   response; `date`: the Date field; `body`: the response's content; `files`: finds a file below
+//!   the root; `range`: parses Range;
 //! * `stats`: the counters.
 //!
-//! Resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to [`Limits::max_bytes`]),
-//! and the files below [`ServerConfig::root`]. The first two hide files of the same name. HEAD works for
-//! all of them. Any other method is answered with 405. Parts of files and of `/bytes/N` are served (Range).
+//! The server has these resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to
+//! [`Limits::max_bytes`]), and the files below [`ServerConfig::root`]. A file with the name of one
+//! of the first two resources is not reachable. HEAD works for all of them. Any other method is
+//! answered with 405. A Range field can request a part of a file or of `/bytes/N`.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -79,7 +81,7 @@ pub enum ServerError {
         what: &'static str,
         /// The value that is out of range.
         value: String,
-        /// Permitted values, for people.
+        /// The permitted values, as text for the user.
         range: String,
     },
     /// The server's socket or runtime no longer works.
@@ -110,7 +112,7 @@ enum Phase {
 impl Phase {
     /// Waits until this phase has begun.
     async fn begun(self, phase: &mut watch::Receiver<Phase>) {
-        // An error means that the server was dropped, which ends its connections, too.
+        // An error means that the server was dropped. Its connections end then, too.
         let _ = phase.wait_for(|&phase| phase >= self).await;
     }
 }
@@ -267,8 +269,8 @@ fn transport(limits: &Limits) -> TransportConfig {
         max_idle_timeout: limits.idle_timeout,
         streams: StreamConfig {
             max_streams_bidi: limits.max_concurrent_streams.into(),
-            // The control stream, the two QPACK streams (RFC 9114 s.6.2), and some streams of
-            // reserved types, which clients may open as grease.
+            // These are the control stream, the two QPACK streams (RFC 9114 s.6.2), and some
+            // streams of reserved types, which clients may open as grease.
             max_streams_uni: 8,
             stream_window: 64 * 1024,
             max_stream_window: 64 * 1024,

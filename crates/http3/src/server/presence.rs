@@ -1,34 +1,35 @@
-//! Reports one connection to the admission: opened, moved, closed.
+//! Notifies the admission exactly once when a connection opens, moves and closes.
 //!
 //! Only validated addresses of the client are reported. QUIC follows the first packet from a new
-//! address (RFC 9000 s.9.3), and that packet may be forged.
+//! address (RFC 9000 s.9.3) before the address is validated, and that packet may be forged.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::server::{Opened, Refused};
 
-/// Holds the admission's value for an open connection. It is empty before the connection counts and
-/// after it is closed.
+/// Holds the value by which the admission counts an open connection. It is empty before the
+/// admission counts the connection and after the connection is closed.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// The client's address is not validated, or the handshake is not complete.
+    /// The admission does not count the connection yet, because the client's address is not
+    /// validated or the handshake is not complete.
     #[default]
     Uncounted,
     Counted {
         opened: Box<dyn Opened>,
-        /// Address at which the admission counts the client.
+        /// Address under which the admission counts the client.
         at: SocketAddr,
     },
     Released,
 }
 
 impl Presence {
-    /// Records that the admission counts the connection at this address. Drops `opened` if the connection is closed
-    /// already.
+    /// Records that the admission counts the connection under this address. Drops `opened` if the
+    /// connection is already closed.
     pub(super) fn count(&self, opened: Box<dyn Opened>, at: SocketAddr) {
         let mut state = self.lock();
         if matches!(*state, State::Uncounted) {
@@ -36,11 +37,12 @@ impl Presence {
         }
     }
 
-    /// Reports a validated address of the client. Returns whether it differs from the address at which the admission
-    /// counted the connection before.
+    /// Reports a validated address of the client to the admission. Returns `true` if it differs
+    /// from the address under which the admission counted the connection before.
     ///
     /// # Errors
-    /// The admission has no room for the connection there. The connection still counts at the old address.
+    /// Returns the admission's error if it has no room for the connection at the new address. The
+    /// connection still counts toward its old address.
     pub(super) fn moved(&self, to: SocketAddr) -> Result<bool, Refused> {
         match &mut *self.lock() {
             State::Counted { opened, at } if *at != to => {
@@ -52,8 +54,8 @@ impl Presence {
         }
     }
 
-    /// Drops the admission's value of a closed connection, even if other tasks still hold the
-    /// presence.
+    /// Drops the value by which the admission counts a connection that was closed. This works even
+    /// if other tasks still refer to the connection.
     pub(super) fn release(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Released);
         drop(state);

@@ -1,11 +1,13 @@
-//! Quotas that the application enforces: the baseline that the gateway is compared with.
+//! Connection quotas that the application enforces in user space. They are the baseline that the
+//! gateway is compared with.
 //!
-//! The quota limits, per source (an address prefix), the number of open connections and the rate of
-//! new ones. The check is made after the kernel has delivered the packet and QUIC has parsed it.
-//! The benchmark measures this cost. A connection counts from the end of its handshake to its
-//! close, so a spoofed address never counts against a source. Because handshakes run in parallel,
-//! the limit is checked twice: before the handshake, which is cheap, and after the handshake, which
-//! is exact.
+//! A quota limits, per source (an address prefix), the number of open connections and the rate of
+//! new ones. It is checked only after the kernel has delivered the packet and QUIC has parsed it;
+//! the benchmark measures what this costs.
+//!
+//! A connection counts from the end of its handshake to its close, so a spoofed address never
+//! counts against a source. Because handshakes run in parallel, the limit is checked twice: before
+//! the handshake, which is cheap, and after it, which is exact.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,8 +26,9 @@ pub enum AtLimit {
     /// Answers the attempt with CONNECTION_REFUSED.
     Refuse,
     /// Accepts a connection above the limit, and closes it when its handshake is complete. The
-    /// paper's server did this, because lsquic reports a connection to the application only then.
-    /// It is the most expensive way. Attempts above the rate of new connections are dropped.
+    /// server of the eQUIC paper did this, because lsquic reports a connection to the application
+    /// only at that time. This is the most expensive choice. Attempts above the rate of new
+    /// connections are dropped.
     Close,
 }
 
@@ -38,7 +41,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// Limits of a [`UserSpaceQuota`].
+/// Limits that a [`UserSpaceQuota`] enforces.
 #[derive(Clone, Debug)]
 pub struct QuotaConfig {
     /// Largest number of open connections per source. 0: no limit.
@@ -51,8 +54,8 @@ pub struct QuotaConfig {
     pub v6_prefix: u8,
     /// Answer to an attempt of a source that is over a limit.
     pub at_limit: AtLimit,
-    /// Number of sources whose rate is remembered at least. Up to twice that number are remembered.
-    /// A source that was forgotten starts again with a full bucket.
+    /// Smallest number of sources whose rates are remembered. At most twice that number are
+    /// remembered. A forgotten source starts again with a full bucket.
     pub rate_sources: usize,
 }
 
@@ -80,7 +83,7 @@ pub enum QuotaError {
     Rate(f64, u32),
 }
 
-/// Per-source quotas in user space.
+/// Limits the number and the rate of connections per source, in user space.
 pub struct UserSpaceQuota {
     shared: Arc<Shared>,
 }
@@ -94,7 +97,7 @@ struct Shared {
 }
 
 impl UserSpaceQuota {
-    /// Creates a quota without connections.
+    /// Creates a quota that counts no connections yet.
     ///
     /// # Errors
     /// Fails if a prefix is too long, or if a rate or burst is 0.
@@ -202,9 +205,9 @@ struct Held {
 }
 
 impl Opened for Held {
-    /// Counts the connection at its new source, if that source has room. Without this check, a
-    /// client could open connections from many addresses and move them all to one source, above its
-    /// limit.
+    /// Counts the connection toward the source of its new address, if that source is below its
+    /// limit. Without this check, a client could open connections from many addresses and move them
+    /// all to one source, above its limit.
     fn moved(&mut self, to: SocketAddr) -> Result<(), Refused> {
         let source = self.shared.source(to.ip());
         if source == self.source {
@@ -257,9 +260,9 @@ impl Shared {
     }
 }
 
-/// The rate of new connections of each source, by the generic cell rate algorithm. Two generations
-/// limit the memory that spoofed sources can take: when the young generation is full, it replaces
-/// the old one.
+/// The rate of new connections of each source, limited by the generic cell rate algorithm. Two
+/// generations of entries limit the memory that spoofed sources can take: when the young generation
+/// is full, it replaces the old one.
 struct Rates {
     start: Instant,
     cost_ns: u64,
@@ -291,7 +294,8 @@ impl Rates {
         }
     }
 
-    /// Applies the rule of docs/policy.md s.4.
+    /// Counts a new connection of a source, by the rule of docs/policy.md s.4. Returns `false` if
+    /// the source exceeds its rate.
     fn charge(&mut self, source: IpAddr, now: Instant) -> bool {
         let now =
             u64::try_from(now.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);

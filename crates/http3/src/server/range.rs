@@ -1,4 +1,4 @@
-//! Parts of a body (RFC 9110 s.14).
+//! Parses the Range field of a request (RFC 9110 s.14).
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use http::{HeaderMap, header};
 pub(super) enum Wanted {
     /// The whole body.
     All,
-    /// These bytes of the body. The response has status 206 and Content-Range.
+    /// Only this range of the body. The response has status 206 and Content-Range.
     Part(Range<u64>),
-    /// Bytes that the body does not have. The response has status 416.
+    /// A range that the body does not have. The response has status 416.
     Beyond,
 }
 
@@ -36,7 +36,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
     let (first, last) = part.trim().split_once('-')?;
     let range = match (first.is_empty(), last.is_empty()) {
         (true, true) => return None,
-        // `-N`: the last N bytes.
+        // The field is `-N`, which means the last N bytes.
         (true, false) => length.saturating_sub(number(last)?)..length,
         (false, true) => number(first)?..length,
         (false, false) => {
@@ -52,7 +52,7 @@ fn parse(field: &str, length: u64) -> Option<Wanted> {
 
 fn number(digits: &str) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // A number that does not fit is larger than any body.
+    // A number that does not fit into 64 bits is larger than any body.
     all_digits.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 

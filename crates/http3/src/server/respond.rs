@@ -23,14 +23,15 @@ use super::{Phase, RequestRecord};
 use crate::binding::{self, Requests, Violation};
 use crate::message;
 
-/// Bytes of a connection's responses that are prepared beyond the client's flow control limits, so
-/// that they can be sent as soon as the limits rise.
+/// Bytes of responses that a connection prepares beyond the client's flow control limits, so that
+/// they can be sent as soon as the limits rise.
 const AHEAD: u64 = 128 * 1024;
 
-/// Time for which a file stays open while the client reads nothing.
+/// Time for which the server keeps a file open while the client reads nothing.
 const AT_HAND: Duration = Duration::from_millis(100);
 
-/// Longest time to wait for announced content before the response is sent.
+/// Longest time for which the server waits for a request's announced content before it sends the
+/// response.
 const CONTENT: Duration = Duration::from_secs(1);
 
 type Resolver = RequestResolver<binding::QuicConnection, Bytes>;
@@ -47,7 +48,7 @@ pub(super) enum Outcome {
     Abandoned,
 }
 
-/// A request as the connection knows it before its header fields are read.
+/// The data about a request that a connection has before the request's header fields are read.
 pub(super) struct Asked {
     /// Address of the client when the request arrived.
     pub address: SocketAddr,
@@ -152,9 +153,9 @@ fn give_up(stream: &mut Stream, code: Code) {
     stream.stop_sending(code);
 }
 
-/// Returns the request when its header fields have arrived and are valid. Waits up to
-/// `content_limit` for announced content. Does not wait if the client holds back the content until
-/// it gets 100 (Continue).
+/// Returns the request when its header fields have arrived and are valid. If the request announces
+/// content, waits for the content for up to `content_limit`. Does not wait if the client holds back
+/// the content until it gets 100 (Continue).
 async fn resolve(
     resolver: Resolver,
     content_limit: Duration,
@@ -195,9 +196,9 @@ async fn resolve(
 
 /// Reads the rest of a request after its response was sent.
 ///
-/// The end may arrive long after the rest of the request, and some clients treat STOP_SENDING as a
-/// failure of the request. So the server sends STOP_SENDING only for content that it does not read
-/// (RFC 9114 s.4.1), and only when the client has the whole response.
+/// The end of the request may arrive much later than the rest of it, and some clients treat
+/// STOP_SENDING as a failure of the request. So the server sends STOP_SENDING only for content that
+/// it does not read (RFC 9114 s.4.1), and only when the client has the whole response.
 async fn end(
     peer: &Peer,
     stream: &mut Stream,
@@ -242,7 +243,7 @@ fn is_cancelled(error: &StreamError) -> bool {
     matches!(error, StreamError::RemoteTerminate { .. })
 }
 
-/// Waits until bytes can be sent, and returns their number, at most `want`.
+/// Waits until bytes of a response can be sent, and returns their number, which is at most `want`.
 async fn sendable(peer: &Peer, stream: &Stream, want: u64, ahead: u64) -> Result<u64, WriteError> {
     peer.quic.sendable(stream_id(stream), want, ahead).await
 }

@@ -24,7 +24,8 @@ pub struct ServerStats {
     pub handshakes_failed: u64,
     /// Connections that the admission refused after the handshake, or after a migration.
     pub refused_late: u64,
-    /// Connections opened so far. A connection with early data counts before its handshake is complete.
+    /// Connections opened so far. A connection with early data is counted before its handshake is
+    /// complete.
     pub opened: u64,
     /// Connections that are open now.
     pub open: u64,

@@ -1,8 +1,8 @@
-//! Limits the errors of a client. A connection with too many is closed.
+//! Limits the errors of a client: a connection with too many errors is closed.
 
 use std::time::{Duration, Instant};
 
-/// A counter of errors that falls with time.
+/// A counter of errors that decreases over time.
 pub(super) struct Tolerance {
     most: u32,
     count: u32,
@@ -47,7 +47,7 @@ mod tests {
             (0..4).map(|_| quick.add(at(0))).collect::<Vec<_>>(),
             [false, false, false, true]
         );
-        // After one second, one of the errors is forgiven.
+        // After one second, the counter has decreased by one.
         let mut mixed = new();
         assert!((0..3).all(|_| !mixed.add(at(0))));
         assert!(!mixed.add(at(11)) && mixed.add(at(12)));

@@ -1,7 +1,7 @@
 //! Generates certificates, or reads them from PEM files.
 //!
-//! A self-signed certificate is ECDSA P-256 with SHA-256, which every browser accepts, and is valid
-//! for a year. A client trusts it by its file (`--ca`) or its [`Fingerprint`].
+//! A self-signed certificate uses ECDSA P-256 with SHA-256, which every browser accepts, and is
+//! valid for a year. Clients trust it by its file (`--ca`) or by its [`Fingerprint`].
 
 use std::fmt;
 use std::fs;
@@ -90,7 +90,7 @@ pub enum CertificateError {
         what: &'static str,
         /// The file without usable PEM.
         path: PathBuf,
-        /// The mistake in the file, for people.
+        /// Explains to the user what is wrong with the file.
         reason: String,
     },
     /// A name or address cannot be put into a certificate.
@@ -100,7 +100,7 @@ pub enum CertificateError {
     Generate {
         /// The requested names.
         names: Vec<String>,
-        /// The mistake in the names, for people.
+        /// Explains to the user what is wrong with the names.
         reason: String,
     },
     /// The key and the certificate do not match, or TLS cannot use them.
@@ -136,7 +136,7 @@ impl Identity {
             rcgen::CertificateParams::new(names.to_vec()).map_err(|e| wrong(e.to_string()))?;
         params.distinguished_name.push(rcgen::DnType::CommonName, first.as_str());
         let now = SystemTime::now();
-        // Valid since one day, because the clocks of clients may differ.
+        // The validity begins a day ago, because the clocks of clients may be slow.
         params.not_before = (now - DAY).into();
         params.not_after = (now + 365 * DAY).into();
         params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];

@@ -30,8 +30,8 @@ pub enum Trust {
     System,
     /// Trusts servers whose certificate is in this PEM file, or was issued by a CA in it.
     Ca(PathBuf),
-    /// Trusts only the server with exactly this certificate. Its names and its validity period do
-    /// not matter.
+    /// Trusts only the server that presents exactly this certificate. The names and the validity
+    /// period in the certificate do not matter.
     Fingerprint(Fingerprint),
     /// Trusts any server. The server must still hold the key of its certificate.
     Insecure,
@@ -43,7 +43,7 @@ pub enum Trust {
 pub struct KeyLog(Arc<Mutex<File>>);
 
 impl KeyLog {
-    /// Opens the file. A new file can be read by its owner only.
+    /// Opens or creates the file. Only its owner can read a file that this function creates.
     ///
     /// # Errors
     /// Returns the system's error if the file cannot be opened or created.
@@ -84,7 +84,7 @@ fn unusable(error: impl std::fmt::Display) -> CertificateError {
     CertificateError::Unusable(error.to_string())
 }
 
-/// Returns the settings of an endpoint with the same crypto provider.
+/// Returns the settings of a QUIC endpoint that uses [`crypto_provider`].
 pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
     EndpointConfig::new(&provider()).map_err(unusable)
 }
@@ -93,8 +93,8 @@ pub(crate) fn endpoint() -> Result<EndpointConfig, CertificateError> {
 /// oldest ones are removed first.
 const SESSIONS: usize = 8192;
 
-/// Returns the TLS configuration of a server. `early` permits 0-RTT. A ticket is then the name of a
-/// session that the server keeps. The session is removed when it is used, so that no early data is
+/// Returns the TLS configuration of a server. `early` permits 0-RTT. Each ticket then identifies a
+/// session that the server stores. The session is removed when it is used, so that no early data is
 /// accepted twice (RFC 8446 s.8.1).
 pub(crate) fn server(
     identity: &Identity,
@@ -110,13 +110,13 @@ pub(crate) fn server(
     if early {
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     }
-    // RFC 9001 s.4.6.1: no other values are permitted.
+    // RFC 9001 s.4.6.1: QUIC permits no values other than these two.
     config.max_early_data_size = if early { u32::MAX } else { 0 };
     Ok(config)
 }
 
 /// Returns the TLS configuration of a client, without session resumption. Every connection then
-/// makes a full handshake, so that connections cost the server the same and can be compared.
+/// makes a full handshake, so that all connections cost the server the same and can be compared.
 pub(crate) fn client(trust: &Trust) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = provider();
     let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -150,8 +150,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
                 })?;
             }
         }
-        // Ignored, because system stores contain a few roots that no library can parse. If there is
-        // no usable root, the handshake fails.
+        // This error is ignored, because system stores contain a few roots that no library can
+        // parse. If there is no usable root, the handshake fails.
         _ => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -159,8 +159,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
     Ok(roots)
 }
 
-/// Accepts one certificate by its fingerprint, or any certificate. Checks that the server holds the
-/// key.
+/// Accepts either one certificate, by its fingerprint, or any certificate. In both cases, checks
+/// that the server holds the key.
 #[derive(Debug)]
 struct Pinned {
     pin: Option<Fingerprint>,

@@ -172,14 +172,14 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
     }
 }
 
-/// Connects in a separate runtime, which then ends without sending anything more.
+/// Connects in a separate runtime, which is then dropped before it can send anything more.
 async fn vanish(config: ClientConfig, url: String, ask: bool) {
     let vanished = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let held = runtime.block_on(async {
             let client = Client::new(config).unwrap();
             let connection = client.connect(&url).await.ok()?;
-            // When the client has a response, the server has counted the connection.
+            // The client has a response, so the server has counted the connection.
             connection.get(&path("/health")).await.ok()?.drain().await.ok()?;
             let response =
                 if ask { connection.get(&path("/bytes/50000000")).await.ok() } else { None };
@@ -229,7 +229,7 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     get(&connection, "/health").await;
     assert!(admission.now().moved.is_empty());
     let mut moves = Vec::new();
-    // To another address, to another port of that address, and back.
+    // The client moves to another address, to another port of that address, and back.
     for to in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.1:0"] {
         client.rebind(to.parse().unwrap()).unwrap();
         moves.push(client.local_addr().unwrap());
@@ -248,8 +248,8 @@ async fn migration_is_reported_when_the_new_address_is_validated() {
     assert_eq!((stats.moved, stats.opened, stats.requests), (3, 1, 4));
 }
 
-/// A client must not exceed the quota of an address by opening connections elsewhere and moving
-/// them there.
+/// A client opens connections from other addresses and moves them to one address. It must not
+/// exceed the quota of that address in this way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_to_an_address_at_its_quota_is_refused() {
     let config = QuotaConfig { max_connections: 2, ..QuotaConfig::default() };
@@ -285,8 +285,8 @@ async fn migration_to_an_address_at_its_quota_is_refused() {
     assert_eq!((stats.moved, stats.refused_late, stats.opened), (0, 1, 3));
 }
 
-/// A client moves to an address that is at its quota, and moves back in time. It must keep its
-/// connection.
+/// A client moves to an address that is at its quota, and moves back before the server closes the
+/// connection. The client must keep its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migration_that_is_refused_may_be_taken_back() {
     let config = QuotaConfig { max_connections: 1, ..QuotaConfig::default() };
@@ -310,7 +310,7 @@ async fn migration_that_is_refused_may_be_taken_back() {
         let seen = admission.until("back", |seen| seen.moved.last() == moves.last()).await;
         assert_eq!(seen.moved, moves, "only where there is room");
     }
-    // When the address has room, the client may move there.
+    // When the address is no longer at its quota, the client may move there.
     there.close();
     admission.until("closed", |seen| seen.open == 1).await;
     mover.rebind("127.0.0.2:0".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of requests that are sent before the handshake is complete (0-RTT).
+//! Tests of HTTP requests that are sent before the handshake is complete (0-RTT).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -61,9 +61,9 @@ async fn status(mut asked: Asked) -> StatusCode {
     timeout(PATIENCE, asked.recv_response()).await.unwrap().unwrap().status()
 }
 
-/// The server answers a safe early request before the client has received anything, and answers
-/// others with 425. If an attacker replays all datagrams, the server must not answer the requests
-/// again.
+/// The server must answer a safe early request before the client has received anything, and must
+/// answer other early requests with 425. If an attacker replays all datagrams, the server must not
+/// answer the requests again.
 #[tokio::test]
 async fn early_data_has_safe_requests_only_and_each_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn http(name: &'static str) -> Endpoint {
     serve(name, ServerSessionMemoryCache::new(256), Arc::default())
 }
 
-/// Like [`http`], with the given sessions. Counts connections.
+/// Like [`http`], with this store of sessions. Counts the connections.
 fn serve(
     name: &'static str,
     sessions: Arc<dyn StoresServerSessions>,
@@ -196,7 +196,7 @@ fn serve(
 }
 
 /// The client sends its request early on the second connection. If the server rejects the early
-/// data, the client sends the request again.
+/// data, the client must send the request again.
 #[tokio::test]
 async fn early_data_carries_requests() {
     let (one, other) = (http("one"), http("other"));
@@ -237,8 +237,8 @@ async fn early_data_that_is_rejected_is_sent_on_one_new_connection() {
         assert_eq!(&response.body(100).await.unwrap()[..], b"name");
         response.connection().early_data()
     };
-    // Two connections give the client more than one ticket, so that a further attempt could begin
-    // early, too.
+    // Two connections give the client more than one session ticket, so that it could send early
+    // data again in a further attempt.
     for _ in 0..2 {
         timeout(PATIENCE, get(client.clone(), url.clone())).await.unwrap();
         client.leave(&url).await.unwrap();

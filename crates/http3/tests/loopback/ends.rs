@@ -41,8 +41,9 @@ pub(crate) async fn until_stopped(send: &SendStream) -> Option<u64> {
     code.map(VarInt::into_inner)
 }
 
-/// The client ends its request only after the whole response and two further exchanges. By then, a
-/// STOP_SENDING would have arrived. The server must not send one.
+/// The client ends its request only after it has the whole response and has made two further
+/// requests. If the server had sent STOP_SENDING, it would have arrived by then. The server must
+/// not send it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fin_that_is_late_is_awaited() {
     let server = start(ServerConfig::new(loopback()));
@@ -70,8 +71,8 @@ async fn fin_that_is_late_is_awaited() {
     assert_eq!(server.stop().await.failed, 0);
 }
 
-/// A client on h3 and quinn treats STOP_SENDING as a failure. It ends each request late, and must
-/// not lose any.
+/// A client on h3 and quinn treats STOP_SENDING as a failure. It ends each request late. None of
+/// its requests may fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fin_that_is_late_costs_h3_clients_no_request() {
     let server = start(ServerConfig::new(loopback()));
@@ -90,7 +91,7 @@ async fn fin_that_is_late_costs_h3_clients_no_request() {
             body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
         }
         assert_eq!(body, b"ok\n");
-        // The previous request ends only now, after a whole exchange.
+        // The previous request ends only now, after another request and its response.
         if let Some(mut before) = late.replace(stream) {
             finish(&mut before).await;
         }
@@ -155,18 +156,18 @@ async fn expect_continue_is_answered_without_content() {
         assert!(!response(&mut receive).await.is_empty(), "{what}");
         open.push(send);
     }
-    // Content that arrives late is accepted.
+    // The server must accept content that arrives late.
     let (mut send, mut receive) = asked(&connection, &request_of("POST", &[&expect, &five])).await;
     assert!(!response(&mut receive).await.is_empty());
     send.write_all(&late).await.unwrap();
     send.finish().unwrap();
     assert_eq!(until_stopped(&send).await, None);
-    // Content that arrives with the request must have the announced length.
+    // If the content arrives with the request, its length must be the announced one.
     let wrong = [request_of("POST", &[&expect, &five]), vec![0, 4, 1, 2, 3, 4]].concat();
     let (mut send, mut receive) = asked(&connection, &wrong).await;
     let _ = send.finish();
-    // Either the server had the whole request before it answered, and resets the stream, or the
-    // response came first.
+    // There are two possible results. Either the server has read the whole request before it
+    // answers, and resets the stream, or the response comes first.
     match timeout(PATIENCE, receive.read_to_end(10_000)).await.unwrap() {
         Ok(response) => assert!(!response.is_empty()),
         Err(ReadToEndError::Read(ReadError::Reset(code))) => assert_eq!(code.into_inner(), 0x10e),
@@ -320,8 +321,8 @@ async fn goaway_without_requests_names_the_first_stream() {
     timeout(PATIENCE, stopping).await.unwrap().unwrap().unwrap();
 }
 
-/// A client sends GOAWAY. The server must answer with GOAWAY when it has answered all requests. Its
-/// ID must be that of the next request; `h3` would name the last one.
+/// A client sends GOAWAY. The server must answer with GOAWAY when it has answered all requests. The
+/// ID in the server's GOAWAY must be that of the next request. `h3` would name the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_of_a_client_ends_the_connection_after_its_requests() {
     let server = start(ServerConfig::new(loopback()));

@@ -1,4 +1,5 @@
-//! quinn and h3-quinn as peers: as a client of our server, and as a server for our client.
+//! Tests with quinn and h3-quinn as the peer: as a client of our server, and as a server for our
+//! client.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::common::{PATIENCE, Running, loopback, start};
 
-/// Opens a QUIC connection without HTTP/3 on it.
+/// Opens a QUIC connection on which the test writes raw streams instead of using HTTP/3.
 pub(crate) async fn raw(server: &Running) -> (Endpoint, Connection) {
     raw_with(server, quinn::TransportConfig::default()).await
 }

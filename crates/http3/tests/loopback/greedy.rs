@@ -1,4 +1,4 @@
-//! Clients that take more than their share, or try to block others.
+//! Tests of clients that take more than their share, or try to block others.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn request(path: &str) -> Vec<u8> {
     headers(&[&[0xd1, 0xd7], &field(":authority", "localhost"), &field(":path", path)])
 }
 
-/// Opens a connection with the largest number of requests, and reads none of the responses. `window` is the flow
-/// control window of each stream, in bytes.
+/// Opens a connection with the largest number of requests, and reads none of the responses.
+/// `window` is the flow control window of each stream, in bytes.
 async fn hog(
     server: &Running,
     path: &str,
@@ -56,8 +56,8 @@ async fn memory_of_responses_that_are_not_read_is_small() {
         let buffered = server.stats.snapshot().buffered;
         assert!(buffered < 12 << 20, "{buffered}");
     }
-    // For each of the first two clients, the server may prepare 128 KiB and the header fields
-    // beyond their flow control limits.
+    // For each of the first two clients, the server may buffer 128 KiB and the header fields beyond
+    // the client's flow control limits.
     until("little waits", || server.stats.snapshot().buffered < 3 * (200 << 10)).await;
 }
 
@@ -81,7 +81,7 @@ async fn memory_files_are_closed_if_the_client_reads_nothing() {
         assert!(server.stats.snapshot().open_files <= 8);
     }
     until("all files are closed", || server.stats.snapshot().open_files == 0).await;
-    // A waiting response must continue, so its file is opened again.
+    // The response of a client that did not read must continue, so the server opens its file again.
     let (_, _, mut streams) = hogs.into_iter().nth(1).unwrap();
     let body = timeout(PATIENCE, streams[50].read_to_end(2_000_000)).await.unwrap().unwrap();
     assert!(body.len() > 1_000_000 && body.iter().filter(|byte| **byte == 7).count() >= 1_000_000);
@@ -102,7 +102,8 @@ async fn overload_sheds_requests() {
     assert_eq!(server.stats.snapshot().shed, 1);
 }
 
-/// A client with many requests sends an unknown frame of 2^40 bytes on its control stream.
+/// A client with many requests in progress sends an unknown frame of 2^40 bytes on its control
+/// stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excessive_load_by_useless_frames() {
     let server = start(ServerConfig::new(loopback()));
@@ -202,8 +203,8 @@ async fn overload_of_forged_initials_keeps_clients_served() {
         }
         datagrams
     };
-    // By default, only half of the places are available to clients whose addresses are not
-    // validated.
+    // By default, clients whose addresses are not validated can take only half of the handshake
+    // slots.
     let limits = Limits { max_handshakes: 6, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let silent = UdpSocket::bind(loopback()).unwrap();
@@ -220,7 +221,7 @@ async fn overload_of_forged_initials_keeps_clients_served() {
         "nine of theirs and one of ours: {stats:?}"
     );
 
-    // Without Retry, forged attempts take all the places.
+    // Without Retry, forged attempts take all handshake slots.
     let limits = Limits { max_handshakes: 6, retry_threshold: None, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     for datagram in forged().await {

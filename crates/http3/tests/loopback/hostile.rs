@@ -1,4 +1,4 @@
-//! Paths that lead outside of the root, and clients that do not speak HTTP/3.
+//! Tests of paths that lead outside of the root, and of clients that do not speak HTTP/3.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -74,8 +74,8 @@ async fn field_section_that_is_too_long_is_refused() {
     let limits = Limits { max_field_section_size: 4096, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let connection = server.client().connect(&server.url("/")).await.unwrap();
-    // After this response the client knows the server's settings, so that it may refuse the long
-    // request itself.
+    // After this response the client knows the server's settings, so the client itself may refuse
+    // to send the long request.
     get(&connection, "/health").await;
     let long = path(&format!("/{}", "a".repeat(5000)));
     match connection.get(&long).await {
@@ -169,7 +169,8 @@ async fn malformed_requests_close_the_connection() {
     let limits = Limits { max_malformed: 3, ..Limits::default() };
     let server = start(ServerConfig { limits, ..ServerConfig::new(loopback()) });
     let (_endpoint, connection) = raw(&server).await;
-    // One stream that ends without a request is tolerated. Many close the connection.
+    // The server tolerates one stream that ends without a request. Many such streams must close the
+    // connection.
     let tries = async {
         while let Ok((mut send, mut recv)) = connection.open_bi().await {
             let _ = send.finish();
@@ -210,8 +211,8 @@ async fn stall_timeout_of_a_request_that_does_not_end() {
     let (_endpoint, connection) = raw(&server).await;
     let (mut send, mut recv) = connection.open_bi().await.unwrap();
     send.write_all(&[0x01, 0x10, 0x00]).await.unwrap();
-    // The server ends both directions. If its direction ended cleanly without a response, the
-    // client would treat it as an error of the connection (RFC 9114 s.4.1).
+    // The server must end both directions of the stream. If the server's direction ended cleanly
+    // without a response, the client would treat it as an error of the connection (RFC 9114 s.4.1).
     match timeout(PATIENCE, recv.read_to_end(100)).await.unwrap() {
         Err(quinn::ReadToEndError::Read(quinn::ReadError::Reset(code))) => {
             assert_eq!(code.into_inner(), 0x10d, "H3_REQUEST_INCOMPLETE");

@@ -1,4 +1,4 @@
-//! Dishonest servers, and our client.
+//! Tests of our client with servers that violate HTTP/3.
 
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ async fn body_that_lost_bytes_is_an_error() {
     }
 }
 
-/// The server sends bytes without end that are not content. The client must not keep them, and must
-/// stop the response.
+/// The server sends bytes that are not content, without end. The client must not buffer them, and
+/// must stop the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_section_without_end_is_ended() {
     for (start, more) in [
@@ -124,7 +124,7 @@ async fn field_section_without_end_is_ended() {
             timeout(PATIENCE, body).await.expect("the client does not stop the response").is_err()
         );
         let sent = timeout(PATIENCE, serving).await.unwrap().unwrap();
-        // The client accepts only as much as its limit of bytes without effect and its flow control
+        // The client accepts only as much as its limit of useless bytes and its flow control
         // windows permit.
         assert!(sent < 16 << 20, "{sent}");
     }

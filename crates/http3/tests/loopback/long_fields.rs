@@ -1,5 +1,5 @@
-//! Requests whose header fields are larger than the server's limit. The client must be able to read
-//! the response, which has status 431 (RFC 6585 s.5).
+//! Tests of requests whose header fields are larger than the server's limit. The client must be
+//! able to read the response, which has status 431 (RFC 6585 s.5).
 
 use equic_http3::{Limits, ServerConfig};
 use quinn::{RecvStream, VarInt};
@@ -29,8 +29,8 @@ fn beginning(length: usize) -> Vec<u8> {
     [&[1][..], &length.to_be_bytes()].concat()
 }
 
-/// Returns a request that exceeds the limit only when it is decoded. Entries of the static table
-/// have one byte each, and count for more than 32.
+/// Returns a request that exceeds the limit only when it is decoded. It has entries of the static
+/// table, which are one byte long and add more than 32 bytes to the decoded size.
 fn long_when_decoded() -> Vec<u8> {
     request(&[&[0xc2; 200]])
 }
@@ -40,14 +40,14 @@ async fn assert_refused(receive: &mut RecvStream, what: &str) {
     let response = response(receive).await;
     let (kind, section, length) = frame(&response).unwrap();
     assert_eq!((kind, length), (1, response.len()), "{what}: only header fields");
-    // The status: a name from the static table, with a value in Huffman code, which `h3` uses for
-    // all values.
+    // The status is encoded as a name from the static table with a value in Huffman code, which
+    // `h3` uses for all values.
     assert!(section.starts_with(&[0, 0, 0x5f, 9, 0x83, 0x69, 0x90, 0xff]), "{what}: {section:x?}");
     assert!(has_date(&section), "{what}: {section:x?}");
 }
 
-/// Returns `true` if the last field of a section is Date. `h3` encodes it with a name from the
-/// static table.
+/// Returns `true` if the last field of a field section is Date. `h3` encodes Date with a name from
+/// the static table.
 pub(crate) fn has_date(section: &[u8]) -> bool {
     (1..section.len())
         .any(|at| section[at - 1..=at] == [0x56, 0x80 | (section.len() - at - 1) as u8])
@@ -66,7 +66,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
     ] {
         let (mut send, mut receive) = asked(&connection, &bytes).await;
         assert_refused(&mut receive, what).await;
-        // A STOP_SENDING would arrive with one of these exchanges.
+        // If the server had sent STOP_SENDING, it would arrive during one of these exchanges.
         for _ in 0..2 {
             exchange(&connection).await;
             assert_eq!(stopped(&send), None, "{what}");
@@ -77,13 +77,13 @@ async fn long_fields_are_answered_before_the_request_ends() {
     }
 }
 
-/// The server reads only the beginning of a long frame. It must send STOP_SENDING only after the
-/// response.
+/// The server reads only the beginning of a frame that is too long. It must send STOP_SENDING only
+/// after the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;
     let server = server(100);
-    // With the small window, a part of the response stays unread.
+    // Because of the small window, the server still has a part of the response to send.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;

@@ -1,4 +1,4 @@
-//! Malformed responses of a server (RFC 9114 s.4.1.2), and our client.
+//! Tests of our client with malformed responses (RFC 9114 s.4.1.2).
 
 use equic_http3::{Client, ClientConfig, ClientError, Trust};
 use http::StatusCode;
@@ -158,7 +158,7 @@ async fn malformed_trailers_are_errors() {
         (field("connection", "close"), "connection"),
         (field("transfer-encoding", "chunked"), "transfer-encoding"),
         (status("200"), ":status"),
-        // A name of one byte in Huffman code, whose padding is not all ones.
+        // A name of one byte in Huffman code. Its padding has a zero bit, which is not permitted.
         (vec![0x29, 0x1c, 0], "padding"),
     ] {
         let error = answered(with(&[&trailers])).await;

@@ -17,7 +17,7 @@ use crate::common::{PATIENCE, get, loopback, start, until};
 
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// The cost of each path of a connection, by path number, as a hook last read it.
+/// The cost of each path of a connection, by path ID, as a hook has last read it.
 type Costs = Arc<Mutex<BTreeMap<u64, u64>>>;
 
 /// A hook that reads the costs each time a path is chosen.

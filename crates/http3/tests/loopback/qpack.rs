@@ -1,4 +1,4 @@
-//! QPACK integers that our server reads (RFC 9204 s.4.1.1).
+//! Tests of the QPACK integers that our server accepts (RFC 9204 s.4.1.1).
 
 use equic_http3::ServerConfig;
 use quinn::{ReadError, ReadToEndError};
@@ -10,7 +10,7 @@ use crate::rules::field;
 
 const DECOMPRESSION_FAILED: u64 = 0x200;
 
-/// Returns GET /health with this prefix of the field section.
+/// Returns GET /health with this prefix of the field section (RFC 9204 s.4.5.1).
 fn request(prefix: &[u8]) -> Vec<u8> {
     let authority = field(":authority", "localhost");
     let block = [prefix, &[0xd1, 0xd7], b"\x51\x07/health", &authority].concat();
@@ -24,7 +24,8 @@ async fn qpack_integers_of_62_bits_are_read_and_longer_ones_end_their_stream() {
     let most = [0xff; 8];
     for (prefix, is_read) in [
         (&[0, 0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20][..], true),
-        // The largest 62-bit number with this prefix: 127 plus 2^62 - 128.
+        // The largest 62-bit number with this prefix: 127 in the prefix, plus 2^62 - 128 in the
+        // bytes after it.
         (&[&[0, 0x7f, 0x80], &most[..7], &[0x3f]].concat(), true),
         (&[&[0, 0x7f], &most[..], &[0x3f]].concat(), false),
         (&[&[0, 0x7f], &most[..], &[0x7f]].concat(), false),

@@ -1,4 +1,5 @@
-//! Servers that do not process requests, and our client, which sends the requests again.
+//! Tests of our client with servers that do not process requests, so that the client must send them
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +35,7 @@ enum Act {
     Close(u32),
 }
 
-/// A server that follows a script, and a client of it.
+/// A server that reacts to requests as a script says, and a client of it.
 struct Scripted {
     client: Client,
     url: String,
@@ -141,8 +142,8 @@ fn why(error: &ClientError) -> Option<(Unprocessed, u32)> {
     }
 }
 
-/// A server that does not answer must delay only requests to itself. The client must be able to
-/// close at any time.
+/// If a server does not answer, only requests to this server may be delayed. The client must be
+/// able to close at any time.
 #[tokio::test]
 async fn repeat_waits_for_its_own_server_only() {
     let server = Scripted::new(|_, _| Act::Answer);
@@ -217,12 +218,13 @@ async fn rejected_requests_are_sent_again_on_one_connection() {
     });
     let failed = server.get_at_once(9).await;
     assert!(failed.is_empty(), "{failed:?}");
-    // Some requests may be sent only after the first rejection, so the numbers vary.
+    // Some requests may be sent only after the first one was rejected, so the numbers of requests
+    // vary.
     assert_eq!(server.requests().len(), 2);
 }
 
-/// The server answers only a few requests on each connection. It names the rest in GOAWAY and
-/// rejects them. All must succeed in the end.
+/// The server answers only a few requests on each connection. It covers the others with GOAWAY and
+/// rejects them. All requests must succeed in the end.
 #[tokio::test]
 async fn goaway_after_every_few_requests_loses_none() {
     let server = Scripted::new(|_, request| match request {

@@ -1,4 +1,5 @@
-//! Clients that break rules of RFC 9114 and RFC 9204 on one or more raw streams.
+//! Tests of our server with clients that break rules of RFC 9114 and RFC 9204 on one or more raw
+//! streams.
 
 use equic_http3::ServerConfig;
 use http::StatusCode;
@@ -61,7 +62,7 @@ pub(crate) fn request_for(method: &str, path: &str) -> Vec<u8> {
     headers(&[&method, SCHEME, &authority(), &path])
 }
 
-/// Returns a GET request for /health. These fields name its authority.
+/// Returns a GET request for /health whose authority is given by these fields.
 fn request_to(fields: &[&[u8]]) -> Vec<u8> {
     headers(&[&[METHOD, SCHEME, PATH], fields].concat())
 }
@@ -163,10 +164,10 @@ async fn violation_is_not_reported_for_what_is_permitted() {
         opened(&connection, &[3, 0x44]).await,
         opened(&connection, &[0x40, 0x54, 0]).await,
     ];
-    // A stream may end before its type is complete.
+    // A client may end a stream before its type is complete.
     opened(&connection, &[0x40]).await.finish().unwrap();
     exchange(&connection).await;
-    // A name in Huffman code, and content of the announced length before trailers.
+    // The request has a name in Huffman code, and content of the announced length before trailers.
     let huffman = [0x2d, 0xb9, 0x49, 0x53, 0x39, 0xe4, 3, b'G', b'E', b'T'];
     let length = field("content-length", "3");
     let bytes = [

@@ -86,8 +86,8 @@ pub(crate) struct Watched<A> {
 }
 
 struct WatchedOpened {
-    // This guard is dropped first, so that the inner count has already fallen when the drop is
-    // recorded.
+    // The guard of the inner admission is dropped first, so that its count has already fallen when
+    // the drop is recorded.
     inner: Option<Box<dyn Opened>>,
     seen: Arc<watch::Sender<Seen>>,
 }

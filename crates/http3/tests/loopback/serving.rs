@@ -299,7 +299,8 @@ async fn shutdown_ends_handshakes_under_way() {
     connecting.abort();
 }
 
-/// Several sockets share the port. Packets of a client that migrates are handed to the socket of its connection.
+/// Several sockets share the port. If a client migrates, its packets must be handed to the socket
+/// of its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn socket_group_serves_clients_that_migrate() {
     let server = start(ServerConfig { sockets: 4, ..ServerConfig::new(loopback()) });

@@ -27,7 +27,8 @@ fn malformed() -> Vec<(Vec<u8>, &'static str)> {
         (field("foo", "a\0b"), "NUL in a value"),
         (field("foo", "a\rb"), "CR in a value"),
         (field("foo", "a\nb: c"), "LF in a value"),
-        // An LF as the value of the name at index 2, then the same in Huffman code.
+        // The field line has a name from the table (index 2) and an LF as its value. The next line
+        // has the same LF in Huffman code.
         (vec![0x52, 1, b'\n'], "LF in a value for a name of the table"),
         (vec![0x52, 0x84, 0xff, 0xff, 0xff, 0xf3], "LF in Huffman code"),
         (field("connection", "close"), "connection"),
@@ -42,7 +43,7 @@ fn malformed() -> Vec<(Vec<u8>, &'static str)> {
         // The entry of the static table for :method GET.
         (vec![0xd1], ":method of the table"),
         ([field("a", "1"), field("B", "2")].concat(), "the second of two lines"),
-        // Each line counts for more than 32 bytes (RFC 9114 s.4.2.2).
+        // Each line adds more than 32 bytes to the size of the section (RFC 9114 s.4.2.2).
         (vec![0xc2; 600], "more lines than the limit allows"),
     ]
 }

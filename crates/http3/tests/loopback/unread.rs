@@ -1,5 +1,5 @@
-//! Responses to requests whose content the server does not read to its end. The client must be able
-//! to read each response before it receives STOP_SENDING (RFC 9114 s.4.1).
+//! Tests of requests whose content the server does not read to its end. The client must be able to
+//! read each response before it receives STOP_SENDING (RFC 9114 s.4.1).
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn unread_content_is_stopped_after_each_response() {
     let limits = Limits { shed_after: Duration::from_secs(10), ..Limits::default() };
     let root = Some(root.path().to_owned());
     let server = start(ServerConfig { limits, root, ..ServerConfig::new(loopback()) });
-    // With the small window, a part of each response stays unread.
+    // Because of the small window, a part of each response stays unread.
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(50));
     let (_endpoint, connection) = raw_with(&server, transport).await;
@@ -68,8 +68,8 @@ async fn unread_content_is_stopped_after_each_response() {
     assert_eq!(server.stop().await.failed, 0);
 }
 
-/// The same during a shutdown. The server has a long grace period, so it must send STOP_SENDING
-/// only after the response.
+/// Requests whose content is not read are in progress when the server shuts down. The server has a
+/// long grace period, so it must send STOP_SENDING only after the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_content_is_stopped_after_the_response_of_a_server_that_ends() {
     let limits = Limits { grace: PATIENCE, stall_timeout: PATIENCE, ..Limits::default() };

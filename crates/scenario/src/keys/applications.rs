@@ -1,4 +1,4 @@
-//! Keys for applications of a flow other than a single transfer.
+//! Keys of the applications that a flow can have instead of a single transfer.
 
 section! { REQUESTS, "`[flow.requests]`, with `application = \"requests\"`" {
     "count": "number from 1", "100", "requests of each connection";

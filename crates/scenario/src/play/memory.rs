@@ -1,4 +1,4 @@
-//! Estimates the memory that a run needs, before the run. `tests/memory.rs` compares the estimate
+//! Estimates the memory that a run needs before it starts. `tests/memory.rs` compares the estimates
 //! with real runs.
 
 use crate::build::Place;
@@ -17,17 +17,18 @@ const TCP: u64 = 24 << 10;
 /// Memory that a TCP sender needs per segment in flight, in bytes, without payload.
 const SEGMENT: u64 = 128;
 
-/// Memory in bytes for a small object: a node, a port, or a request, message or similar unit in the
-/// result.
+/// Memory in bytes for a small object: a node, a port, or an entry of the result for a request,
+/// message or similar unit.
 const SMALL: u64 = 1 << 10;
 const UNIT: u64 = 64;
 
-/// Returns an estimate of the peak memory of one run, in bytes. It covers the connections with
-/// their buffered data, and the queues, and is computed from windows, buffers and queues. It is
-/// accurate within a factor of two for runs that fill these.
+/// Returns an estimate of the peak memory of one run, in bytes. It is computed from the scenario's
+/// flow-control windows, buffers and queues. It is accurate within a factor of two for runs that
+/// fill these.
 pub fn memory(scenario: &Scenario) -> u64 {
     let Ok(place) = Place::find(scenario) else { return 0 };
-    // Largest number of bytes that the connections of each protocol have to send.
+    // For each protocol: the sum over its connections of the largest number of unacknowledged
+    // bytes.
     let (mut quic, mut tcp) = (0_u64, 0_u64);
     let mut connections = 0_u64;
     for flow in &scenario.flows {
@@ -44,9 +45,9 @@ pub fn memory(scenario: &Scenario) -> u64 {
         let each = each.saturating_add(units);
         connections = connections.saturating_add(each.saturating_mul(count));
     }
-    // Data in flight is in queues and on links. It cannot be more than the connections have to
-    // send. A QUIC sender also keeps a copy, and the receiver may buffer it until missing data
-    // arrives. For TCP, only packets are stored.
+    // Data in flight is in queues and on links, and is never more than the connections have to
+    // send. QUIC needs additional memory: the sender keeps a copy of the data, and the receiver
+    // buffers it until missing data arrives. TCP only stores packets.
     let ways = place.watched.len().max(1) as u64;
     let under_way = place.holds.saturating_mul(ways);
     let network = [

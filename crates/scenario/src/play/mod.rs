@@ -1,13 +1,13 @@
-//! Runs in virtual time. [`play`] runs a scenario with one seed. [`play_all`] runs it with all
-//! seeds, on several threads.
+//! Runs scenarios in virtual time. [`play`] runs a scenario with one seed. [`play_all`] runs it
+//! with all its seeds, on several threads.
 //!
-//! Each run uses one thread, and its result depends only on the scenario and the seed. So results
-//! do not depend on the number of threads.
+//! Each run uses one thread, and its result depends only on the scenario and the seed. The number
+//! of threads therefore does not change the results.
 //!
 //! * `stage.rs`: the simulation with all its agents;
 //! * `transport.rs`: connections of both protocols; `plugins.rs`: their plugins;
 //! * `memory.rs`: the memory that a run needs;
-//! * `series.rs`: time series of a run. `crate::results` has the results.
+//! * `series.rs`: time series of a run. `crate::results` defines the results.
 
 mod memory;
 mod plugins;
@@ -35,18 +35,17 @@ pub use series::{FlowPoint, PathPoint, PlayingPoint, PortPoint, Series, SharePoi
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlayError {
-    /// The simulator rejected a description that the reader had accepted. This is a bug in the
-    /// reader.
+    /// The simulator rejected a scenario that the parser had accepted. This is a bug in the parser.
     #[error("seed {seed}: {reason}")]
     Refused {
         /// Seed of the run.
         seed: u64,
-        /// The simulator's reason.
+        /// The reason that the simulator gave.
         reason: String,
     },
 }
 
-/// The flows of a scenario that take part in a run.
+/// Selects which flows of a scenario take part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All flows of the scenario.
@@ -56,8 +55,8 @@ pub enum Part {
     Flow(usize),
 }
 
-/// Creates the logs of a connection. The arguments are the name of its flow, and its number within
-/// the flow, from 1.
+/// Creates the qlog files of a connection. The arguments are the name of its flow, and its number
+/// within the flow, from 1.
 pub type MakeLogs<'a> = dyn Fn(&str, usize) -> Logs + 'a;
 
 /// Runs a scenario with one seed.

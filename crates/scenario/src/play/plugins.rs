@@ -1,5 +1,6 @@
-//! Plugins of connections. Each plugin is loaded once per flow. It is attached to each connection
-//! of the flow, as a plugin of the connection's owner.
+//! Loads the plugins of flows. Each plugin is loaded once per flow, and then attached to each
+//! connection of the flow. It counts as installed by the owner of that end, not as received from
+//! the peer.
 
 #[cfg(feature = "plugins")]
 use equic_plugin::{Bundle, Origin, Plugin, Policy, decide};
@@ -16,7 +17,7 @@ use crate::model::QuicOptions;
 #[cfg(feature = "plugins")]
 const NOW: u64 = 0;
 
-/// Returns the hooks of a flow's plugins, for both ends of its connections.
+/// Creates hooks that run a flow's plugins, for both ends of its connections.
 ///
 /// # Errors
 /// Fails if a plugin cannot be loaded. The error names the plugin.
@@ -28,7 +29,7 @@ pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     })
 }
 
-/// Without the feature `plugins`, no flow has plugins.
+/// A stub for builds without the feature `plugins`, in which no flow has plugins.
 #[cfg(not(feature = "plugins"))]
 pub(super) fn hooks(options: &QuicOptions) -> Result<HooksOfEnds, String> {
     match options.client_plugins.first().or(options.server_plugins.first()) {

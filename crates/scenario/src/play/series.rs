@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The state of a connection at one time. A connection that has not begun has no entry.
+/// The state of a connection at one time. There is no entry before the connection has begun.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowPoint {
     /// Seconds since the start of the run.
@@ -24,7 +24,8 @@ pub struct FlowPoint {
     pub rtt: f64,
     /// Pacing rate, in bits per second.
     pub pacing_rate: f64,
-    /// Goodput since the last sample, in bits per second: data that the receiver's application got.
+    /// Goodput since the last sample, in bits per second. It counts the data that the receiver's
+    /// application has read.
     pub goodput: f64,
     /// Packets that the sender declared lost since the last sample.
     pub lost: u64,
@@ -43,7 +44,7 @@ pub struct PathPoint {
     pub path: u32,
     /// Number of the network's link that the path uses, from 1.
     pub link: u16,
-    /// True if the path is validated. The sender sends no data on it before that.
+    /// True if the path is validated. The sender sends no data on a path that is not validated.
     pub validated: bool,
     /// Congestion window, in bytes.
     pub window: u64,
@@ -99,7 +100,7 @@ pub struct UnitPoint {
     pub unit: String,
     /// Time at which the application requested the unit, in seconds since the start of the run.
     pub began: f64,
-    /// Time from then until the application had the last byte, in seconds.
+    /// Time from the request until the application had the unit's last byte, in seconds.
     pub took: f64,
 }
 
@@ -125,15 +126,14 @@ pub struct PlayingPoint {
 /// All time series of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// States of the connections that have begun, in the order of the samples.
+    /// States of all connections that have begun, in the order of the samples.
     pub flows: Vec<FlowPoint>,
     /// States of the ports, in the order of the samples.
     pub ports: Vec<PortPoint>,
     /// States of the paths of multipath connections, in the order of the samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathPoint>,
-    /// Units that applications have received, connection by connection, in the order of their
-    /// arrival.
+    /// Units that applications have received, grouped by connection, in the order of their arrival.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitPoint>,
     /// States of the video players, in the order of the samples.
@@ -142,7 +142,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Returns the shares of the protocols over time.
+    /// Returns the share of each protocol in the total goodput, over time.
     pub fn shares(&self) -> Vec<SharePoint> {
         let mut protocols: Vec<&'static str> = self.flows.iter().map(|one| one.protocol).collect();
         protocols.sort_unstable();

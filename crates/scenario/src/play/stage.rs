@@ -1,4 +1,4 @@
-//! The simulation of one run: network, connections and background traffic.
+//! The simulation of one run: the network, its connections and background traffic.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::build::Place;
 use crate::model::{Flow, Scenario};
 use crate::results::{ApplicationOutcome, FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 
-/// Largest number of entries in a time series.
+/// Largest number of samples in a time series.
 const MOST_POINTS: usize = 10_000_000;
 
 /// A simulation that is ready to run, with its connections, traffic sources and ports.
@@ -20,7 +20,7 @@ pub(super) struct PlayStage<'a> {
     seed: u64,
     place: Place,
     run: Simulation,
-    /// Connections, in the order of the description.
+    /// Connections, in the order of the scenario description.
     connections: Vec<Connection<'a>>,
     traffic: Vec<FlowId>,
     ports: Vec<(String, PortId)>,
@@ -207,7 +207,7 @@ impl<'a> PlayStage<'a> {
         Some(ApplicationOutcome::new(application, &report))
     }
 
-    /// Samples the playback buffer of a video.
+    /// Adds a sample of a video player's buffer to the series.
     fn look_at_playing(&self, time: f64, connection: &Connection<'_>, series: &mut Series) {
         let Connection { flow, copy, ids, .. } = connection;
         if !matches!(flow.application, Some(Application::Video(_))) {
@@ -259,11 +259,11 @@ fn unit_name(application: &Application, number: u64) -> String {
     object.map_or_else(|| (number + 1).to_string(), |object| object.name.clone())
 }
 
-/// The counters at the last sample.
+/// The counters at the last sample, from which the next sample computes differences.
 struct Before {
     at: Time,
-    /// For each connection: bytes received, and packets lost.
+    /// For each connection: the number of bytes received and of packets lost.
     flows: Vec<(u64, u64)>,
-    /// For each port: its counters, and bytes sent.
+    /// For each port: its counters, and the number of bytes sent.
     ports: Vec<(PortStats, u64)>,
 }

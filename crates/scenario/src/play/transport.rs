@@ -1,4 +1,4 @@
-//! Connections of a run, for both protocols: their configuration, and their results.
+//! Sets up the QUIC and TCP connections of a run, and reads their results.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use equic_sim::{NodeId, Report, Simulation, Time};
 use crate::build::Place;
 use crate::model::{Flow, Protection, Protocol, Tls, TlsVersion};
 
-/// Number of bytes of a flow without a size. No run can transfer that many.
+/// Number of bytes to send for a flow without a size. No run can transfer that many.
 const WITHOUT_END: u64 = 1 << 60;
 
 pub(super) use equic_sim::quic::{BulkIds, Outcome, SenderState};
@@ -69,8 +69,8 @@ pub(super) fn attach(
     }
 }
 
-/// Returns the outcome of a connection as its receiver sees it, and adds a failure that only the
-/// sender has noticed.
+/// Returns the result of a connection as its receiver sees it. Adds the failure if only the sender
+/// has noticed that the connection failed.
 pub(super) fn outcome(run: &Simulation, flow: &Flow, ids: BulkIds) -> Outcome {
     if let Some(Report { completed, bytes, failure, .. }) = report(run, flow, ids) {
         return Outcome { completed, bytes, failure };
@@ -109,7 +109,7 @@ pub(super) fn failed_hook(run: &Simulation, flow: &Flow, ids: BulkIds) -> Option
     failed(sender.or(receiver))
 }
 
-/// Returns the state of the end that sends most of the data.
+/// Returns the state of the end of a connection that sends most of the data.
 pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState {
     if flow.application.is_some() {
         return run.agent::<Party>(ids.sender).map(Party::state).unwrap_or_default();
@@ -121,8 +121,8 @@ pub(super) fn sender(run: &Simulation, flow: &Flow, ids: BulkIds) -> SenderState
     .unwrap_or_default()
 }
 
-/// Returns the state of each path, at the end that sends most of the data. The list is empty
-/// without multipath.
+/// Returns the state of each path, as the end that sends most of the data sees it. The list is
+/// empty without multipath.
 pub(super) fn paths(run: &Simulation, flow: &Flow, ids: BulkIds) -> Vec<PathState> {
     if flow.quic.paths < 2 {
         return Vec::new();

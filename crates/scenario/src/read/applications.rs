@@ -1,4 +1,5 @@
-//! Reads the application of a flow: the key `application`, and the table of that name.
+//! Reads the application of a flow: the key `application`, and the table whose name is the
+//! application's.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads `[[flow]]` and `[[traffic]]`.
+//! Reads the tables `[[flow]]` and `[[traffic]]` of a scenario description.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("backup", Scheduler::Backup),
 ];
 
-/// Reads the flows, each with its offset in the text.
+/// Reads the flows. Returns each with its offset in the text.
 pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flow)> {
     let tables = top.inners(reader, "flow", &FLOW);
     if !top.has("flow") || (tables.is_empty() && reader.is_clean()) {
@@ -168,7 +168,7 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
     }
 }
 
-/// Reads the plugins of one end.
+/// Reads the plugins of the client or of the server of a flow.
 fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec<PluginFile> {
     let mut plugins = Vec::new();
     for name in table.read(reader, key, names).unwrap_or_default() {
@@ -209,7 +209,8 @@ fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
     }
 }
 
-/// Reads whether the client resumes a session, and whether it sends early data with it.
+/// Reads two options: whether the client resumes a session, and whether it sends early data with
+/// it.
 fn sessions(reader: &mut Reader, table: &Table<'_, '_>) -> (bool, bool) {
     let resumption = table.read(reader, "resumption", boolean).unwrap_or(false);
     let early_data = table.read(reader, "early_data", boolean).unwrap_or(false);
@@ -247,7 +248,7 @@ fn window(reader: &mut Reader, table: &Table<'_, '_>) -> Option<u64> {
     window
 }
 
-/// Reads the background traffic, each source with its offset in the text.
+/// Reads the background traffic. Returns each source with its offset in the text.
 pub(super) fn traffic(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Traffic)> {
     let mut names = HashSet::new();
     let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! Grids: scenarios with alternative values for some keys.
+//! Grids: scenario descriptions that list several values for some keys. Each combination of values
+//! is a separate scenario.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,11 +14,11 @@ use super::traces::{TraceTexts, Traces};
 use crate::model::Scenario;
 use crate::problem::{Problem, ScenarioError};
 
-/// Largest number of cells of a grid.
+/// Largest number of cells of a grid. A cell is one combination of the grid's values.
 const MAX_CELLS: usize = 1_000_000;
 
-/// A scenario with a table `[grid]`, which lists alternative values of keys. Each combination of
-/// these values is a cell, which is a complete scenario.
+/// A scenario with a table `[grid]`, which lists several values for some keys. Each combination of
+/// these values is called a cell, and is a complete scenario.
 #[derive(Clone, Debug)]
 pub struct Grid {
     text: String,
@@ -26,22 +27,23 @@ pub struct Grid {
     scenarios: Vec<Scenario>,
 }
 
-/// A key that varies, and its values.
+/// An axis of a grid: a key that varies, and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The key, such as `network.link.rate`, or a name for several keys that vary together.
+    /// The key that varies, such as `network.link.rate`, or a name for several keys that vary
+    /// together.
     pub name: String,
     /// The values as written, or the names given to them.
     pub values: Vec<String>,
 }
 
 impl Grid {
-    /// Reads a grid, and checks each of its cells. Paths of traces are relative to the current
-    /// directory.
+    /// Reads a grid, and checks each of its cells, which are the combinations of its values. Paths
+    /// of traces are relative to the current directory.
     ///
     /// # Errors
-    /// Returns all mistakes with their lines. A mistake that depends on the cell names the first
-    /// cell that has it.
+    /// Returns all mistakes with their lines. If a mistake occurs only in some cells, its message
+    /// names the first of these cells.
     pub fn parse(text: &str) -> Result<Grid, ScenarioError> {
         Grid::read_all(text, Traces::beside(Path::new("")))
     }
@@ -108,7 +110,7 @@ impl Grid {
         Grid::read_all(&text, traces).map_err(|error| error.in_file(path))
     }
 
-    /// Returns the text of the grid.
+    /// Returns the TOML text of the grid.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -118,17 +120,18 @@ impl Grid {
         &self.traces
     }
 
-    /// Returns the keys that vary, in the order of the text. The last one varies fastest.
+    /// Returns the axes of the grid: the keys that vary, in the order of the text. The last one
+    /// varies fastest.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Returns the number of cells.
+    /// Returns the number of cells, which are the combinations of the grid's values.
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Returns the name of each axis's value in a cell.
+    /// Returns the names of the values that a cell has, one for each axis.
     pub fn labels(&self, cell: usize) -> Vec<&str> {
         let chosen = self.chosen(cell);
         self.axes.iter().zip(chosen).map(|(axis, index)| axis.values[index].as_str()).collect()
@@ -139,9 +142,10 @@ impl Grid {
         &self.scenarios
     }
 
-    /// Returns the keys that are written in these cells, each with its value as text, such as
-    /// `network.link.rate` or `flow.1.size`. Values of the axes are inserted. A key that is not
-    /// written has its default, and is absent.
+    /// Returns, for each of these cells, the keys that its text contains, with their values as
+    /// text, such as `network.link.rate` or `flow.1.size`. The values that the axes have in the
+    /// cell are included. A key that the text does not contain has its default value, and is
+    /// absent.
     pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
         let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
         let values = document.remove("grid");
@@ -202,7 +206,7 @@ impl Grid {
         document
     }
 
-    /// Returns the index of the value of each axis in a cell.
+    /// Returns the indices of the values that a cell has, one for each axis.
     fn chosen(&self, cell: usize) -> Vec<usize> {
         let mut rest = cell;
         let mut chosen: Vec<usize> = (self.axes.iter().rev())

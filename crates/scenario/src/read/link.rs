@@ -1,4 +1,4 @@
-//! Reads links, their loss and their queues.
+//! Reads the links of a scenario description, with their loss and their queues.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
     Some(Link { there: there?, back: back? })
 }
 
-/// Reads one direction of a link. Missing keys have the values of `base`, or otherwise their
-/// defaults.
+/// Reads one direction of a link. A missing key has the value that it has in `base`. If `base` does
+/// not have the key either, it has its default value.
 fn direction(
     reader: &mut Reader,
     table: &Table<'_, '_>,
@@ -157,8 +157,8 @@ fn limit(value: &DeValue<'_>) -> Result<Limit, String> {
     let text = text(value).map_err(|_| wrong.to_owned())?;
     match quantity::packets(&text) {
         Some(packets) => packets.map(Limit::Packets),
-        // The text does not end with `packets`, so it is meant as a size. Report the mistake of the
-        // size.
+        // The text does not end with `packets`, so it was meant as a size in bytes. The reported
+        // mistake is therefore that of the size.
         None => quantity::bytes(&text).map(Limit::Bytes).map_err(|error| {
             if error.contains("too much") || error.contains("whole number") {
                 error
@@ -177,7 +177,7 @@ enum Kind {
     FqCoDel,
 }
 
-/// Keys that only some kinds of queues have.
+/// Keys that are permitted only for some kinds of queues.
 const OF_KINDS: [(&str, &[&str]); 10] = [
     ("ecn", &["red", "codel", "fq-codel"]),
     ("min_threshold", &["red"]),

@@ -1,4 +1,4 @@
-//! Parses a [`Scenario`], and collects all mistakes.
+//! Parses a [`Scenario`]. Reports all mistakes at once.
 //!
 //! * `grid.rs`: many scenarios in one text;
 //! * `table.rs`: tables and values, with their lines;
@@ -37,8 +37,8 @@ const LIMIT: Duration = Duration::from_secs(10_000);
 const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
-    /// Parses a description, and checks that it can be simulated: the network is valid, and all
-    /// flows have routes. Paths of traces are relative to the current directory.
+    /// Parses a scenario description, and checks that it can be simulated: the network is valid,
+    /// and all flows have routes. Paths of traces are relative to the current directory.
     ///
     /// # Errors
     /// Returns all mistakes, with their lines.
@@ -91,8 +91,8 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     if limit.is_some_and(|limit| limit.is_zero()) {
         top.complain(&mut reader, "limit", "a limit must be above 0 s");
     }
-    // Checked only if there are no other mistakes. Otherwise a size with an invalid value would
-    // also be reported as missing.
+    // This check is made only if there are no other mistakes. Otherwise a size with an invalid
+    // value would also be reported as missing.
     let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
     if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| endless(flow)) {
         let message = "this key is missing: a flow has no `size`, so the run would never end";

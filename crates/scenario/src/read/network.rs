@@ -26,7 +26,7 @@ const SHAPES: [(&str, Shape); 5] = [
     ("graph", Shape::Graph),
 ];
 
-/// Keys that only some topologies have.
+/// Keys that are permitted only for some topologies.
 const OF_SHAPES: [(&str, &[&str]); 5] = [
     ("link", &["simple", "dumbbell"]),
     ("pairs", &["dumbbell"]),
@@ -35,7 +35,7 @@ const OF_SHAPES: [(&str, &[&str]); 5] = [
     ("node", &["graph"]),
 ];
 
-/// Largest number of pairs of a dumbbell, and of links in a list of links.
+/// Largest number of host pairs of a dumbbell, and of links in a list of links.
 const MOST: u64 = 100_000;
 
 pub(super) fn network(reader: &mut Reader, top: &Table<'_, '_>) -> Option<Network> {
@@ -86,7 +86,8 @@ fn the_link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     link(reader, &inner).map(Box::new)
 }
 
-/// Reads the access links. By default they have the values of the nsQUIC thesis.
+/// Reads the access links, which connect hosts to their routers. The defaults are the values of the
+/// nsQUIC thesis.
 fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
     let Some(inner) = table.inner(reader, "access", &LINK) else {
         let usual = Direction::new(1_000_000_000, Duration::from_millis(10));
@@ -104,7 +105,7 @@ fn no_ends(reader: &mut Reader, table: &Table<'_, '_>) {
     }
 }
 
-/// Reads the links between the routers of a row.
+/// Reads the links between the routers of a parking lot (a row of routers).
 fn row(reader: &mut Reader, table: &Table<'_, '_>, least: u64, most: u64) -> Option<Vec<Link>> {
     let inners = table.inners(reader, "links", &LINK);
     let mut links = Vec::new();

@@ -1,5 +1,5 @@
-//! Tables of a description, and their values. A value can be read only by a key that `keys.rs`
-//! lists. Mistakes are collected with their lines.
+//! Reads the tables and values of a scenario description. A value can be read only by a key that
+//! `keys.rs` lists. Mistakes are collected with their lines.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Collects the mistakes in a text.
 pub(crate) struct Reader {
-    /// Offsets at which the lines of the text begin.
+    /// Offsets in the text at which its lines begin.
     lines: Vec<usize>,
     problems: Vec<Problem>,
     /// Traces that the text refers to. All cells of a grid share them.
@@ -46,7 +46,7 @@ impl Reader {
         self.traces.borrow_mut().bundle(name)
     }
 
-    /// Records a mistake about a key, with the line of this offset.
+    /// Records a mistake about a key. Its line is the one that contains this offset of the text.
     pub(crate) fn complain(&mut self, offset: usize, key: &str, message: impl Into<String>) {
         let line = self.lines.partition_point(|begin| *begin <= offset);
         self.problems.push(Problem { line, key: key.to_owned(), message: message.into() });
@@ -84,7 +84,7 @@ fn join(shown: &str, name: &str) -> String {
     if shown.is_empty() { name.to_owned() } else { format!("{shown}.{name}") }
 }
 
-/// A table of the text.
+/// A TOML table of the scenario description.
 pub(crate) struct Table<'v, 'i> {
     /// Name of the table in messages.
     pub(crate) shown: String,

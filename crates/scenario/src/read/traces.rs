@@ -1,5 +1,5 @@
-//! Traces and plugins that a description refers to. Each of them is read once, from its file or
-//! from a stored text.
+//! Traces and plugins that a scenario description refers to. Each of them is read once, from its
+//! file or from a text that was stored with the results of a sweep.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,8 +12,8 @@ use equic_sim::{MAX_TRACE_TEXT, Trace};
 #[cfg(feature = "plugins")]
 use crate::model::PluginFile;
 
-/// Largest number of traces of one description. Their total size is at most [`MAX_TRACE_TEXT`]
-/// bytes.
+/// Largest number of traces of one scenario description. Their total size is at most
+/// [`MAX_TRACE_TEXT`] bytes.
 const MOST: usize = 1_000;
 
 /// Magic bytes at the start of every bundle (docs/plugins.md).
@@ -21,18 +21,18 @@ const BUNDLE_MAGIC: &[u8] = b"\x89QPLUG\n\x01";
 /// Largest size of a plugin in bytes.
 const MOST_OF_PLUGIN: usize = 2 << 20;
 
-/// Texts of traces, and of plugins in hexadecimal, by the names that a description uses.
+/// Texts of traces, and plugins in hexadecimal, by the names that the scenario description uses.
 pub type TraceTexts = BTreeMap<String, String>;
 
-/// The place from which traces and plugins are read.
+/// Where traces and plugins are read from.
 enum Source {
     /// Files. Names are paths relative to this directory.
     Folder(PathBuf),
-    /// Stored texts, by name.
+    /// Texts that were stored with the results of a sweep, by name.
     Kept(TraceTexts),
 }
 
-/// The traces and plugins of one description.
+/// The traces and plugins of one scenario description.
 pub(crate) struct Traces {
     source: Source,
     read: BTreeMap<String, Result<Arc<Trace>, String>>,
@@ -43,12 +43,12 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Reads from files. Paths are relative to this directory.
+    /// Creates a set that reads from files. Names are paths relative to this directory.
     pub(crate) fn beside(folder: &Path) -> Traces {
         Traces::new(Source::Folder(folder.to_owned()))
     }
 
-    /// Reads from stored texts.
+    /// Creates a set that reads from stored texts.
     pub(crate) fn kept(texts: TraceTexts) -> Traces {
         Traces::new(Source::Kept(texts))
     }
@@ -115,9 +115,10 @@ impl Traces {
         // Without the feature `plugins`, this crate cannot load plugins.
         #[cfg(feature = "plugins")]
         crate::play::load_plugin(&PluginFile { name: name.to_owned(), bundle: bundle.clone() })?;
-        // Stored texts are written into the directory of a sweep, which may be published. A
-        // description must not be able to copy arbitrary files there, so only the content of
-        // bundles is stored. Loading rejects any other file later.
+        // Stored texts are written into the directory of a sweep, which the user may publish. A
+        // description must not be able to copy arbitrary files there, so only files that begin like
+        // a plugin bundle are stored. Any other file is rejected later, when it is loaded as a
+        // plugin.
         if bundle.starts_with(BUNDLE_MAGIC)
             && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
         {

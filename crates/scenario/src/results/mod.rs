@@ -1,5 +1,5 @@
-//! Results of runs in virtual or real time: of one run, of all runs of a scenario, and the report
-//! about them.
+//! Results of runs in virtual or real time: the result of one run, the summary of all runs of a
+//! scenario, and the report.
 
 mod outcome;
 mod report;

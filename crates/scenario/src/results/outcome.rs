@@ -14,27 +14,29 @@ pub struct RunOutcome {
     pub ended: f64,
     /// Number of simulated events.
     pub events: u64,
-    /// All connections, in the order of the description.
+    /// Results of all connections, in the order of the scenario description.
     pub flows: Vec<FlowOutcome>,
-    /// Background traffic, in the order of the description.
+    /// Results of the background traffic, in the order of the scenario description.
     pub traffic: Vec<TrafficOutcome>,
-    /// Ports of the bottleneck links in both directions, or of all links of a graph.
+    /// Results of the ports of the bottleneck links, in both directions. For a graph, results of
+    /// the ports of all links.
     pub ports: Vec<PortOutcome>,
 }
 
 /// The outcome of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowOutcome {
-    /// Name of the flow in the description.
+    /// Name of the flow in the scenario description.
     pub name: String,
     /// Number of the connection within its flow, from 1.
     pub copy: usize,
     /// Time from the start of the handshake to the last byte at the receiver's application, in
     /// seconds. `None` if the connection did not complete.
     pub completion: Option<f64>,
-    /// Bytes that the receiver's application got.
+    /// Bytes that the receiver's application has read.
     pub bytes: u64,
-    /// Bits per second, from the start of the handshake to completion, or to the end of the run.
+    /// Goodput in bits per second, from the start of the handshake to completion, or to the end of
+    /// the run.
     pub goodput: f64,
     /// Number of QUIC packets or TCP segments that the sender sent.
     pub packets_sent: u64,
@@ -46,17 +48,17 @@ pub struct FlowOutcome {
     pub timeouts: u64,
     /// Smallest round-trip time that the sender measured, in seconds. `None` if it measured none.
     pub min_rtt: Option<f64>,
-    /// Number of packets to the receiver that queues dropped.
+    /// Number of packets on the way to the receiver that queues dropped.
     pub dropped: u64,
-    /// Number of packets to the receiver that were lost on links.
+    /// Number of packets on the way to the receiver that were lost on links.
     pub lost: u64,
-    /// Number of packets that a queue had marked and that reached the receiver.
+    /// Number of packets that a queue marked (ECN) and that reached the receiver.
     pub marked: u64,
-    /// Largest size that the window may reach, in bytes. It is limited by flow control and by the
-    /// limit on unacknowledged data.
+    /// Largest window of the connection in bytes: the flow-control window, which is also the limit
+    /// on unacknowledged data.
     pub window: u64,
-    /// Share of the connection's time in which flow control, or the limit on unacknowledged data,
-    /// held back data that congestion control permitted. From 0 to 1. `None` in real time.
+    /// Share of the connection's time, from 0 to 1, in which flow control or the limit on
+    /// unacknowledged data held back data that congestion control permitted. `None` in real time.
     pub window_limited: Option<f64>,
     /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,
@@ -68,11 +70,12 @@ pub struct FlowOutcome {
 /// Results of the application of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationOutcome {
-    /// The application, as in the description.
+    /// Name of the application, as in the scenario description.
     pub kind: &'static str,
-    /// Expected number of requests, streams, objects, segments or messages.
+    /// Number of units that the application should complete. A unit is a request, stream, object,
+    /// segment or message.
     pub wanted: u64,
-    /// Number of completed units.
+    /// Number of units that the application completed.
     pub done: u64,
     /// Durations of the completed units in seconds, or `None` if no unit completed.
     pub latency: Option<Latency>,
@@ -112,7 +115,7 @@ pub struct PlayingOutcome {
     pub stalled: f64,
 }
 
-/// The useless messages of a call.
+/// The messages of a call that were useless, because they arrived late or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MessageOutcome {
     /// Messages that arrived after their deadline.
@@ -122,7 +125,7 @@ pub struct MessageOutcome {
 }
 
 impl ApplicationOutcome {
-    /// Returns the outcome that an application's report describes.
+    /// Converts an application's report into its outcome.
     #[cfg(feature = "play")]
     pub(crate) fn new(application: &Application, report: &equic_sim::Report) -> ApplicationOutcome {
         use equic_report::stats::Sample;
@@ -149,7 +152,7 @@ impl ApplicationOutcome {
     }
 }
 
-/// Returns the name of an application, as in descriptions.
+/// Returns the name of an application, as in scenario descriptions.
 pub(super) fn kind(application: &Application) -> &'static str {
     match application {
         Application::Requests(_) => "requests",
@@ -163,7 +166,7 @@ pub(super) fn kind(application: &Application) -> &'static str {
 /// The outcome of background traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrafficOutcome {
-    /// Name in the description.
+    /// Name of the background traffic in the scenario description.
     pub name: String,
     /// Number of packets sent.
     pub sent: u64,
@@ -176,7 +179,7 @@ pub struct TrafficOutcome {
 /// The outcome of a port: the sending end of one direction of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortOutcome {
-    /// Name of the link, and `there` or `back`.
+    /// Name of the link, followed by `there` or `back` for its direction.
     pub name: String,
     /// Share of the port's capacity that was used over the run, from 0 to 1.
     pub utilisation: Option<f64>,

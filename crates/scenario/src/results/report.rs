@@ -1,4 +1,4 @@
-//! The report about the runs of a scenario: tables for people, and a JSON document.
+//! The report about the runs of a scenario. It has tables for people, and a JSON document.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -25,7 +25,7 @@ pub struct Document<'a, R = RunOutcome> {
     pub runs: &'a [R],
 }
 
-/// A part of the report for people. The parts are in the order in which they are printed.
+/// A part of the report for people. The parts are printed in order.
 #[derive(Debug)]
 pub enum Report {
     /// Text for standard output, with its line feeds.
@@ -37,7 +37,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// Creates the report of these runs. `name` is the name of the scenario.
+    /// Creates the report about these runs. `name` is the name of the scenario.
     pub fn of(
         name: &str,
         scenario: &Scenario,
@@ -103,10 +103,12 @@ fn flows(summary: &Summary, runs: usize) -> Table {
     table
 }
 
-/// Share of a flow's time with a limiting window from which on the report mentions it.
+/// Smallest share of a flow's time in which its window limits it, for the report to mention the
+/// flow.
 const LIMITED: f64 = 0.01;
 
-/// Returns a text about the flows that were limited by their window instead of by the network.
+/// Returns a text that names the flows whose goodput was limited by their window instead of by the
+/// network.
 fn limited(summary: &Summary) -> Option<String> {
     let mut text = String::new();
     for flow in &summary.flows {
@@ -206,8 +208,8 @@ fn harm(summary: &Summary) -> Option<Table> {
     let share =
         |value: f64| format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
     let harms = || summary.flows.iter().filter_map(|flow| Some((&flow.name, flow.harm?)));
-    // Usually all flows have the same number of connections. The header then shows their equal
-    // share.
+    // Usually all flows have the same number of connections, and so the same equal share. The
+    // header of the table then shows it.
     let (_, first) = harms().next()?;
     let equal = harms().all(|(_, harm)| harm.equal_share == first.equal_share);
     let goodput = Column::number("harm to goodput");
@@ -235,7 +237,7 @@ fn harm(summary: &Summary) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// Formats a mean and its interval for people.
+/// Formats a mean and its confidence interval for people.
 fn shown(figure: Option<Figure>, how: fn(f64) -> String) -> (String, String) {
     let Some(figure) = figure else { return (MISSING.to_owned(), MISSING.to_owned()) };
     let interval = figure.interval.map(|ends| format!("{} to {}", how(ends.low), how(ends.high)));

@@ -1,4 +1,5 @@
-//! Settings of a flow that may differ between protocols. A reader of a comparison needs them.
+//! Settings of a flow that may differ between protocols. A comparison of protocols must show them,
+//! because they influence the result.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub struct Settings {
     pub tls: String,
     /// True if packets are ECN-capable.
     pub ecn: bool,
-    /// True if congestion control paces the packets, false if it sends them in bursts.
+    /// True if congestion control paces the packets. If false, packets are sent in bursts.
     pub pacing: bool,
     /// When the receiver sends acknowledgements.
     pub acknowledgements: String,

@@ -1,4 +1,4 @@
-//! The summary of all runs of a scenario: means over the seeds, with intervals.
+//! The summary of all runs of a scenario: means over the seeds, with confidence intervals.
 
 use equic_report::stats::{Interval, Sample};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::Settings;
 use super::outcome::{ApplicationOutcome, FlowOutcome, RunOutcome, kind};
 use crate::model::Scenario;
 
-/// A mean over the seeds.
+/// The mean of a value over the seeds of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Number of seeds with a value.
@@ -16,8 +16,8 @@ pub struct Figure {
     pub mean: f64,
     /// Standard deviation of the sample. `None` with one value.
     pub deviation: Option<f64>,
-    /// The 95 % interval of the mean ([`Sample::mean_95`]). `None` with fewer than three values, or
-    /// if all values are equal.
+    /// The 95 % confidence interval of the mean ([`Sample::mean_95`]). `None` with fewer than three
+    /// values, or if all values are equal.
     pub interval: Option<Interval>,
 }
 
@@ -29,7 +29,7 @@ impl Figure {
         Some(Figure { count: sample.len(), mean, deviation: sample.standard_deviation(), interval })
     }
 
-    /// Returns the figure with its interval limited to possible values.
+    /// Returns the figure with its confidence interval limited to the possible range of the value.
     #[must_use]
     pub fn within(self, least: f64, most: f64) -> Figure {
         let cut = |ends: Interval| Interval {
@@ -40,8 +40,8 @@ impl Figure {
     }
 }
 
-/// The summary of a flow over all seeds. Each seed counts once, because the values of a run's
-/// connections are averaged first.
+/// The summary of a flow over all seeds. Each seed has the same weight, because the values of the
+/// flow's connections in a run are averaged first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
     /// Name of the flow.
@@ -64,10 +64,11 @@ pub struct FlowSummary {
     pub goodput: Option<Figure>,
     /// Share of packets that the sender declared lost, from 0 to 1.
     pub loss: Option<Figure>,
-    /// Largest size that the window of a connection can reach, in bytes.
+    /// Largest window of a connection in bytes: the flow-control window, which is also the limit on
+    /// unacknowledged data.
     pub window: u64,
-    /// Share of a connection's time in which its window limited its goodput, from 0 to 1. `None` in
-    /// real time.
+    /// Share of a connection's time, from 0 to 1, in which flow control or the limit on
+    /// unacknowledged data, and not congestion control, limited its goodput. `None` in real time.
     pub window_limited: Option<Figure>,
     /// Harm that the other flows caused, or `None` if it was not measured.
     pub harm: Option<Harm>,
@@ -76,16 +77,16 @@ pub struct FlowSummary {
     pub application: Option<ApplicationSummary>,
 }
 
-/// The results of a flow's application over all seeds. The figures are means of the percentiles and
-/// counts of its connections. Each seed counts once, as in [`FlowSummary`].
+/// The results of a flow's application over all seeds. A percentile here is the mean of the
+/// connections' percentiles. Each seed has the same weight, as in [`FlowSummary`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApplicationSummary {
-    /// The application, as in the description.
+    /// Name of the application, as in the scenario description.
     pub kind: &'static str,
-    /// Expected number of requests, streams, objects, segments or messages, over all connections
-    /// and runs.
+    /// Number of units that the application should complete, over all connections and runs. A unit
+    /// is a request, stream, object, segment or message.
     pub wanted: u64,
-    /// Number of completed units, over all connections and runs.
+    /// Number of units that the application completed, over all connections and runs.
     pub done: u64,
     /// Median duration of a unit in seconds.
     pub p50: Option<Figure>,
@@ -105,10 +106,10 @@ pub struct ApplicationSummary {
     pub lost: Option<Figure>,
 }
 
-/// Harm to a flow: the fraction of its performance that it loses because of the other flows,
-/// compared with a run without them in the same network. 0: no harm. 1: the flow gets nothing.
-/// Negative: the flow performs better (R. Ware et al., "Beyond Jain's Fairness Index", HotNets
-/// 2019).
+/// Harm to a flow: the fraction of its performance that it loses because of the other flows. The
+/// reference is a run of the flow by itself in the same network. 0 means no harm, 1 means that the
+/// flow gets nothing, and a negative value means that the flow performs better with the others (R.
+/// Ware et al., "Beyond Jain's Fairness Index", HotNets 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Harm {
     /// Harm to goodput for each seed: (s - t) / s, where s is the goodput without the other flows,
@@ -117,8 +118,8 @@ pub struct Harm {
     /// Harm to completion time for each seed: (t - s) / t, where s is the time without the other
     /// flows, and t the time with them. Only seeds in which both completed count.
     pub completion: Option<Figure>,
-    /// Harm to goodput if all connections always shared one bottleneck equally. It is 0.5 for two
-    /// flows of one connection each.
+    /// The harm to goodput that would result if all connections shared one bottleneck equally all
+    /// the time. It is 0.5 for two flows of one connection each.
     pub equal_share: f64,
 }
 
@@ -181,9 +182,9 @@ impl Summary {
         Summary { flows, jain: Figure::of(indices).map(|figure| figure.within(0.0, 1.0)) }
     }
 
-    /// Adds the harm to one flow, by its index in the description. `runs` are the runs with all
-    /// flows. `alone` are the runs with only this flow (`equic_scenario::play::Part::Flow`) and the
-    /// same seeds.
+    /// Adds the harm to the flow with this index in the scenario. `runs` are the runs with all
+    /// flows. `alone` are runs with the same seeds and only this flow
+    /// (`equic_scenario::play::Part::Flow`).
     pub fn harm(&mut self, flow: usize, runs: &[RunOutcome], alone: &[RunOutcome]) {
         let all: usize = self.flows.iter().map(|flow| flow.connections).sum();
         let Some(summary) = self.flows.get_mut(flow) else { return };

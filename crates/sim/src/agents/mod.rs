@@ -1,4 +1,4 @@
-//! Background traffic, which shares the network with the traffic under study.
+//! Agents that produce background traffic, which shares the network with the traffic under study.
 
 mod on_off;
 mod short_flows;

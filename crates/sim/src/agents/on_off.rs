@@ -1,4 +1,4 @@
-//! UDP traffic that alternates between sending and pausing.
+//! An agent that sends UDP traffic in alternating periods of sending and silence.
 
 use std::time::Duration;
 
@@ -87,7 +87,8 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    /// Creates an agent that sends to `destination`. Its packets count as part of `flow`.
+    /// Creates an agent that sends to `destination`. Its packets are counted in the statistics of
+    /// `flow`.
     ///
     /// # Errors
     /// Fails if the agent would send nothing, or would send without limit at one instant.
@@ -124,8 +125,8 @@ impl Agent for OnOff {
         }
         self.next += Duration::from_nanos(self.gap);
         while self.next >= self.off_at && !self.has_ended() {
-            // The part of a datagram that did not fit into the period is not carried over to the
-            // next one.
+            // If the end of the period cuts off a datagram, the cut-off part is not carried over to
+            // the next period.
             let off = self.config.off.draw(&mut self.rng);
             if !self.config.off.mean().is_zero() {
                 self.next = self.off_at + off;
@@ -186,8 +187,8 @@ mod tests {
         let off = Period::Exponential(Duration::from_millis(300));
         let config = OnOffConfig { on, off, ..OnOffConfig::steady(9_600_000) };
         let sent = moments(agent(config), Time::from_secs(400)).len();
-        // The agent sends during a quarter of the time. On average, each period has half a datagram
-        // more than its length.
+        // The agent sends during a quarter of the time. On average, the last datagram of a period
+        // extends half a datagram beyond its end.
         assert!((95_000..107_000).contains(&sent), "{sent}");
     }
 

@@ -1,4 +1,4 @@
-//! Short flows that begin at random times, like those of web traffic.
+//! An agent that sends short flows, which begin at random times like those of web traffic.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,8 +32,8 @@ pub enum SizeDistribution {
         /// Largest size in bytes.
         most: u64,
     },
-    /// Table of sizes, each with the share of flows up to that size. The last share is 1. Only the
-    /// sizes in the table occur.
+    /// The possible sizes in increasing order, each with the share of flows that have at most this
+    /// size. The last share is 1. Only the sizes in the table occur.
     Table(Vec<(u64, f64)>),
 }
 
@@ -89,7 +89,7 @@ pub struct ShortFlowsConfig {
     pub rate: u64,
     /// Payload of each datagram in bytes. The last datagram of a flow may be smaller.
     pub datagram: u32,
-    /// Largest number of flows at a time. A flow that would exceed it does not begin.
+    /// Largest number of flows at a time. A new flow that would exceed it is skipped.
     pub most: usize,
     /// Time from which on flows may begin.
     pub start: Time,
@@ -115,8 +115,8 @@ pub struct ShortFlows {
 }
 
 impl ShortFlows {
-    /// Creates an agent that sends to `destination`. The packets of all its flows count as part of
-    /// `flow`.
+    /// Creates an agent that sends to `destination`. The packets of all its short flows are counted
+    /// in the statistics of `flow`.
     ///
     /// # Errors
     /// Fails if the agent would send nothing, or would send without limit at one instant.
@@ -168,8 +168,8 @@ impl ShortFlows {
 
     fn begin(&mut self, now: Time) {
         while let Some(at) = self.begins.filter(|at| *at <= now) {
-            // Draws a size even if the flow does not begin, so that the sizes of later flows stay
-            // the same.
+            // A size is drawn even if the flow does not begin, so that the sizes of later flows do
+            // not change.
             let size = self.config.sizes.draw(&mut self.rng);
             if self.under_way.len() < self.config.most {
                 self.begun += 1;
@@ -282,7 +282,7 @@ mod tests {
 
         let pareto = sizes(SizeDistribution::Pareto { shape: 1.2, least: 1_000, most: 1_000_000 });
         assert!(pareto[0] >= 1_000 && pareto[99_999] <= 1_000_000);
-        // The median is `least * 2^(1 / shape)`, except for the truncation.
+        // Without the truncation, the median would be `least * 2^(1 / shape)`.
         let median = pareto[50_000] as f64;
         assert!((1_740.0..1_820.0).contains(&median), "{median}");
         assert!(pareto[99_990] > 500_000);

@@ -1,4 +1,5 @@
-//! The two ends of a call: messages at a constant rate, some of which are late.
+//! The client and server applications of a call. The client sends messages at a constant rate, and
+//! the server counts how many arrive in time.
 
 use super::party::{Heard, Message, Program, Say};
 use super::{Call, Report, Unit};
@@ -34,8 +35,8 @@ impl Program for Caller {
             say.push(Say::Message(message));
             self.sent += 1;
             if self.sent == self.call.count {
-                // A stream that ends marks the end of the call, because streams are delivered
-                // reliably.
+                // The client ends a stream to mark the end of the call, because streams are
+                // delivered reliably and messages are not.
                 say.push(Say::Stream { stream: 0, bytes: 0 });
             }
         }
@@ -65,7 +66,7 @@ impl Program for Caller {
 }
 
 /// The server's application, which counts the received messages. The call is complete when all
-/// messages have arrived, or one deadline after the end of the call was received.
+/// messages have arrived, or one deadline after the server has received the end of the call.
 pub(super) struct Called {
     call: Call,
     start: Time,

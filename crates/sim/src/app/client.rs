@@ -1,5 +1,5 @@
-//! The client of requests, streams, pages and videos. It sends requests on streams, and waits for
-//! the responses.
+//! The client application for requests, streams, pages and videos. It sends requests on streams,
+//! and waits for the responses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,17 +8,19 @@ use super::playout::Playout;
 use super::{Application, Report, Unit};
 use crate::time::Time;
 
-/// The order in which the client requests units.
+/// The order in which the client requests the units of an application: requests, streams, objects
+/// or segments.
 enum Order {
-    /// One after the other. `next` is the number of the next request, and `due` has the times at
-    /// which further requests may begin.
+    /// Requests one after another. `next` is the number of the next request, and `due` has the
+    /// times at which further requests may begin.
     Requests { next: u64, due: VecDeque<Time> },
-    /// All units at once.
+    /// Requests all units at once.
     Streams,
-    /// Page objects. `missing` has, for each object, the number of objects that must arrive before
-    /// it is requested.
+    /// Requests the objects of a page. For each object, `missing` is the number of objects that
+    /// must arrive before the client requests it.
     Page { missing: Vec<usize> },
-    /// Segments of a video, which are requested while the buffer has room.
+    /// Requests the segments of a video while the buffer has room. `next` is the number of the next
+    /// segment, and `due` is the time at which the buffer will have room.
     Video { next: u64, player: Playout, due: Option<Time> },
 }
 
@@ -30,7 +32,7 @@ pub(super) struct Client {
     order: Order,
     /// Requests in progress, by stream: the unit and its start time.
     open: BTreeMap<u64, (u64, Time)>,
-    /// Number of streams opened so far.
+    /// Number of streams that the client has opened so far.
     streams: u64,
     report: Report,
 }
@@ -48,7 +50,7 @@ impl Client {
             Application::Video(video) => {
                 Order::Video { next: 0, player: Playout::new(video, start), due: Some(start) }
             }
-            // Calls have their own client, so they do not occur here.
+            // A call has its own client application, so it does not occur here.
             Application::Streams(_) | Application::Call(_) => Order::Streams,
         };
         let (open, report) = (BTreeMap::new(), Report::default());
@@ -114,8 +116,8 @@ impl Program for Client {
         match heard {
             Heard::Bytes { bytes, .. } => self.report.bytes += bytes,
             Heard::Finished { stream } => {
-                // For `streams`, the server ends each stream with an empty response. The server
-                // counts those units, not the client.
+                // For `streams`, the server ends each stream with an empty response. That response
+                // is not a unit: the server counts the units it receives.
                 if let Some((number, began)) = self.open.remove(&stream) {
                     self.report.units.push(Unit { number, began, ended: now });
                     self.on_unit(now, number, say);

@@ -1,16 +1,17 @@
-//! Applications: what the two ends of a connection send to each other. They are the same over QUIC
-//! and TCP.
+//! Applications: the data that the two ends of a connection send to each other. They are the same
+//! over QUIC and TCP.
 //!
 //! An [`Application`] is a description. [`crate::quic::attach`] and [`crate::tcp::attach`] create
 //! both ends of a connection with that application on their nodes. [`Party::report`] returns the
 //! results.
 //!
 //! Over QUIC, each request, object or segment has its own stream, and each message of a call is a
-//! DATAGRAM frame (RFC 9221). Over TCP, all of them share one byte stream. They are sent in frames
-//! of at most 16 KiB, in turn. A loss there delays all later data (head-of-line blocking).
+//! DATAGRAM frame (RFC 9221). Over TCP, all of them share one byte stream, in which they take turns
+//! with frames of at most 16 KiB. The loss of a segment there delays all later data (head-of-line
+//! blocking).
 //!
 //! * `client.rs`, `server.rs`, `call.rs`: the behaviour of each end;
-//! * `playout.rs`: the buffer of a video;
+//! * `playout.rs`: the playback buffer of a video;
 //! * `party.rs`: one end with its connection. The trait `Channel` has the operations that it needs
 //!   from a connection. `quic/channel.rs` and `tcp/channel.rs` implement it.
 
@@ -41,7 +42,7 @@ pub const LEAST_MESSAGE: u32 = 16;
 /// message.
 pub const MAX_UNITS: u64 = 1_000_000;
 
-/// The application of a connection: the pattern of its transfers.
+/// The application of a connection. It determines which data the two ends send, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Application {
     /// The client sends requests one after another, and the server answers each.
@@ -95,7 +96,7 @@ pub struct Page {
 pub struct Object {
     /// Name of the object in results.
     pub name: String,
-    /// Size of the object's response, in bytes.
+    /// Size of the response with the object, in bytes.
     pub bytes: u64,
     /// Indices of the objects of the page that must arrive before this object is requested.
     pub after: Vec<usize>,
@@ -128,7 +129,7 @@ impl Video {
     }
 }
 
-/// Messages from the client to the server, at a constant rate.
+/// A call: messages from the client to the server, at a constant rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Number of messages.
@@ -142,7 +143,8 @@ pub struct Call {
 }
 
 impl Application {
-    /// Returns the number of units: requests, streams, objects, segments or messages.
+    /// Returns the number of the application's units: requests, streams, objects, segments or
+    /// messages.
     pub fn units(&self) -> u64 {
         match self {
             Application::Requests(requests) => requests.count,
@@ -199,15 +201,15 @@ impl Application {
 pub struct Unit {
     /// Index of the unit, from 0, in the order of the description.
     pub number: u64,
-    /// Time at which the application requested the unit. For a request, this may be before the
-    /// connection was established.
+    /// Time at which the application requested the unit. A request may be older than the
+    /// connection, because it waits until the connection is established.
     pub began: Time,
     /// Time at which the receiving application had the unit's last byte.
     pub ended: Time,
 }
 
 impl Unit {
-    /// Returns the time from the beginning to the end of the unit.
+    /// Returns the time between `began` and `ended`.
     pub fn took(&self) -> Duration {
         self.ended.since(self.began)
     }

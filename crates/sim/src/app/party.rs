@@ -45,7 +45,7 @@ pub(crate) enum Heard {
     Message(Message),
 }
 
-/// A connection, as applications see it.
+/// The interface of a QUIC or TCP connection that applications use.
 pub(crate) trait Channel: Send {
     /// Begins the handshake of a client. A server begins when the first datagram arrives.
     fn begin(&mut self, now: Time);
@@ -53,7 +53,7 @@ pub(crate) trait Channel: Send {
     fn on_timer(&mut self, now: Time);
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
     fn next_timer(&mut self) -> Option<Time>;
-    /// Appends the events since the last call to `heard`.
+    /// Appends the events since the last call of this method to `heard`.
     fn listen(&mut self, heard: &mut Vec<Heard>);
     /// Accepts an action of the application.
     fn say(&mut self, say: Say);
@@ -79,7 +79,7 @@ pub(crate) trait Channel: Send {
     }
 }
 
-/// The application at one end of a connection.
+/// The application that runs at one end of a connection.
 pub(super) trait Program: Send {
     /// Called when the client's connection begins.
     fn start(&mut self, now: Time, say: &mut Vec<Say>);
@@ -89,14 +89,15 @@ pub(super) trait Program: Send {
     fn next(&self) -> Option<Time>;
     /// Returns the time at which the client begins its handshake.
     fn start_at(&self) -> Time;
-    /// Returns `true` if the application is complete. This end then closes the connection.
+    /// Returns `true` if the application at this end is complete. This end then closes the
+    /// connection.
     fn is_done(&self) -> bool;
     fn bytes(&self) -> u64;
     fn report(&self, now: Time) -> Report;
 }
 
-/// The units that the client has requested, by stream number. Both ends share this list in memory,
-/// because the bytes of a request have no content.
+/// The units that the client has requested, by stream number. The bytes of a request have no
+/// content, so both ends share this list in memory to know which unit is meant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestedUnits(Arc<Mutex<Vec<u64>>>);
 
@@ -117,7 +118,8 @@ pub struct Party {
     channel: Box<dyn Channel>,
     program: Box<dyn Program>,
     client: bool,
-    /// True if this end knows when the application is complete. The run waits for it.
+    /// True if the application at this end knows when it is complete. The run then waits for this
+    /// end.
     awaited: bool,
     closed: bool,
     say: Vec<Say>,

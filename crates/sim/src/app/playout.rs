@@ -1,4 +1,4 @@
-//! The playback buffer of a video, and its playback.
+//! Models the playback of a video and its buffer.
 
 use std::time::Duration;
 
@@ -21,9 +21,10 @@ enum State {
 pub(super) struct Playout {
     start: Time,
     segment: Duration,
-    /// Playback duration in the buffer that is needed to begin or to continue.
+    /// Playback duration that the buffer must hold before playback begins, or continues after a
+    /// stall.
     needed: Duration,
-    /// Largest playback duration in the buffer.
+    /// Largest playback duration that the buffer holds.
     most: Duration,
     /// Number of segments that have not arrived yet.
     missing: u64,
@@ -98,7 +99,7 @@ impl Playout {
         if matches!(self.state, State::Playing { .. }) { now + over } else { now }
     }
 
-    /// Returns the playback until `now`: the startup delay, and the stalls.
+    /// Returns the playback statistics until `now`: the startup delay, and the stalls.
     pub(super) fn playing(&self, now: Time) -> Playing {
         let (mut stalls, mut stalled) = (self.stalls, self.stalled);
         match self.state {
@@ -135,16 +136,18 @@ mod tests {
         let mut player = Playout::new(&video, at(1));
         player.on_segment(at(2));
         assert_eq!(player.playing(at(3)).startup, None);
-        // Playback begins at second 3 with four seconds in the buffer, so it lasts until second 7.
+        // Playback begins at second 3 with four seconds of video in the buffer, so the buffer lasts
+        // until second 7.
         player.on_segment(at(3));
         assert_eq!(player.playing(at(3)).startup, Some(seconds(2)));
         assert_eq!(player.room_at(at(3)), at(3));
-        // The buffer now has six seconds. There is no room until two of them have been played.
+        // The buffer now holds six seconds of video. There is no room for another segment until two
+        // of them have been played.
         player.on_segment(at(3));
         assert_eq!(player.room_at(at(3)), at(5));
         let playing = player.playing(at(12));
         assert_eq!((playing.stalls, playing.stalled), (1, seconds(3)));
-        // After the stall, one segment is not enough to continue, but two are.
+        // After a stall, playback must continue only when two segments are in the buffer.
         player.on_segment(at(13));
         assert_eq!(player.playing(at(14)).stalled, seconds(5));
         player.on_segment(at(15));

@@ -1,5 +1,5 @@
-//! The server of requests, streams, pages and videos. It answers each stream when the last byte of
-//! the stream has arrived.
+//! The server application for requests, streams, pages and videos. It answers each stream when the
+//! last byte of the stream has arrived.
 
 use super::party::{Heard, Program, RequestedUnits, Say};
 use super::{Application, Report, Unit};

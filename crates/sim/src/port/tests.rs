@@ -1,4 +1,4 @@
-//! Tests of one direction of a link.
+//! Tests of a port, which is one direction of a link.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Line {
     }
 }
 
-/// A direction with 10 Mb/s, which is 1,250 bytes per millisecond.
+/// Returns a direction with 10 Mb/s, which is 1,250 bytes per millisecond.
 fn direction() -> Direction {
     Direction::new(10_000_000, Duration::from_millis(50))
 }
@@ -135,8 +135,8 @@ fn bit_errors_count_frames() {
         }
         line.port.stats().lost as f64 / 5_000.0
     };
-    // A packet has 1,024 bits, or 1,328 with Ethernet and its inter-packet gap. Each bit may be
-    // corrupted.
+    // A packet has 1,024 bits, or 1,328 with Ethernet and its inter-packet gap. Each bit is
+    // corrupted with the same probability.
     assert!((lost(Framing::None) - 0.0974).abs() < 0.015, "{}", lost(Framing::None));
     assert!((lost(Framing::EthernetLine) - 0.1244).abs() < 0.015);
 }
@@ -168,8 +168,8 @@ fn jitter_and_reordering_change_the_order_and_lose_nothing() {
     assert_eq!(line.port.stats().reordered, 1);
 }
 
-/// A packet that is corrupted outside of its stored payload must be lost, because a checksum
-/// detects this.
+/// A packet that is corrupted outside of its stored payload must be lost, because the receiver's
+/// checksum would detect the error.
 #[test]
 fn corruption_changes_payload_or_loses_the_packet() {
     let mut bad = direction();
@@ -230,10 +230,11 @@ fn buffers_are_used_again() {
 #[test]
 fn the_short_way_is_no_other() {
     let plain = direction();
-    // An empty list of lost packets has no effect, but makes the port use the link model.
+    // An empty list of packets to lose has no effect, but makes the port use the link model.
     let mut asked = plain.clone();
     asked.wire.drop_list = vec![u64::MAX];
-    // This queue has no fast path, and is never full or slow.
+    // This queue has no fast path. It never becomes full, and never delays a packet enough to drop
+    // one.
     let idle = crate::CoDel { limit: Limit::Packets(1_000), ..crate::CoDel::default() };
     let queued = plain.clone().queue(Queue::CoDel(idle));
     let play = |direction: &Direction| {

@@ -51,13 +51,13 @@ pub(super) struct Control {
     ecn: bool,
     /// Size of a full frame in bytes. If the queue has at most this many bytes, nothing is dropped.
     frame: u64,
-    /// Time at which the delay will have been above the target for an interval. `None` while the
-    /// delay is below the target.
+    /// Time at which the delay will have been above the target for a whole interval. `None` while
+    /// the delay is below the target.
     first_above: Option<Time>,
     drop_next: Time,
     /// Number of packets dropped since the dropping state was entered.
     count: u32,
-    /// The value of `count` at the last entry into the dropping state.
+    /// The value that `count` had when the dropping state was last entered.
     last_count: u32,
     dropping: bool,
 }
@@ -89,13 +89,12 @@ impl Control {
             return (Some(packet), false);
         }
         let first_above = *self.first_above.get_or_insert(now + self.interval);
-        // If `first_above` has just been set, it is in the future, so the packet may not be
-        // dropped.
+        // If `first_above` was set just now, it is in the future, so the packet may not be dropped.
         (Some(packet), now >= first_above)
     }
 
-    /// Returns the next packet to send (RFC 8289 s.5.5). A marked packet is sent, and the next drop
-    /// is scheduled as if the packet had been dropped.
+    /// Returns the next packet to send (RFC 8289 s.5.5). If a packet is marked instead of dropped,
+    /// it is sent, and the next drop is scheduled as if it had been dropped.
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -162,7 +161,7 @@ impl Control {
     }
 }
 
-/// A single FIFO with CoDel.
+/// A queue with CoDel: one FIFO and its control state.
 pub(crate) struct CoDelQueue {
     limit: Limit,
     fifo: Fifo,

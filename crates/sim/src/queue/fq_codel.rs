@@ -12,14 +12,15 @@ use crate::time::Time;
 /// Largest number of packets dropped at a time when the queue is full (RFC 8290 s.4.1).
 const BATCH: usize = 64;
 
-/// FQ-CoDel: flows take turns, flows that send rarely go first, and CoDel keeps each queue short.
+/// FQ-CoDel: flows take turns, flows that send rarely have priority, and CoDel keeps each queue
+/// short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDel {
     /// Limit of all queues in total (RFC 8290 s.5.2.3).
     pub limit: Limit,
     /// Number of queues. A hash assigns flows to queues (RFC 8290 s.5.2.5).
     pub flows: u32,
-    /// Number of bytes that a flow may send per turn (RFC 8290 s.5.2.4).
+    /// Number of bytes that a queue may send per turn (RFC 8290 s.5.2.4).
     pub quantum: u32,
     /// Target, interval and ECN setting of each queue. Its `limit` is ignored.
     pub codel: CoDel,
@@ -53,7 +54,7 @@ struct Row {
     /// Number of bytes that the queue may still send in this turn. It is negative if the last
     /// packet was larger than the rest of the turn.
     credits: i64,
-    /// True if the queue is in one of the two lists.
+    /// True if the queue is in the list of new or of old queues.
     is_listed: bool,
 }
 
@@ -61,7 +62,8 @@ struct Row {
 pub(crate) struct FqCoDelQueue {
     fq: FqCoDel,
     rows: Vec<Row>,
-    /// Queues that were empty before they got a packet. They have priority (RFC 8290 s.4).
+    /// Queues that were empty before their latest packet arrived. They have priority (RFC 8290
+    /// s.4).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     /// Random input of the hash, so that an attacker cannot predict which flows share a queue.
@@ -168,8 +170,8 @@ impl FqCoDelQueue {
             }
             list.pop_front();
             if is_new {
-                // An empty queue stays in the list for one more turn. Otherwise a flow could become
-                // new again and again, and always have priority.
+                // An empty queue stays in the list of old queues for one more turn. Otherwise its
+                // flow could become new again and again, and always have priority.
                 self.old.push_back(index);
             } else {
                 row.is_listed = false;

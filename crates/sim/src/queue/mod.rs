@@ -1,12 +1,12 @@
-//! The packet queues before a link. A [`Queue`] describes a queue. A `Discipline` is a queue during
+//! The packet queues of ports. A [`Queue`] describes a queue, and a `Discipline` is a queue during
 //! a run.
 //!
 //! * `fifo.rs`: first in, first out. Drop-tail is a FIFO with a limit.
 //! * `red.rs`: random early detection.
-//! * `codel.rs`: RFC 8289; `fq_codel.rs`: RFC 8290.
+//! * `codel.rs`: CoDel (RFC 8289); `fq_codel.rs`: FQ-CoDel (RFC 8290).
 //!
-//! A packet that is being transmitted is no longer in the queue, and does not count against its
-//! limit.
+//! A packet that is being transmitted is no longer in the queue, and does not count toward the
+//! queue's limit.
 
 mod codel;
 mod fifo;

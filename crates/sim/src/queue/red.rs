@@ -1,7 +1,7 @@
-//! Random early detection.
+//! Random early detection (RED), a queueing discipline that drops packets before the queue is full.
 //!
-//! S. Floyd, V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), with the
-//! gentle variant (S. Floyd, 2000) and ECN (RFC 3168 s.7).
+//! S. Floyd, V. Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), with
+//! the gentle variant (S. Floyd, 2000) and ECN (RFC 3168 s.7).
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,26 +19,26 @@ pub struct Red {
     /// Average queue length below which no packet is dropped or marked, in the unit of `limit`.
     pub min_threshold: f64,
     /// Average queue length from which on all packets are dropped, in the unit of `limit`. With
-    /// [`Red::gentle`], the drop probability rises further instead.
+    /// [`Red::gentle`], the drop probability continues to rise from this length on instead.
     pub max_threshold: f64,
-    /// Weight of a new sample in the average queue length. This is w_q of the paper.
+    /// Weight of a new sample in the average queue length: w_q in the paper by Floyd and Jacobson.
     pub weight: f64,
-    /// Drop probability at [`Red::max_threshold`]. This is max_p of the paper.
+    /// Drop probability at [`Red::max_threshold`]: max_p in the paper by Floyd and Jacobson.
     pub max_probability: f64,
     /// True if the probability rises to 1 linearly between `max_threshold` and twice that value. If
     /// false, it is 1 from `max_threshold` on.
     pub gentle: bool,
-    /// True if ECN-capable packets are marked while the average is below `max_threshold`. Above it,
-    /// they are dropped (RFC 3168 s.7).
+    /// True if ECN-capable packets are marked instead of dropped while the average is below
+    /// `max_threshold`. Above it, they are dropped, too (RFC 3168 s.7).
     pub ecn: bool,
-    /// Size of a typical packet in bytes. After an idle time, the average decays as if such packets
-    /// had found the queue empty all that time.
+    /// Size of a typical packet in bytes. After the queue was idle, the average decays as if
+    /// packets of this size had arrived at the empty queue during that time.
     pub typical_packet: u32,
 }
 
 impl Default for Red {
-    /// Returns a limit of 1,000 packets, the thresholds (5 and 15) and the weight (0.002) of the
-    /// paper, and no ECN. The maximum probability of 0.1 and the gentle mode are later
+    /// Returns a limit of 1,000 packets, no ECN, and the values of the RED paper: thresholds of 5
+    /// and 15, and a weight of 0.002. The maximum probability of 0.1 and the gentle mode are later
     /// recommendations of Floyd.
     fn default() -> Red {
         Red {
@@ -72,7 +72,7 @@ impl Red {
     }
 
     /// Returns the probability that a packet is dropped or marked at this average queue length.
-    /// This is p_b of the paper, without the correction for the distance from the last drop.
+    /// This is p_b in the RED paper; it does not depend on the time since the last drop.
     fn probability(&self, average: f64) -> f64 {
         let (min, max, most) = (self.min_threshold, self.max_threshold, self.max_probability);
         if average < min {
@@ -168,8 +168,8 @@ impl RedQueue {
         self.average += self.red.weight * (length - self.average);
     }
 
-    /// Returns whether this packet is dropped or marked, with the probability p_a of the paper
-    /// (section 8). It spaces drops evenly, so that they do not cluster.
+    /// Returns whether this packet is dropped or marked. The probability is p_a in section 8 of the
+    /// RED paper, which spaces drops evenly so that they do not cluster.
     fn is_chosen(&mut self) -> bool {
         let probability = self.red.probability(self.average);
         if probability == 0.0 {
@@ -192,8 +192,8 @@ mod tests {
     use crate::Queue;
     use crate::queue::testing::{At, capable, packet};
 
-    /// Keeps the queue and its average at one length. Returns the shares of packets that are marked
-    /// and dropped.
+    /// Keeps the queue and its average length at `length`. Returns the shares of packets that are
+    /// marked and dropped.
     fn share(red: Red, length: usize, packets: u32) -> (f64, f64) {
         let red = Red { weight: 1.0, ..red };
         let mut queue = RedQueue::new(red, 1e6, 7);
@@ -212,8 +212,9 @@ mod tests {
         (share(queue.marked), share(dropped.len() as u64))
     }
 
-    /// Returns the expected share of marked packets. With p_b = p, the distance between marks is
-    /// uniform over 1 to 1/p (section 8 of the paper), so its mean is (1/p + 1) / 2.
+    /// Returns the expected share of marked packets if p_b is `probability` (p). The distance
+    /// between marks is then uniform over 1 to 1/p (section 8 of the RED paper), so its mean is
+    /// (1/p + 1) / 2.
     fn spaced(probability: f64) -> f64 {
         2.0 / (1.0 / probability + 1.0)
     }
@@ -277,8 +278,8 @@ mod tests {
         for _ in 0..5 {
             queue.dequeue(1_000);
         }
-        // A typical packet takes a millisecond, so the queue was empty for the time of three
-        // packets.
+        // A typical packet takes a millisecond, so the queue was empty for as long as three packets
+        // take.
         queue.enqueue(4_000, packet(5, 1_000));
         assert!((average(&queue) - expected * 0.75f64.powi(3)).abs() < 1e-9);
     }

@@ -1,4 +1,5 @@
-//! Helpers for queue tests. Times are in microseconds, and packets are identified by their labels.
+//! Helpers for tests of queues. Times are in microseconds, and packets are identified by their
+//! labels.
 
 use super::{Discipline, Queue};
 use crate::packet::{Address, Dropped, Ecn, FlowId, Packet};

@@ -1,5 +1,5 @@
-//! A QUIC connection as applications see it. Each unit has its own stream, and messages are
-//! DATAGRAM frames (RFC 9221).
+//! A QUIC connection with the interface that applications use. Each request, object or segment has
+//! its own stream, and messages are DATAGRAM frames (RFC 9221).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,12 +25,12 @@ fn is_by_application(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Peer(error) if error.application)
 }
 
-/// One end of a connection.
+/// One end of a QUIC connection that carries an application.
 pub(super) struct QuicChannel {
     end: QuicEnd,
     client: bool,
-    /// Streams that the client cannot open yet because of the peer's stream limit: their sizes in
-    /// bytes.
+    /// Sizes in bytes of the streams that the client cannot open yet, because of the peer's stream
+    /// limit.
     unopened: VecDeque<u64>,
     writing: BTreeMap<StreamId, Outgoing>,
     /// Streams that may have room for more data.
@@ -138,7 +138,7 @@ impl QuicChannel {
         while outgoing.written < outgoing.bytes {
             match connection.write(stream, payload::between(outgoing.written, outgoing.bytes)) {
                 Ok(count) if count > 0 => outgoing.written += count as u64,
-                // There is no room now, or the connection is closed.
+                // The connection has no room now, or is closed.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -169,8 +169,8 @@ impl QuicChannel {
             let mut data = vec![0; message.bytes as usize];
             data[..8].copy_from_slice(&message.number.to_le_bytes());
             data[8..16].copy_from_slice(&message.made.as_nanos().to_le_bytes());
-            // Other errors mean that there is no room. The message is then lost, as if on the
-            // network.
+            // Other errors mean that the connection has no room. The message is then dropped, like
+            // a packet that is lost in the network.
             if let Err(error @ DatagramError::TooLarge(_)) = connection.send_datagram(data) {
                 failed = Some(error.to_string());
             }
@@ -240,8 +240,8 @@ impl Channel for QuicChannel {
     }
 
     fn flush(&mut self) {
-        // A server can receive early data before the handshake is complete, so only a client waits
-        // for it.
+        // Only a client waits until the handshake is complete. A server can receive early data
+        // before that.
         if self.client && !self.connected {
             return;
         }

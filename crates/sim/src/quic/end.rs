@@ -1,4 +1,4 @@
-//! One end of a connection without an application, and the packet protection of both ends.
+//! One end of a QUIC connection without an application, and the packet protection of both ends.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl Config {
 pub(super) enum Random {
     /// No generator. Without protection, all random values come from the connection's seed.
     None,
-    /// Random numbers from the seed of the run.
+    /// Random numbers that come from the seed of the run.
     #[cfg(feature = "tls")]
     Tls(tls::Random),
 }
@@ -134,21 +134,21 @@ pub(super) struct QuicEnd {
     peer: Address,
     pub(super) flow: FlowId,
     listeners: Listeners,
-    /// Largest number of bytes in flight that flow control can permit.
+    /// Largest number of bytes in flight that the flow-control window can permit.
     window: u64,
-    /// True if the application has more data to send than the connection has accepted.
+    /// True if the application has more data to send than the connection has room for.
     pub(super) waits: bool,
-    /// Total time in which the flow control window held data back.
+    /// Total time in which the flow-control window held back data.
     window_limited: Duration,
-    /// True if the window was checked since the last packet was sent.
+    /// True if the flow-control window was already checked since the last packet was sent.
     looked: bool,
-    /// Start of a pause that the flow control window may have caused, and the longest pause that
-    /// pacing can explain.
+    /// Start of the current pause in sending, if the flow-control window may have caused it, and
+    /// the longest pause that pacing can explain.
     held_since: Option<(Time, Duration)>,
 }
 
-/// If the congestion window permits more than this number of further bytes, it does not limit the
-/// sender. It is two packets of 1,500 bytes.
+/// If the congestion window permits more than this number of further bytes, it is not what limits
+/// the sender. The value is two packets of 1,500 bytes.
 const ROOM: u64 = 3_000;
 
 /// Number of bytes that pacing may send in one burst: 16 packets of 1,500 bytes. The pause after a
@@ -240,7 +240,7 @@ impl QuicEnd {
         self.open_paths(now);
     }
 
-    /// Opens all missing paths that can be opened now.
+    /// Opens all missing paths that the connection permits now.
     fn open_paths(&mut self, now: Timestamp) {
         let (Some(paths), Some(connection)) = (&mut self.listeners.paths, &mut self.connection)
         else {
@@ -296,10 +296,12 @@ impl QuicEnd {
         Some(Transmit { ecn, interface, ..Transmit::udp(self.peer, self.flow, sent.size) })
     }
 
-    /// Checks whether flow control, and not congestion control, limits the sender. Called when
-    /// nothing more can be sent. The peer raises its flow control limits in steps of up to half the
-    /// window. So flow control can be the limit as soon as the congestion window is about half the
-    /// flow control window.
+    /// Checks whether flow control, and not congestion control, limits the sender. It is called
+    /// when nothing more can be sent.
+    ///
+    /// The peer raises its flow-control limits in steps of up to half the flow-control window. So
+    /// flow control can be the limit as soon as the congestion window is about half as large as the
+    /// flow-control window.
     fn look_at_window(&mut self, now: Time) {
         if std::mem::replace(&mut self.looked, true) || !self.waits {
             return;
@@ -313,8 +315,8 @@ impl QuicEnd {
         }
     }
 
-    /// Counts the pause before a packet if the flow control window caused it. Called when a packet
-    /// is sent.
+    /// If the flow-control window caused the pause before this packet, adds the pause to the total.
+    /// It is called when a packet is sent.
     fn count_window_limited(&mut self, now: Time) {
         self.looked = false;
         if let Some((since, pause)) = self.held_since.take() {

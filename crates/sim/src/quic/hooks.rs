@@ -1,5 +1,5 @@
-//! Hooks of connections in virtual time. As with a real socket, they are attached to each end when
-//! its connection begins, before its first packet.
+//! Attaches hooks to connections in virtual time. As with a real socket, hooks are attached to each
+//! end when its connection begins, before its first packet.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use super::paths::Paths;
 
 type AttachAll = dyn Fn(&mut Connection) -> Result<(), String> + Send + Sync;
 
-/// Attaches hooks to the connection of one end.
+/// A function that attaches hooks to the connection of one end.
 #[derive(Clone)]
 pub struct Hooks(Arc<AttachAll>);
 
 impl Hooks {
     /// Creates hooks from a function that attaches them ([`Connection::attach`]). If the function
-    /// fails, the connection fails with its error. Runs must be reproducible. So the function must
-    /// attach the same hooks each time, and the hooks must not read a clock or draw their own
-    /// random numbers.
+    /// fails, the connection fails with the same error.
+    ///
+    /// Runs must be reproducible. So the function must attach the same hooks each time, and the
+    /// hooks must not read a clock or draw their own random numbers.
     pub fn new(
         attach: impl Fn(&mut Connection) -> Result<(), String> + Send + Sync + 'static,
     ) -> Hooks {
@@ -45,17 +46,17 @@ pub struct HooksOfEnds {
     pub server: Option<Hooks>,
 }
 
-/// Optional features that are added to a connection when it begins.
+/// Hooks and logs that are added to a connection when it begins.
 #[derive(Default)]
 pub(super) struct Additions {
     pub logs: Option<Logs>,
     pub hooks: Option<Hooks>,
 }
 
-/// Listeners for those events of a connection that do not concern its application.
+/// Handles the events of a connection that its application does not need to see.
 pub(super) struct Listeners {
-    /// The paths of a multipath connection. `None`: the connection has one path, and routes choose
-    /// the interface.
+    /// The paths of a multipath connection. `None` means that the connection has only one path, and
+    /// that routes choose the interface.
     pub paths: Option<Paths>,
     /// Reason why the first hook that failed was detached.
     pub failed_hook: Option<String>,

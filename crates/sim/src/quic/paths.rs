@@ -1,23 +1,23 @@
-//! Paths of a multipath connection (RFC 10069). There is one path for each interface index that
-//! both nodes have.
+//! The paths of a multipath connection (RFC 10069) in the simulator. There is one path for each
+//! interface index that both nodes have.
 
 use std::time::Duration;
 
 use equic_transport::{PathId, PathInfo};
 
-/// The paths of one end.
+/// The paths at one end of a connection.
 #[derive(Default)]
 pub(super) struct Paths {
     /// Interfaces on which a client must open a path, for the first time or again. Empty for a
     /// server.
     unopened: Vec<u16>,
-    /// Paths that the client has opened, with their interfaces.
+    /// Paths that the client has opened, each with its interface.
     opened: Vec<(PathId, u16)>,
 }
 
 impl Paths {
-    /// Returns the paths of a client. It opens one on each interface except the first, which the
-    /// handshake uses.
+    /// Returns the paths of a client. The client opens a path on each interface except the first,
+    /// which the handshake uses.
     pub(super) fn of_client(interfaces: u16) -> Paths {
         Paths { unopened: (1..interfaces).collect(), opened: Vec::new() }
     }
@@ -34,7 +34,7 @@ impl Paths {
         });
     }
 
-    /// Schedules a replacement for a closed path. A path that is not in `opened` is that of the
+    /// Schedules the replacement of a closed path. A path that is not in `opened` is the one of the
     /// handshake, which uses the first interface.
     pub(super) fn on_closed(&mut self, id: PathId) {
         if let Some(at) = self.opened.iter().position(|(opened, _)| *opened == id) {

@@ -1,4 +1,4 @@
-//! Session resumption: connections of a client that has connected to the server before.
+//! Session resumption: prepares connections of a client that has connected to the server before.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::{Protection, QuicError, Resumption};
 /// Number of bytes that a ticket with its binder adds to a ClientHello of rustls.
 const TICKET: u16 = 150;
 
-/// Number of round trips after which an earlier connection in memory counts as failed.
+/// An earlier connection fails if it needs more than this number of round trips.
 const MOST_TRIPS: u32 = 20;
-/// Number of round trips after the handshake in which the session tickets arrive.
+/// Number of round trips after the handshake within which the session tickets arrive.
 #[cfg(feature = "tls")]
 const TRIPS_OF_TICKETS: u32 = 3;
 
@@ -53,15 +53,15 @@ fn without(transport: &TransportConfig, resumption: Resumption) -> Result<[Confi
             let session = session.ok_or(QuicError::NoSession)?;
             Arc::make_mut(&mut client.crypto).session = Some(session);
         }
-        // A size of zero means no Certificate. The server then sends only EncryptedExtensions, of
-        // their minimum size.
+        // A size of zero omits the Certificate message. The server then sends only
+        // EncryptedExtensions, of their minimum size.
         Arc::make_mut(&mut server.crypto).sizes.certificate = 0;
         Arc::make_mut(&mut client.crypto).sizes.client_hello += TICKET;
     }
     Ok([Config::Null(client), Config::Null(server)])
 }
 
-/// Returns configurations with TLS, in which sessions are stored.
+/// Returns configurations with TLS. Sessions are stored in them.
 #[cfg(feature = "tls")]
 fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Config; 2], QuicError> {
     let ends = tls::Config::pair(transport, resumption)
@@ -80,8 +80,8 @@ fn with_tls(transport: &TransportConfig, resumption: Resumption) -> Result<[Conf
     Ok(ends)
 }
 
-/// Runs an earlier connection in memory, outside of the simulation. Calls `enough` after each round
-/// trip, and stops when it returns `true`. Returns `false` if that does not happen within
+/// Runs an earlier connection in memory, outside of the simulation, until `enough` returns `true`.
+/// `enough` is called after each round trip. Returns `false` if it does not return `true` within
 /// [`MOST_TRIPS`] round trips.
 fn play(
     [near, far]: &[Config; 2],

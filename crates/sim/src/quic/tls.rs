@@ -1,5 +1,5 @@
-//! Connections with TLS 1.3. Handshake, keys and computing costs are real, and the same seed still
-//! gives the same bytes.
+//! Simulated connections with TLS 1.3. Handshakes, keys and computing costs are real, but the same
+//! seed always gives the same bytes. Therefore nothing is secret.
 //!
 //! The random numbers that TLS draws come from the run's seed. Each end has its own generator,
 //! which is installed for the thread while a call of that end runs. Some cryptography draws random
@@ -9,8 +9,6 @@
 //! * The certificate's key is Ed25519, because its signatures are deterministic and all have the
 //!   same length.
 //! * The date is fixed.
-//!
-//! So nothing here is secret.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -36,10 +34,11 @@ use rustls::{Error, NamedGroup, PeerMisbehaved, RootCertStore};
 
 use super::Resumption;
 
-/// The server name in the certificate.
+/// The server name that the certificate is valid for.
 const NAME: &str = "server.sim";
-/// Size of the certificate in bytes. It is that of a chain of two certificates with ECDSA, so that
-/// the server sends as many bytes as without protection (`equic_transport::null::HandshakeSizes`).
+/// Size of the certificate in bytes. It equals the size of a chain of two ECDSA certificates, so
+/// that the server sends as many bytes as without packet protection
+/// (`equic_transport::null::HandshakeSizes`).
 const CERTIFICATE: usize = 2_200;
 /// Prefix of an Ed25519 key in PKCS #8 (RFC 8410 s.7). The 32 bytes of the key follow.
 const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32];
@@ -47,7 +46,7 @@ const PKCS8: [u8; 16] = [0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 
 const NOW: u64 = 1_767_225_600;
 
 thread_local! {
-    /// Generator of the end that is running on this thread.
+    /// The generator of the connection end that is running on this thread, if any.
     static NUMBERS: RefCell<Option<Xoshiro256PlusPlus>> = const { RefCell::new(None) };
 }
 
@@ -240,8 +239,8 @@ fn certificate() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), rc
     let make = |padding: Vec<u8>| {
         let mut parameters = CertificateParams::new(vec![NAME.to_owned()])?;
         parameters.serial_number = Some(1.into());
-        // Padding in place of the other certificates of a chain. The OID is in the arc for examples
-        // (ITU-T X.660: 2.999).
+        // Padding that has the size of the other certificates of a chain. The OID is in the arc for
+        // examples (ITU-T X.660: 2.999).
         parameters.custom_extensions =
             vec![CustomExtension::from_oid_content(&[2, 999, 1], padding)];
         parameters.self_signed(&signer)

@@ -1,8 +1,8 @@
-//! Support for runs that are connected to other programs, in real time.
+//! Support for runs in real time that exchange data with other programs.
 //!
-//! The driver calls [`Simulation::run`] with the elapsed time, and passes input to an agent with
-//! [`Simulation::act`]. Then it waits until the time of [`Simulation::next_event`], or for more
-//! input.
+//! The program that drives the run calls [`Simulation::run`] with the elapsed time, and passes
+//! input to an agent with [`Simulation::act`]. Then it waits until the time of
+//! [`Simulation::next_event`], or for more input.
 
 use std::any::Any;
 

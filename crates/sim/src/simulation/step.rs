@@ -155,7 +155,8 @@ impl Simulation {
             |port| (ports[port.0 as usize].stats(), ports[port.0 as usize].waiting()),
             |agent| agents[agent.0 as usize].agent.goodput(),
         );
-        // If no other source is scheduled, nothing will change, so recording stops.
+        // If no other source is scheduled, nothing further will happen. Recording stops, so that
+        // the run ends.
         let alone = self.agenda.len() == 1;
         let next = (!alone && !recorder.is_full()).then(|| self.now + recorder.interval());
         self.agenda.set(source, next);

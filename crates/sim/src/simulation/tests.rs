@@ -1,4 +1,4 @@
-//! Tests of complete runs of small networks.
+//! Tests of complete simulation runs of small networks.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ fn what_is_sent_arrives_over_all_links_in_time() {
         assert_eq!(run.agent::<Sink>(*sink).unwrap().datagrams(), 1_042);
         // Each packet has 28 bytes of headers.
         assert_eq!(stats.delivered_bytes, 1_042 * 1_228);
-        // 30 ms of propagation delay, two links at 1 Gb/s, one at 10 Mb/s, and two packets ahead in
-        // the queue.
+        // The time consists of 30 ms of propagation delay, two links at 1 Gb/s, one link at 10
+        // Mb/s, and two packets ahead in the queue.
         let last = stats.last_delivered.unwrap().elapsed();
         assert!(last < Duration::from_secs(5) + 34 * MS && last > Duration::from_millis(5_026));
     }
@@ -164,7 +164,7 @@ fn two_paths_are_two() {
     let (client, server) = (run.address(client).unwrap(), run.address(server).unwrap());
     let [there, back] = [run.flow(client, server).unwrap(), run.flow(server, client).unwrap()];
     let agent = |to, flow, queue, answers| Both { to, flow, queue, came: Vec::new(), answers };
-    // The node has two interfaces, so the datagram for a third one is dropped.
+    // The client has two interfaces, so the datagram for a third one must be dropped.
     let id = run.attach(client, Box::new(agent(server, there, vec![0, 1, 2], false)));
     run.attach(server, Box::new(agent(client, back, Vec::new(), true)));
     assert_eq!(run.run(Time::from_secs(1)), Ok(End::Idle));
@@ -295,8 +295,8 @@ fn an_agent_can_be_replaced() {
     assert_eq!((run.goodput(sink), run.flow_stats(flow).delivered), (0, 521));
 }
 
-/// Sends one TCP segment. Its size on the wire must include the header of the protocol, and not the
-/// header fields in the buffer.
+/// Sends one TCP segment. The segment's size on the wire must include the TCP header once: its
+/// length is added, and the header fields in the buffer are not counted.
 struct Segment(Option<Transmit>);
 
 impl Agent for Segment {
@@ -371,7 +371,8 @@ fn busy(seed: u64, queue: Queue) -> Simulation {
     run
 }
 
-/// The digests must never change, so that old runs can be replayed from their seeds.
+/// The digests must stay the same in future versions, so that old runs can be replayed from their
+/// seeds.
 #[test]
 fn the_seed_decides_under_every_queue() {
     for (queue, expected) in [

@@ -1,8 +1,8 @@
-//! A TCP connection as applications see it, with or without TLS. All streams and messages share its
-//! byte stream. They are sent in frames, in turn.
+//! A TCP connection with the interface that applications use, with or without TLS. All streams and
+//! messages share the byte stream of the connection. They take turns in sending frames.
 //!
 //! Segments carry no content, so both ends share a list of the frames that were written (`Frames`).
-//! An end reads a frame from the list only when all bytes of the frame have arrived.
+//! An end takes a frame from the list only when all bytes of the frame have arrived.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,7 @@ struct Frame {
     message: Option<Message>,
 }
 
-/// The frames that one end has written and the other has not read, in order.
+/// The frames that one end has written and the other end has not yet read, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frames(Arc<Mutex<VecDeque<Frame>>>);
 
@@ -41,7 +41,8 @@ impl Frames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(frame);
     }
 
-    /// Returns the next frame if `came` bytes complete it. Otherwise returns `None`.
+    /// Returns the next frame if all its bytes are among the `came` bytes that have arrived.
+    /// Otherwise returns `None`.
     fn pop(&self, came: u64) -> Option<Frame> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front_if(|one| one.wire <= came)
     }
@@ -54,7 +55,7 @@ struct Outgoing {
     message: Option<Message>,
 }
 
-/// One end of a connection.
+/// One end of a TCP connection that carries an application.
 pub(super) struct TcpChannel {
     end: TcpEnd,
     client: bool,
@@ -197,14 +198,14 @@ impl Channel for TcpChannel {
         if self.finished || self.waiting.is_empty() {
             return;
         }
-        // Data that is buffered in the connection delays every stream. So the limit is that of an
-        // autotuned socket buffer of Linux: twice the window, which is the data in flight and the
-        // same amount again.
+        // Data that is buffered in the connection delays every stream, so the buffer is limited to
+        // that of an autotuned Linux socket: twice the congestion window. One window is in flight,
+        // and another one waits.
         let most = 2 * connection.stats().window.max(FRAME_PAYLOAD);
         while connection.unacknowledged() < most
             && let Some(mut outgoing) = self.waiting.pop_front()
         {
-            // A message is one frame, whatever its size. A stream is cut into frames.
+            // A message is always one frame. A stream is divided into frames.
             let whole = outgoing.message.is_some();
             let payload = if whole { outgoing.bytes } else { outgoing.bytes.min(FRAME_PAYLOAD) };
             outgoing.bytes -= payload;

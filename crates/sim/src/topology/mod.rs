@@ -1,4 +1,4 @@
-//! Topologies: nodes, routers and the links between them.
+//! Topologies of simulated networks: hosts, routers and the links between them.
 //!
 //! * `routes.rs`: computes the routes of packets;
 //! * `named.rs`: builds well-known networks.
@@ -60,7 +60,7 @@ pub(crate) struct Edge {
     pub cost: u32,
 }
 
-/// A network, before a run.
+/// A network before a run: its nodes and links.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,7 +91,7 @@ pub enum TopologyError {
     TooManyRouters(usize),
     /// The network has more links than [`MAX_LINKS`]. The field has their number.
     TooManyLinks(usize),
-    /// Two nodes have this name.
+    /// This name belongs to two nodes.
     SameName(String),
     /// A link connects this node to itself.
     Loop(String),
@@ -114,7 +114,7 @@ pub enum TopologyError {
         /// Name of the destination.
         to: String,
     },
-    /// Agents use all port numbers of this node.
+    /// Agents use all port numbers of this node, so another agent cannot be added.
     TooManyAgents(String),
 }
 
@@ -193,18 +193,19 @@ impl Topology {
         id
     }
 
-    /// Sets the cost of a link. A route has the smallest total cost. The default is 1.
+    /// Sets the cost of a link, which is 1 by default. Packets take the route with the smallest
+    /// total cost.
     pub fn set_cost(&mut self, link: LinkId, cost: u32) {
         self.edges[link.0 as usize].cost = cost;
     }
 
-    /// Returns the direction in which a port sends, or `None` if the port belongs to another
-    /// topology.
+    /// Returns the direction of a link in which a port sends, or `None` if the port belongs to
+    /// another topology.
     pub fn direction(&self, port: PortId) -> Option<&Direction> {
         self.edges.get(port.0 as usize / 2).map(|edge| &edge.directions[port.0 as usize % 2])
     }
 
-    /// Returns the direction in which a port sends, to be modified.
+    /// Returns the direction of a link in which a port sends, for modification.
     pub fn direction_mut(&mut self, port: PortId) -> &mut Direction {
         &mut self.edges[port.0 as usize / 2].directions[port.0 as usize % 2]
     }

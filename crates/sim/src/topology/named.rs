@@ -1,4 +1,4 @@
-//! Builds well-known networks.
+//! Builds well-known networks: two nodes, a dumbbell, a parking lot, and two paths.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Named {
     pub clients: Vec<NodeId>,
     /// The server of each pair, in the same order as `clients`.
     pub servers: Vec<NodeId>,
-    /// The links that the caller described, from the clients' side to the servers'.
+    /// The links that the caller described, in order from the clients' side to the servers' side.
     pub bottlenecks: Vec<LinkId>,
     /// The two ports of each access link: first that of the host, then that of its router. Empty if
     /// the caller's links connect the hosts directly.
@@ -53,7 +53,7 @@ fn link_hosts(
     access.push([link.back(), link.there()]);
 }
 
-/// Builds a dumbbell. All clients are connected to one router, and all servers to another. All
+/// Builds a dumbbell: all clients are connected to one router, and all servers to another. All
 /// pairs share the link between these routers. Access links have 1 Gb/s and 10 ms, as in the nsQUIC
 /// thesis.
 ///
@@ -104,9 +104,9 @@ pub fn parking_lot(links: &[Direction]) -> Named {
     Named { topology, clients, servers, bottlenecks, access }
 }
 
-/// Builds a client and a server with two paths between them. Interface 0 of each node leads to the
-/// first path, and interface 1 to the second. Packets without a chosen interface use the first
-/// path.
+/// Builds a network of a client and a server with two paths between them. Interface 0 of each node
+/// leads to the first path, and interface 1 to the second. A packet whose sender does not choose an
+/// interface uses the first path.
 ///
 /// ```text
 ///         ┌── first ═══ ┐

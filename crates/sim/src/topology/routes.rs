@@ -1,8 +1,8 @@
-//! The routes of packets. A route has the smallest total cost, then the fewest links, then the
-//! oldest links.
+//! Computes the routes of packets. A route has the smallest total cost. Among routes with equal
+//! cost, the fewest links decide, and then the oldest links.
 //!
-//! A host with one link has no choice. So the table has only the other nodes, which are called the
-//! core. For a dumbbell of 10,000 pairs, it has two by two entries.
+//! A host with one link has no choice. So the routing table has only the other nodes, which are
+//! called the core. For a dumbbell of 10,000 pairs, it has two by two entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use super::{NodeId, PortId, Topology, TopologyError};
 
 const NONE: u32 = u32::MAX;
 
-/// One end of a link, as its node sees it.
+/// One end of a link, seen from the node at this end.
 #[derive(Clone, Copy)]
 struct Interface {
     /// The port that sends to the other end.
@@ -36,16 +36,18 @@ pub(super) fn core(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> 
 pub(crate) struct Routes {
     /// Interfaces of all nodes, node by node.
     interfaces: Vec<Interface>,
-    /// For each port, the index of the interface at the other node that receives its packets.
+    /// For each port, the index of the interface at the other node that receives the port's
+    /// packets.
     arrives_at: Vec<u16>,
     /// For each node, the index of its first interface. The last entry is the number of all
     /// interfaces.
     begins: Vec<u32>,
     forwards: Vec<bool>,
-    /// The index of each node in the core, or `NONE` for hosts with at most one link.
+    /// For each node, its index in the core, or `NONE` for hosts with at most one link.
     core: Vec<u32>,
     core_size: usize,
-    /// The outgoing interface for each destination and each node of the core, in that order.
+    /// For each pair of a destination and a core node, the interface through which that node sends
+    /// packets to the destination. All entries of one destination are adjacent.
     table: Vec<u32>,
 }
 
@@ -70,7 +72,7 @@ impl Routes {
                 let port = PortId((2 * index + side) as u32);
                 interfaces[*place as usize] = Interface { port, neighbour: to, cost: edge.cost };
                 // This interface receives the packets that the port of the other direction sends.
-                // Interfaces from 65,535 on share that number.
+                // All interfaces from number 65,535 on are stored with this number.
                 let number = *place - begins[from.0 as usize];
                 arrives_at[port.0 as usize ^ 1] = u16::try_from(number).unwrap_or(u16::MAX);
                 *place += 1;
@@ -143,7 +145,7 @@ impl Routes {
     pub(crate) fn next(&self, from: NodeId, to: NodeId) -> Option<PortId> {
         let here = self.core[from.0 as usize];
         if here == NONE {
-            // The node has at most one link, so there is no choice.
+            // A node outside of the core has at most one link, so there is no choice.
             return self.interfaces[self.of(from)].first().map(|interface| interface.port);
         }
         let mut target = to;
@@ -170,7 +172,8 @@ impl Routes {
         interfaces.get(usize::from(index)).map(|interface| interface.port)
     }
 
-    /// Returns the index of the interface that receives the packets of this port.
+    /// Returns the index of the interface, at the other end of the link, that receives the packets
+    /// of this port.
     pub(crate) fn arrives_at(&self, port: PortId) -> u16 {
         self.arrives_at[port.0 as usize]
     }
@@ -196,8 +199,8 @@ impl Routes {
         };
         let (mut node, mut path) = (from, Vec::new());
         while node != to || path.is_empty() {
-            // A host on the way does not forward packets. A route with more ports than there are
-            // routers is a loop.
+            // The route is unusable if it passes a host, because hosts do not forward packets. It
+            // is a loop if it has more ports than there are routers.
             let stuck = node != from && !self.forwards(node);
             if stuck || node == to || path.len() > self.core_size + 2 {
                 return Err(nowhere());

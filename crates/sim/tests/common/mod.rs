@@ -1,4 +1,4 @@
-//! Compares runs in different processes.
+//! Checks that the same run gives the same result in different processes.
 
 use std::process::Command;
 
@@ -8,7 +8,8 @@ use equic_sim::Simulation;
 const RUN: &str = "EQUIC_SIM_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// Returns a digest of all packets that arrived in a run, to the byte and the nanosecond.
+/// Returns a digest of all packets that arrived in a run. It covers every byte and the arrival
+/// times in nanoseconds.
 fn sum(run: &Simulation) -> String {
     let digest = run.digest().expect("it was asked for");
     format!("{digest:016x} after {} events until {}", run.events(), run.now())

@@ -1,4 +1,4 @@
-//! One end of a connection.
+//! One end of a TCP connection: its state, its events, and the order of its calls.
 //!
 //! * `receive.rs`: incoming segments;
 //! * `transmit.rs`: outgoing segments;
@@ -20,12 +20,12 @@ use crate::sender::{Counters, Expiry, Sender};
 /// Largest number of retransmissions of a SYN (`net.ipv4.tcp_syn_retries`, `tcp_synack_retries`).
 const MOST_SYNS: u32 = 6;
 
-/// Time for which the end that closed first still answers segments (RFC 9293 s.3.6.1). It is one
-/// minute, as on Linux.
+/// Time for which the end that closed first still answers segments (RFC 9293 s.3.6.1): one minute,
+/// as on Linux.
 const TIME_WAIT: Duration = Duration::from_secs(60);
 
 /// State of a connection (RFC 9293 s.3.3.2). The states between ESTABLISHED and CLOSED are not
-/// stored, because they follow from the bytes that were sent and acknowledged.
+/// stored, because they follow from which bytes were sent and acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     SynSent,
@@ -38,7 +38,7 @@ enum State {
 /// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Both ends have closed the connection regularly.
+    /// Both ends have sent FIN, and both FINs were acknowledged.
     Finished,
     /// The peer has sent RST.
     Reset,
@@ -51,7 +51,7 @@ pub enum CloseReason {
 pub enum Event {
     /// The handshake is complete.
     Connected,
-    /// [`Connection::read`] has new data.
+    /// New data has arrived for [`Connection::read`].
     Readable,
     /// The peer has sent FIN, and all data before it has arrived.
     Finished,
@@ -70,11 +70,11 @@ pub struct Outgoing {
     pub ecn_capable: bool,
 }
 
-/// State and counters of a connection. Bytes are payload bytes.
+/// State and counters of a connection. Numbers of bytes count only payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
-    /// Congestion window in bytes. During a reduction, it is the number of bytes that PRR permits
-    /// in flight.
+    /// Congestion window in bytes. While the window is being reduced, it is the number of bytes in
+    /// flight that Proportional Rate Reduction (PRR) permits.
     pub window: u64,
     /// Slow start threshold in bytes. `None` before the first loss, or if the controller has none.
     pub slow_start_threshold: Option<u64>,
@@ -82,7 +82,7 @@ pub struct Stats {
     pub in_flight: u64,
     /// Number of outstanding segments: sent, but not cumulatively acknowledged.
     pub outstanding: usize,
-    /// Number of ranges of bytes that arrived out of order and wait for missing data.
+    /// Number of ranges of bytes that arrived out of order and wait for the data before them.
     pub out_of_order: usize,
     /// Smoothed round-trip time (RFC 6298 s.2).
     pub smoothed_rtt: Duration,
@@ -106,14 +106,14 @@ pub struct Stats {
     pub timeouts: u64,
     /// Number of tail loss probes sent (RFC 8985 s.7).
     pub probes: u64,
-    /// Number of window reductions because of loss or ECN marks. Reductions by the retransmission
-    /// timer do not count.
+    /// Number of reductions of the congestion window because of loss or ECN marks. Reductions after
+    /// an expiry of the retransmission timer are not included.
     pub reductions: u64,
     /// Number of loss recoveries that were spurious and were undone.
     pub spurious: u64,
 }
 
-/// One end of a connection, without I/O. The caller calls its methods in this order:
+/// One end of a TCP connection, without I/O. The caller calls its methods in this order:
 ///
 /// ```text
 /// handle_segment(now, segment, ce) or handle_timeout(now)    a segment arrived, or the time of poll_timeout has come
@@ -122,8 +122,8 @@ pub struct Stats {
 /// poll_timeout()                                             after that
 /// ```
 ///
-/// Data must be written before `poll_transmit` is called, because a sender without data becomes
-/// application-limited.
+/// Data must be written before `poll_transmit` is called. Otherwise the sender would have no data,
+/// and would count as application-limited.
 #[derive(Debug)]
 pub struct Connection {
     config: TcpConfig,
@@ -135,11 +135,12 @@ pub struct Connection {
     receiver: Receiver,
     seed: u64,
     mss: u16,
-    /// Shift of the window field that the peer announced.
+    /// Number of bits by which the peer's window field must be shifted (window scale).
     peer_shift: u8,
     /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
-    /// Whether both ends have negotiated timestamps, and further extensions.
+    /// Whether both ends have agreed to use timestamps. The next fields are the same for SACK and
+    /// ECN.
     timestamps: bool,
     sack: bool,
     ecn: bool,
@@ -153,8 +154,8 @@ pub struct Connection {
     syn_due: bool,
     /// Fast Open: number of data bytes that the client sent with its first SYN.
     early: u64,
-    /// Fast Open: true if the server has accepted data of a SYN, but does not know yet whether the
-    /// client has received the server's SYN.
+    /// Fast Open: true if the server has accepted data with the SYN, but does not know yet whether
+    /// the client has received the server's SYN.
     opening: bool,
     ack_due: bool,
     probe_due: bool,
@@ -256,7 +257,7 @@ impl Connection {
         self.tell();
     }
 
-    /// Processes the peer's SYN: its initial sequence number and options.
+    /// Processes the peer's SYN: stores its initial sequence number, and applies its options.
     fn learn(&mut self, syn: &Segment) {
         let (config, options) = (&self.config, &syn.options);
         self.peer_start = syn.sequence;
@@ -279,7 +280,7 @@ impl Connection {
     }
 
     /// Queues this number of bytes for sending. There is no limit, because the bytes have no
-    /// content.
+    /// content and take no memory.
     pub fn write(&mut self, bytes: u64) {
         self.sender.write(bytes);
     }
@@ -289,14 +290,15 @@ impl Connection {
         self.sender.finish();
     }
 
-    /// Returns the number of bytes that arrived in order since the last call.
+    /// Returns the number of bytes that have become readable, in order, since the last call.
     pub fn read(&mut self) -> u64 {
         self.told_readable = false;
         let small = |receiver: &Receiver, mss: u64| receiver.limit() - receiver.next() < mss;
         let was_small = small(&self.receiver, u64::from(self.mss));
         let count = self.receiver.take();
         if was_small && count > 0 && self.state == State::Established {
-            // The window was almost closed and opens again, so announce it.
+            // The receive window was almost closed and has opened again, so an acknowledgement
+            // announces it.
             self.receiver.ask_for_ack();
         }
         count
@@ -317,8 +319,8 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Returns `true` if the congestion window permits more data in flight, but
-    /// [`TcpConfig::send_buffer`], or a receive window of that size, does not.
+    /// Returns `true` if data waits although the congestion window permits more bytes in flight.
+    /// The limit is then [`TcpConfig::send_buffer`], or a receive window of about that size.
     pub fn is_window_limited(&self) -> bool {
         self.state == State::Established && self.sender.is_window_limited()
     }
@@ -429,14 +431,16 @@ impl Connection {
     }
 }
 
-/// Returns the payload of a segment in bytes, after the options that every segment has (RFC 6691).
+/// Returns the largest payload of a segment in bytes. It is the MSS minus the options that every
+/// segment has (RFC 6691).
 fn payload_size(mss: u16, timestamps: bool) -> u16 {
     let options = if timestamps { 12 } else { 0 };
     mss.saturating_sub(options).max(1)
 }
 
 /// Converts a sequence number on the wire into one that counts from the SYN. Returns `None` if the
-/// number is before the SYN, or more than half of the sequence number space before `near`.
+/// result is before the SYN, or is older than `near` by more than half of the sequence number
+/// space.
 fn unwrap(wire: u32, start: u32, near: u64) -> Option<u64> {
     let distance = wire.wrapping_sub(start.wrapping_add(near as u32)) as i32;
     near.checked_add_signed(distance.into())

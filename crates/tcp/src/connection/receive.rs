@@ -1,4 +1,5 @@
-//! Processes incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961.
+//! Processes incoming segments (RFC 9293 s.3.10.7), with the defences of RFC 5961 against forged
+//! segments.
 
 use equic_transport::Timestamp;
 
@@ -35,7 +36,7 @@ impl Connection {
     /// Processes a segment in state SYN-SENT (RFC 9293 s.3.10.7.3). Simultaneous open is not
     /// supported.
     fn on_syn_sent(&mut self, now: Timestamp, segment: &Segment) {
-        // The server accepts either all data of the SYN or none.
+        // A server accepts either all data of the client's SYN or none.
         let taken = u64::from(segment.acknowledgment.wrapping_sub(self.own_start.wrapping_add(1)));
         if !segment.flags.has(Flags::ACK) || (taken != 0 && taken != self.early) {
             return;
@@ -49,8 +50,8 @@ impl Connection {
         }
         let written = (self.sender.written() - 1, self.sender.is_finishing());
         self.learn(segment);
-        // `learn` recreates the sender if the peer requires another segment size. The new sender
-        // has no data, so write the data again.
+        // `learn` replaces the sender if the peer requires another segment size. A new sender has
+        // no data, so the data must be written again.
         if self.sender.written() == 1 {
             self.sender.write(written.0);
             if written.1 {
@@ -95,7 +96,7 @@ impl Connection {
         let rtt = self.syn_sent_at.filter(|_| self.syns == 1).map(|sent| now.since(sent));
         self.sender.on_established(now, self.sack, window, rtt);
         if self.syns > 2 {
-            // RFC 6928 s.2: the initial window is one segment if the SYN was lost more than once.
+            // RFC 6928 s.2: if the SYN was lost more than once, the initial window is one segment.
             self.sender.start_small();
         }
         self.events.push_back(Event::Connected);
@@ -106,8 +107,8 @@ impl Connection {
             return;
         };
         if segment.flags.has(Flags::RST) {
-            // RFC 5961 s.3.2: accept a RST only with exactly the expected sequence number.
-            // Otherwise send a challenge ACK.
+            // RFC 5961 s.3.2: a RST is accepted only if its sequence number is exactly the expected
+            // one. Otherwise a challenge ACK is sent.
             if start == self.receiver.next() {
                 self.close(CloseReason::Reset);
             } else if start < self.receiver.limit() {
@@ -116,8 +117,8 @@ impl Connection {
             return;
         }
         if segment.flags.has(Flags::SYN) || !segment.flags.has(Flags::ACK) {
-            // RFC 5961 s.4.2: a SYN in a connection causes a challenge ACK. It may also be a
-            // duplicate from the handshake.
+            // RFC 5961 s.4.2: a SYN on an open connection is answered with a challenge ACK. The SYN
+            // may also be a duplicate from the handshake.
             if self.opening && segment.flags == Flags::SYN && segment.sequence == self.peer_start {
                 // The client has retransmitted its SYN without data, so the SYN-ACK was lost.
                 self.syn_due = true;
@@ -129,8 +130,8 @@ impl Connection {
         if !self.accepts_timestamp(segment, start) {
             return;
         }
-        // RFC 5961 s.5.2: ignore acknowledgements that are very old, and those of data that was not
-        // sent.
+        // RFC 5961 s.5.2: acknowledgements that are very old, or that acknowledge data that was not
+        // sent, are ignored.
         let Some(number) = unwrap(segment.acknowledgment, self.own_start, self.sender.una()) else {
             return;
         };
@@ -161,7 +162,7 @@ impl Connection {
         // RFC 7323 s.3.2: a segment without the option is dropped.
         let Some(timestamps) = segment.options.timestamps else { return false };
         if (timestamps.value.wrapping_sub(self.recent) as i32) < 0 {
-            // As on Linux, a duplicate that arrives late is still reported by DSACK.
+            // As on Linux, a DSACK reports a duplicate even if it arrives this late.
             self.receiver.on_late(start, start + u64::from(segment.payload));
             return false;
         }
@@ -212,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// Returns the earliest and the latest possible time at which the segment with the echoed
-    /// timestamp was sent.
+    /// Returns the earliest and the latest time at which the segment whose timestamp is echoed can
+    /// have been sent.
     fn echo(&self, now: Timestamp, segment: &Segment) -> Option<(Timestamp, Timestamp)> {
         let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.clock(now).wrapping_sub(timestamps.echo);
@@ -237,11 +238,12 @@ impl Connection {
             let taken = self.receiver.on_data(now, start, end, fin);
             if let (State::TimeWait { until }, Placement::Useless) = (&mut self.state, taken) {
                 // RFC 9293 s.3.10.7.4: the peer has sent its FIN again, because it has not received
-                // the ACK. Restart the wait.
+                // the ACK. The TIME-WAIT period starts again.
                 *until = now + TIME_WAIT;
             }
         } else if start != self.receiver.next() && start < self.receiver.next() {
-            // RFC 9293 s.3.8.6.1: a window probe, which has a sequence number below the window.
+            // RFC 9293 s.3.8.6.1: the segment is a window probe, because its sequence number is
+            // below the window.
             self.receiver.ask_for_ack();
         }
     }

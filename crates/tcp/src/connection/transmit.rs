@@ -1,4 +1,4 @@
-//! Creates outgoing segments.
+//! Creates the segments that one end of a connection sends.
 
 use equic_transport::Timestamp;
 
@@ -6,7 +6,7 @@ use super::{Connection, Outgoing, State, syn_options, wrap};
 use crate::segment::{Flags, Options, Segment, Timestamps};
 use crate::sender::Departure;
 
-/// Length of the options of a SYN with a cookie, in bytes: MSS, then SACK-permitted with
+/// Length of the options of a SYN with a Fast Open cookie, in bytes: MSS, then SACK-permitted with
 /// timestamps, then window scale, then Fast Open.
 const FAST_SYN_OPTIONS: u64 = 4 + 12 + 4 + 12;
 
@@ -82,13 +82,14 @@ impl Connection {
             return self.transmit_syn(now);
         }
         if std::mem::take(&mut self.probe_due) {
-            // A sequence number below the window makes the peer answer. Linux does the same.
+            // This segment is a window probe. Its sequence number is below the window, so the peer
+            // must answer it. Linux does the same.
             let mut outgoing = self.segment(now, self.sender.una() - 1, Flags::ACK, 0);
             outgoing.segment.sequence = wrap(self.sender.una() - 1, self.own_start);
             return Some(outgoing);
         }
-        // The last segment of the handshake carries no data, because the application does not know
-        // yet that it is connected.
+        // The segment that completes the handshake carries no data, because the application does
+        // not know yet that it is connected.
         if std::mem::take(&mut self.ack_due) {
             return Some(self.segment(now, self.sender.nxt(), Flags::ACK, 0));
         }
@@ -103,7 +104,7 @@ impl Connection {
         due.then(|| self.segment(now, self.sender.nxt(), Flags::ACK, 0))
     }
 
-    /// Returns a segment that carries a part of the stream.
+    /// Returns a segment that carries this part of the stream.
     fn carry(&mut self, now: Timestamp, departure: Departure) -> Outgoing {
         let data_end = self.sender.written();
         let end = departure.end.min(data_end);
@@ -162,7 +163,7 @@ impl Connection {
             payload,
             ..Segment::default()
         };
-        // If some SACK blocks had no room, a segment without payload follows and reports them.
+        // If not all SACK blocks fit, a segment without payload follows and reports them.
         if complete || !self.receiver.wants_ack() {
             self.receiver.on_ack_sent();
         }

@@ -1,4 +1,4 @@
-//! Processes incoming acknowledgements.
+//! Processes the acknowledgements that the sender receives.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(crate) struct Ack<'a> {
     pub number: u64,
     /// SACK blocks above the acknowledgment number. They cover only data that was sent.
     pub blocks: &'a [(u64, u64)],
-    /// The range that the receiver got twice, if it reported one (RFC 2883).
+    /// The range that the receiver reports as received twice (DSACK, RFC 2883), or `None`.
     pub dsack: Option<(u64, u64)>,
     /// Right edge of the receiver's window.
     pub limit: u64,
-    /// The earliest and the latest possible time at which the segment with the echoed timestamp was
-    /// sent.
+    /// The earliest and the latest time at which the segment whose timestamp is echoed can have
+    /// been sent.
     pub echo: Option<(Timestamp, Timestamp)>,
     /// True for a pure acknowledgement, which has no data and does not change the window.
     pub bare: bool,
@@ -54,8 +54,8 @@ impl Sender {
         self.sample_rtt(now, ack, advanced, &delivered);
         let min_rtt = self.rtt.min();
         for segment in &delivered {
-            // RFC 8985 s.6.2, step 2: the timestamp shows that an earlier transmission was
-            // delivered. This is valid only for cumulatively acknowledged data.
+            // RFC 8985 s.6.2, step 2: the echoed timestamp shows that an earlier transmission of
+            // the segment was delivered. This is valid only for cumulatively acknowledged data.
             let earlier = segment.end <= self.una
                 && ack.echo.is_some_and(|(_, latest)| latest < segment.time_sent);
             self.rack.on_delivered(now, segment, min_rtt, earlier);
@@ -71,8 +71,8 @@ impl Sender {
         self.answer_probe(now, ack, advanced);
         self.detect_lost(now, advanced, &mut lost);
         self.note_lost(now, &lost);
-        // A segment that was lost in the last recovery and was not retransmitted begins another
-        // recovery.
+        // A segment that was lost in the last recovery and was not retransmitted then begins
+        // another recovery.
         if !lost.is_empty() || self.board.lost() > 0 && matches!(self.phase, Phase::Open) {
             self.on_loss(now, &lost);
         }
@@ -102,8 +102,8 @@ impl Sender {
             return acked;
         }
         if advanced {
-            // The acknowledgement covers the segments that were counted before, and the missing
-            // segment before them.
+            // The acknowledgement covers the missing segment, and the segments after it that the
+            // duplicates have already counted as delivered.
             let counted = self.duplicates.min(gone.saturating_sub(1));
             self.duplicates -= counted;
             if matches!(self.phase, Phase::Open) {
@@ -120,10 +120,10 @@ impl Sender {
     }
 
     fn sample_rtt(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool, delivered: &[Sent]) {
-        // Karn's algorithm: retransmitted segments give no sample (RFC 6298 s.3), unless a
-        // timestamp identifies the transmission. Without SACK, segments after a hole have waited at
-        // the receiver. So an acknowledgement that covers both a retransmission and such segments
-        // gives no sample without a timestamp. Linux takes no sample from it either.
+        // Karn's algorithm: retransmitted segments give no round-trip sample (RFC 6298 s.3), unless
+        // a timestamp identifies the transmission. Without SACK, segments after a hole have waited
+        // at the receiver. So an acknowledgement that covers both a retransmission and such
+        // segments gives no sample without a timestamp. Linux takes no sample from it either.
         let waited = !self.sack && delivered.iter().any(|segment| segment.retransmitted);
         let once = delivered.iter().filter(|segment| !segment.retransmitted && !waited);
         let newest = once.map(|segment| segment.time_sent).max();
@@ -139,13 +139,13 @@ impl Sender {
             Phase::Reducing(Reduction { end, .. }) | Phase::Loss { end, .. } => *end,
         };
         // Eifel (RFC 3522 s.3.2): the acknowledged segment was sent before the retransmission, so
-        // that was not needed.
+        // the retransmission was unnecessary.
         let original = ack
             .echo
             .zip(self.retransmitted)
             .is_some_and(|((_, latest), (again, start))| latest < again && self.una > start);
-        // After a mark, wait until newer data is acknowledged, because this shows that the receiver
-        // got CWR. Linux does the same.
+        // After an ECN mark, the reduction continues until newer data is acknowledged, because this
+        // shows that the receiver got CWR. Linux does the same.
         let marked = matches!(self.phase, Phase::Reducing(Reduction { loss: false, .. }));
         if original && !marked {
             self.undo(now);
@@ -154,8 +154,8 @@ impl Sender {
         }
     }
 
-    /// Counts a retransmission that was not needed. If no retransmission of an episode was needed,
-    /// the reaction to the loss is undone (RFC 3708).
+    /// Counts an unnecessary retransmission. If all retransmissions of a loss recovery were
+    /// unnecessary, the reaction to the loss is undone (RFC 3708).
     fn on_unneeded(&mut self, now: Timestamp, end: u64) {
         let Some((since, needed)) = self.needed.filter(|(since, _)| end > *since) else { return };
         self.needed = needed.checked_sub(1).map(|needed| (since, needed));
@@ -164,8 +164,8 @@ impl Sender {
         }
     }
 
-    /// Checks for a spurious timeout by F-RTO (RFC 5682 s.3.1): data that was sent before the
-    /// timeout is still being delivered.
+    /// Checks for a spurious timeout with F-RTO (RFC 5682 s.3.1): a timeout is spurious if data
+    /// that was sent before it is still being delivered.
     fn check_timeout(&mut self, now: Timestamp, advanced: bool, delivered: &[Sent]) {
         let Phase::Loss { end, check } = &mut self.phase else { return };
         if *check == Check::Over || delivered.is_empty() {
@@ -180,7 +180,7 @@ impl Sender {
         }
     }
 
-    /// Undoes the reaction to a spurious loss.
+    /// Undoes the reaction to a loss that turned out to be spurious.
     fn undo(&mut self, now: Timestamp) {
         self.counters.spurious += 1;
         self.needed = None;
@@ -196,8 +196,8 @@ impl Sender {
         self.rack.on_recovered();
     }
 
-    /// Handles the answer to a tail loss probe. The probe may have repaired a loss that no other
-    /// signal shows (RFC 8985 s.7.4.2).
+    /// Handles the acknowledgement of a tail loss probe. The probe may have repaired a loss that no
+    /// other signal shows (RFC 8985 s.7.4.2).
     fn answer_probe(&mut self, now: Timestamp, ack: &Ack<'_>, advanced: bool) {
         let Some(probe) = self.probe.as_ref().filter(|probe| ack.number >= probe.end) else {
             return;
@@ -207,7 +207,8 @@ impl Sender {
         let (end, retransmission) = (probe.end, probe.retransmission);
         let duplicate = !advanced && ack.blocks.is_empty();
         if retransmission && !twice && !repaired && !duplicate && ack.number == end {
-            // Undecided: a DSACK may still report that the copy was not needed.
+            // It is undecided whether a segment was lost: a DSACK may still report that the probe's
+            // copy was not needed.
             return;
         }
         self.probe = None;
@@ -216,8 +217,8 @@ impl Sender {
         }
     }
 
-    /// Declares segments lost: by RACK (RFC 8985 s.6.2 step 5), or without SACK after three
-    /// duplicate acknowledgements.
+    /// Declares segments lost. With SACK, RACK decides (RFC 8985 s.6.2 step 5). Without SACK, three
+    /// duplicate acknowledgements do.
     pub(super) fn detect_lost(&mut self, now: Timestamp, advanced: bool, lost: &mut Vec<Sent>) {
         self.reorder_at = None;
         if !self.sack {
@@ -244,8 +245,8 @@ impl Sender {
         );
         let late = |segment: &Sent| segment.time_sent + rtt + window <= now;
         let next = self.board.lose_while(limit, late, lost);
-        // The timer fires for the first segment that may be late. RFC 8985 s.6.2 sets one timer for
-        // the last of these segments instead.
+        // The timer fires for the first segment that may be late. By RFC 8985 s.6.2, it would fire
+        // only for the last of these segments.
         self.reorder_at = next.map(|segment| segment.time_sent + rtt + window);
     }
 
@@ -302,7 +303,7 @@ impl Sender {
         self.probe_at = None;
     }
 
-    /// Updates the window during a reduction.
+    /// Updates the congestion window while it is being reduced.
     fn reduce(&mut self, acked: u64, good: bool) {
         let (pipe, mss) = (self.in_flight(), self.mss);
         if let Phase::Reducing(Reduction { prr: Some(prr), window, .. }) = &mut self.phase
@@ -323,7 +324,7 @@ impl Sender {
         let marks = delivered.iter().map(|s| (s.time_sent, s.len(), s.mark));
         let rate = self.rates.on_acked(now, marks, self.rtt.min());
         let Some(sent) = delivered.iter().map(|segment| segment.time_sent).max() else { return };
-        // The window does not grow during a reduction, whatever is acknowledged.
+        // While the window is being reduced, acknowledgements do not make it grow.
         let largest_sent = match &self.phase {
             Phase::Reducing(reduction) => sent.min(reduction.entered),
             _ => sent,
@@ -333,7 +334,7 @@ impl Sender {
             acked,
             largest_sent,
             in_flight: before,
-            // As on Linux, the window also does not grow while it is undecided whether a segment is
+            // As on Linux, the window does not grow while it is undecided whether a segment is
             // lost.
             app_limited: !advanced || !self.usage.was_used_since(sent),
             rtt: &self.rtt,

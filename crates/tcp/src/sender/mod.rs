@@ -1,8 +1,8 @@
-//! The sending half of a connection.
+//! The sending half of a TCP connection.
 //!
 //! * `scoreboard.rs`: outstanding segments;
 //! * `rack.rs`: loss detection;
-//! * `prr.rs`: how much is sent during a reduction;
+//! * `prr.rs`: how much is sent while the congestion window is being reduced;
 //! * `acks.rs`: incoming acknowledgements;
 //! * `timers.rs`: timers, which fire when no acknowledgements arrive;
 //! * this file: selects the next segment to send.
@@ -28,18 +28,18 @@ use scoreboard::{Scoreboard, Sent};
 pub(crate) use acks::Ack;
 pub(crate) use timers::Expiry;
 
-/// The state of the sender. Linux calls these states Open, CWR or Recovery, and Loss.
+/// The state of the sender. Linux has the same states: Open, CWR or Recovery, and Loss.
 #[derive(Debug)]
 enum Phase {
     Open,
-    /// The window is being reduced because of a loss or a mark.
+    /// The congestion window is being reduced because of a loss or an ECN mark.
     Reducing(Reduction),
     /// The retransmission timer has expired. The state lasts until all data that was outstanding at
     /// that time is acknowledged.
     Loss {
-        /// SND.NXT when the timer expired.
+        /// The value of SND.NXT when the timer expired.
         end: u64,
-        /// Progress of the check for a spurious timeout.
+        /// The state of the check whether the timeout was spurious.
         check: Check,
     },
 }
@@ -49,25 +49,27 @@ enum Phase {
 enum Check {
     /// The first segment was retransmitted (step 1).
     Begun,
-    /// The retransmission was acknowledged. This number of new segments is sent instead of further
-    /// retransmissions (step 2b).
+    /// The retransmission was acknowledged. The sender now sends this number of new segments
+    /// instead of further retransmissions (step 2b).
     Probing(u8),
-    /// The check has ended: the timeout was genuine, or it cannot be decided.
+    /// The check has ended, because the timeout was genuine or the cause cannot be determined.
     Over,
 }
 
 #[derive(Debug)]
 struct Reduction {
-    /// SND.NXT at the start. The reduction ends when this number is acknowledged.
+    /// The value of SND.NXT at the start of the reduction. The reduction ends when this number is
+    /// acknowledged.
     end: u64,
     entered: Timestamp,
-    /// `None` for controllers that set the window themselves during a reduction.
+    /// The state of Proportional Rate Reduction (PRR). `None` for controllers that set the window
+    /// themselves during a reduction.
     prr: Option<Prr>,
-    /// Number of bytes that PRR permits in flight.
+    /// Number of bytes in flight that PRR permits.
     window: u64,
     /// True if a loss caused the reduction, false if an ECN mark did.
     loss: bool,
-    /// True after a partial acknowledgement, which advances SND.UNA without ending the reduction
+    /// True after a partial acknowledgement, which advances SND.UNA but does not end the reduction
     /// (RFC 6582 s.3.2).
     partial: bool,
 }
@@ -75,16 +77,17 @@ struct Reduction {
 /// A tail loss probe that was not answered yet (RFC 8985 s.7.4).
 #[derive(Debug)]
 struct Probe {
-    /// SND.NXT when the probe was sent: TLP.end_seq.
+    /// The value of SND.NXT when the probe was sent (TLP.end_seq in RFC 8985).
     end: u64,
-    /// True if the probe was a retransmission: TLP.is_retrans.
+    /// True if the probe was a retransmission (TLP.is_retrans in RFC 8985).
     retransmission: bool,
 }
 
-/// A transmission that the window does not limit.
+/// A transmission that is made even if the congestion window has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forced {
-    /// The first lost segment: a fast retransmit, or a retransmission after the timer expired.
+    /// A retransmission of the first lost segment: a fast retransmit, or the first one after a
+    /// timeout.
     Lost,
     /// A tail loss probe.
     Tail,
@@ -120,11 +123,11 @@ pub(crate) struct Sender {
     usage: WindowUsage,
     pacer: Option<Pacer>,
     phase: Phase,
-    /// The oldest unacknowledged sequence number, SND.UNA. The next field is the next one to send,
-    /// SND.NXT (RFC 9293 s.3.3.1). Both count from the SYN.
+    /// The oldest unacknowledged sequence number, SND.UNA. `nxt` is the next one to send, SND.NXT
+    /// (RFC 9293 s.3.3.1). Both count from the SYN.
     una: u64,
     nxt: u64,
-    /// Sequence number after all written data.
+    /// Sequence number after the last written byte.
     written: u64,
     fin: bool,
     /// Right edge of the receiver's window.
@@ -133,10 +136,11 @@ pub(crate) struct Sender {
     sack: bool,
     /// Number of duplicate acknowledgements since SND.UNA last advanced. Used only without SACK.
     duplicates: u64,
-    /// Time and first sequence number of the first retransmission of this phase. `None` before it.
+    /// Time and first sequence number of the first retransmission in the current phase. `None` if
+    /// there was no retransmission.
     retransmitted: Option<(Timestamp, u64)>,
-    /// SND.UNA at the start of the last episode, and the number of its retransmissions that no
-    /// DSACK has reported as unnecessary. `None` if there is nothing to undo.
+    /// SND.UNA at the start of the last loss recovery, and the number of its retransmissions that
+    /// no DSACK has reported as unnecessary. `None` if there is no reaction to undo.
     needed: Option<(u64, u32)>,
     forced: Option<Forced>,
     probe: Option<Probe>,
@@ -159,7 +163,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Creates a sender. Its first sequence number is the one after the SYN.
+    /// Creates a sender whose first sequence number is the one after the SYN.
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
         let mut controller = config.congestion.start(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
@@ -207,7 +211,7 @@ impl Sender {
     }
 
     /// Applies the results of the handshake: whether SACK is used, the receiver's window, and the
-    /// round-trip time of the SYN.
+    /// round-trip time of the SYN as the first sample.
     pub(crate) fn on_established(
         &mut self,
         now: Timestamp,
@@ -222,7 +226,7 @@ impl Sender {
         }
     }
 
-    /// Sets the window to one segment, because the SYN was lost more than once.
+    /// Sets the congestion window to one segment, because the SYN was lost more than once.
     pub(crate) fn start_small(&mut self) {
         self.controller.set_initial_window(self.mss);
     }
@@ -233,8 +237,8 @@ impl Sender {
         }
     }
 
-    /// Skips `bytes` of the written data, which were sent with the SYN and are already acknowledged
-    /// (RFC 7413). The first segment begins after them.
+    /// Skips `bytes` of the written data, because they were sent with the SYN and are already
+    /// acknowledged (RFC 7413). The first segment begins after them.
     pub(crate) fn skip(&mut self, bytes: u64) {
         (self.una, self.nxt) = (1 + bytes, 1 + bytes);
     }
@@ -292,7 +296,7 @@ impl Sender {
         self.board.in_flight().saturating_sub(self.duplicates.saturating_mul(self.mss))
     }
 
-    /// Returns the number of bytes that may be in flight.
+    /// Returns the number of bytes that may be in flight now.
     pub(crate) fn window(&self) -> u64 {
         match &self.phase {
             Phase::Reducing(Reduction { prr: Some(_), window, .. }) => *window,
@@ -300,7 +304,7 @@ impl Sender {
         }
     }
 
-    /// Returns the name of the state in Linux.
+    /// Returns the name that Linux uses for the sender's state.
     pub(crate) fn state(&self) -> &'static str {
         match &self.phase {
             Phase::Open if self.board.sacked() > 0 || self.duplicates > 0 => "disorder",
@@ -360,8 +364,8 @@ impl Sender {
         Some(self.send_new(now, end))
     }
 
-    /// Returns the sequence number after the next new segment. Returns `None` if there is no data,
-    /// or no room at the receiver or in the send buffer.
+    /// Returns the sequence number after the next new segment. Returns `None` if there is no new
+    /// data, or if the receive window or the send buffer has no room for it.
     fn next_end(&self) -> Option<u64> {
         let data = self.written.saturating_sub(self.nxt).min(self.mss);
         let mut end = self.nxt + data;
@@ -369,16 +373,16 @@ impl Sender {
         let waits = end > self.nxt;
         let fits = end <= self.limit && end - self.una <= self.send_buffer + 1;
         if waits && !fits && self.board.is_empty() && self.limit > self.nxt {
-            // RFC 9293 s.3.8.6.2.1: a segment that the window makes small is sent only if nothing
-            // is outstanding.
+            // RFC 9293 s.3.8.6.2.1: a segment that is short because of the receive window is sent
+            // only if no data is outstanding.
             return Some(end.min(self.limit));
         }
         (waits && fits).then_some(end)
     }
 
     /// Returns `true` if the congestion window has room for a waiting segment, but the limit on
-    /// outstanding data does not. That is the send buffer, or the window of a receiver if it is as
-    /// large as that buffer.
+    /// outstanding data does not. This limit is the send buffer, or a receive window of at least
+    /// about the same size.
     pub(crate) fn is_window_limited(&self) -> bool {
         let waits = self.written.saturating_sub(self.nxt).min(self.mss);
         let end = self.nxt + waits;
@@ -390,7 +394,7 @@ impl Sender {
             && self.in_flight() + waits <= self.window()
     }
 
-    /// Records that the window has room but there is no data to fill it.
+    /// Records that the congestion window has room but there is no data to fill it.
     fn note_idle(&mut self, now: Timestamp, pipe: u64, window: u64) {
         if pipe < window {
             self.usage.on_underused(now);
@@ -411,7 +415,7 @@ impl Sender {
             && matches!(self.phase, Phase::Reducing(Reduction { loss: true, partial: true, .. }))
     }
 
-    /// Ends the check for a spurious timeout if the cause can no longer be decided.
+    /// Ends the check for a spurious timeout if it can no longer determine the cause.
     fn give_up_check(&mut self) {
         if let Phase::Loss { check, .. } = &mut self.phase {
             *check = Check::Over;
@@ -437,8 +441,8 @@ impl Sender {
         Departure { start, end, retransmission: false }
     }
 
-    /// Reduces the window after the sender was idle for a retransmission timeout. At most the
-    /// initial window may then be sent at once (RFC 5681 s.4.1).
+    /// Reduces the congestion window if the sender was idle for a retransmission timeout. At most
+    /// the initial window may then be sent at once (RFC 5681 s.4.1).
     fn restart_after_idle(&mut self, now: Timestamp) {
         let idle = self.board.is_empty() && self.last_sent.is_some_and(|at| now > at + self.rto());
         if idle && !self.controller.needs_pacing() {
@@ -463,7 +467,7 @@ impl Sender {
         Departure { start: segment.start, end: segment.end, retransmission: true }
     }
 
-    /// Counts sent bytes. Returns the delivery mark to store with them.
+    /// Counts sent bytes. Returns the delivery state to store with them, for rate measurement.
     fn on_departure(&mut self, now: Timestamp, bytes: u64) -> DeliveryMark {
         let in_flight = self.in_flight();
         if let Some(pacer) = &mut self.pacer {

@@ -1,16 +1,16 @@
 //! Proportional Rate Reduction (RFC 6937): determines how much is sent while the window is being
 //! reduced.
 
-/// A reduction of the window.
+/// The state of one reduction of the congestion window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prr {
-    /// Target of the reduction (ssthresh), in bytes.
+    /// Target of the reduction in bytes: the slow start threshold (ssthresh).
     threshold: u64,
-    /// Bytes that were outstanding at the start (RecoverFS).
+    /// Number of bytes that were outstanding at the start of the reduction (RecoverFS).
     flight: u64,
-    /// Bytes that were delivered since the start (prr_delivered).
+    /// Number of bytes that were delivered since the start of the reduction (prr_delivered).
     delivered: u64,
-    /// Bytes that were sent since the start (prr_out).
+    /// Number of bytes that were sent since the start of the reduction (prr_out).
     out: u64,
 }
 
@@ -21,8 +21,8 @@ impl Prr {
 
     /// Returns the number of bytes that may be sent after an acknowledgement of `delivered` bytes,
     /// with `pipe` bytes in flight. `good` is true if the acknowledgement advanced SND.UNA and
-    /// showed no further loss. The sender may then catch up as in slow start (PRR-SSRB). Otherwise
-    /// it sends as much as was delivered (PRR-CRB).
+    /// showed no further loss. The sender may then send more, as in slow start, up to the threshold
+    /// (PRR-SSRB). Otherwise it may send only as much as was delivered (PRR-CRB).
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, mss: u64, good: bool) -> u64 {
         self.delivered += delivered;
         let allowed = if pipe > self.threshold {
@@ -35,7 +35,8 @@ impl Prr {
             let limit = if good { balance + mss } else { balance };
             limit.min(self.threshold - pipe)
         };
-        // The first retransmission is always allowed: fast retransmit (RFC 5681 s.3.2).
+        // The first retransmission is always permitted, because it is a fast retransmit (RFC 5681
+        // s.3.2).
         if self.out == 0 { allowed.max(mss) } else { allowed }
     }
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 use super::scoreboard::Sent;
 use equic_transport::Timestamp;
 
-/// Number of recoveries for which the reordering window stays wide (RFC 8985 s.6.2, step 4).
+/// Number of recoveries for which a wider reordering window is kept (RFC 8985 s.6.2, step 4).
 const PERSIST: u32 = 16;
 
-/// Number of segments delivered out of order that show a loss at once, as long as no reordering was
-/// seen (DupThresh).
+/// Number of segments delivered out of order after which a segment is declared lost at once. It
+/// applies only as long as no reordering was seen (DupThresh).
 pub(crate) const DUP_THRESH: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Rack {
-    /// Number of the latest transmission that was delivered. It replaces RACK.xmit_ts and
-    /// RACK.end_seq.
+    /// Number of the latest transmission that was delivered. This number stands for both
+    /// RACK.xmit_ts and RACK.end_seq.
     latest: Option<u64>,
     rtt: Duration,
     /// Highest sequence number that was delivered (RACK.fack).
@@ -23,7 +23,7 @@ pub(crate) struct Rack {
     reordering_seen: bool,
     window_multiplier: u32,
     window_persist: u32,
-    /// SND.NXT when the reordering window last grew.
+    /// The value of SND.NXT when the reordering window last grew.
     dsack_round: Option<u64>,
 }
 
@@ -95,8 +95,8 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.window_multiplier).min(smoothed)
     }
 
-    /// Returns the number below which transmissions can be lost, and the time after which they
-    /// count as lost.
+    /// Returns the limits for declaring losses: the transmission number below which transmissions
+    /// can be lost, and the time after which they are.
     pub(crate) fn limit(&self) -> Option<(u64, Duration)> {
         self.latest.map(|latest| (latest, self.rtt))
     }

@@ -10,7 +10,7 @@ use equic_transport::congestion::DeliveryMark;
 pub(crate) enum Fate {
     /// The segment is in flight.
     InFlight,
-    /// The receiver has the segment, and waits for data before it.
+    /// The receiver has reported the segment by SACK, and waits for the data before it.
     Sacked,
     /// The segment was declared lost and was not retransmitted yet.
     Lost,
@@ -28,7 +28,7 @@ pub(crate) struct Sent {
     pub number: u64,
     /// Time of the segment's last transmission.
     pub time_sent: Timestamp,
-    /// Delivery state of the path at the last transmission, for rate measurement.
+    /// State of the connection's delivery counters at the last transmission, for rate measurement.
     pub mark: DeliveryMark,
     pub fate: Fate,
     /// True if the segment was retransmitted.
@@ -46,20 +46,21 @@ impl Sent {
 pub(crate) struct Scoreboard {
     /// The outstanding segments, by sequence number and without gaps.
     segments: VecDeque<Sent>,
-    /// Transmissions in their order: the number, and the first sequence number of the segment.
-    /// Obsolete entries are skipped.
+    /// Transmissions in the order in which they were made: the number of each, and the first
+    /// sequence number of its segment. Entries whose segment was acknowledged or sent again are
+    /// obsolete, and are skipped.
     order: VecDeque<(u64, u64)>,
     next_number: u64,
-    /// Bytes in flight. The next fields have the bytes in the other states.
+    /// Number of bytes in flight. The next fields count the bytes in the other states.
     in_flight: u64,
     sacked: u64,
     lost: u64,
     sacked_segments: usize,
     /// No segment before this sequence number is lost.
     lost_hint: u64,
-    /// Runs of segments that the receiver has out of order. The key is the first sequence number,
-    /// and the value is the number after the end. They make it cheap to process a block that is
-    /// reported again.
+    /// Runs of adjacent segments that the receiver has reported by SACK: the key is the first
+    /// sequence number, and the value is the sequence number after the run. With them, processing a
+    /// block that is reported again is cheap.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -72,12 +73,12 @@ impl Scoreboard {
         self.in_flight
     }
 
-    /// Returns the number of bytes that the receiver has out of order.
+    /// Returns the number of bytes that the receiver has reported by SACK.
     pub(crate) fn sacked(&self) -> u64 {
         self.sacked
     }
 
-    /// Returns the number of segments that the receiver has out of order.
+    /// Returns the number of segments that the receiver has reported by SACK.
     pub(crate) fn sacked_segments(&self) -> usize {
         self.sacked_segments
     }
@@ -110,7 +111,7 @@ impl Scoreboard {
         self.next_number
     }
 
-    /// Adds a new segment. It begins at the end of the last one.
+    /// Adds a new segment. It must begin where the last segment ends.
     pub(crate) fn push(&mut self, start: u64, end: u64, now: Timestamp, mark: DeliveryMark) {
         debug_assert!(end > start && self.last().is_none_or(|last| last.end == start));
         let number = self.number(start);
@@ -131,8 +132,8 @@ impl Scoreboard {
         let number = self.next_number;
         self.next_number += 1;
         self.order.push_back((number, start));
-        // Compacted only when most entries are obsolete, so that the cost is amortised over the
-        // transmissions that made them obsolete.
+        // The list is compacted only when most entries are obsolete. The cost is thus spread over
+        // the transmissions that made them obsolete.
         if self.order.len() > 2 * self.segments.len() + STALE {
             let segments = &self.segments;
             self.order.retain(|(number, start)| {
@@ -182,9 +183,10 @@ impl Scoreboard {
         }
     }
 
-    /// Processes an acknowledgement of everything before `una`, and of blocks after it. Adds each
-    /// newly delivered segment to `delivered`, with its previous state. A segment that a block
-    /// covers only in part is not changed. A segment that `una` covers in part becomes shorter.
+    /// Processes an acknowledgement of everything before `una`, and of the SACK blocks after it.
+    /// Adds each newly delivered segment to `delivered`, with the state that it had before. If a
+    /// block covers a segment only in part, the segment does not change. If `una` covers a segment
+    /// in part, the segment becomes shorter.
     pub(crate) fn acknowledge(
         &mut self,
         una: u64,
@@ -208,7 +210,8 @@ impl Scoreboard {
             }
             self.count_out(fate, part.len());
             if fate == Fate::Sacked && self.segments.front().is_some_and(|s| s.start == una) {
-                // This is the rest of a segment whose first part was already counted as delivered.
+                // This part is the rest of a segment. The first part of that segment was already
+                // counted as delivered.
                 let rest = self.segments.front().is_some_and(|s| s.number == part.number);
                 self.sacked_segments += usize::from(rest);
             }
@@ -231,7 +234,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the segments that a block covers, except those that are already marked.
+    /// Marks the segments that a SACK block covers, except those that are already marked.
     fn sack(&mut self, block: (u64, u64), delivered: &mut Vec<Sent>) {
         let (mut from, end) = block;
         while from < end {
@@ -246,7 +249,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the segments between `left` and `right`. None of them may be marked already.
+    /// Marks the segments between `left` and `right` as reported by SACK. None of them may be
+    /// marked already.
     fn mark_sacked(&mut self, left: u64, right: u64, delivered: &mut Vec<Sent>) {
         let first = self.segments.partition_point(|segment| segment.start < left);
         let mut at = first;
@@ -270,7 +274,7 @@ impl Scoreboard {
         self.runs.insert(start, end);
     }
 
-    /// Declares the segment lost whose last transmission has this number. Returns the segment.
+    /// Declares the segment lost whose last transmission has this number, and returns the segment.
     pub(crate) fn lose(&mut self, number: u64, start: u64) -> Option<Sent> {
         let at = find(&self.segments, start)?;
         let segment = self.segments[at];
@@ -281,9 +285,9 @@ impl Scoreboard {
         Some(segment)
     }
 
-    /// Declares transmissions lost in their order, as long as they have a number below `limit` and
-    /// `wanted` returns `true`. Adds them to `lost`. Returns the first transmission below the limit
-    /// that is still in flight.
+    /// Declares transmissions lost in the order in which they were made, as long as their number is
+    /// below `limit` and `wanted` returns `true`. Adds them to `lost`. Returns the first
+    /// transmission below the limit that is still in flight.
     pub(crate) fn lose_while(
         &mut self,
         limit: u64,
@@ -332,8 +336,8 @@ impl Scoreboard {
         }
     }
 
-    /// Handles a receiver that has discarded its out-of-order data (RFC 2018 s.8): no outstanding
-    /// segment counts as received.
+    /// Handles a receiver that has discarded its out-of-order data (RFC 2018 s.8). Afterwards, no
+    /// outstanding segment counts as received.
     pub(crate) fn forget_sacks(&mut self) {
         for at in 0..self.segments.len() {
             if self.segments[at].fate == Fate::Sacked {
@@ -374,7 +378,7 @@ mod tests {
         assert_eq!(starts(&delivered), [0, 3, 4, 7]);
         assert_eq!((board.in_flight(), board.sacked(), board.lost()), (600, 300, 0));
         delivered.clear();
-        // The block has grown on both sides. Only the new segments may count.
+        // The block has grown on both sides. Only the additional segments may count as delivered.
         board.acknowledge(100, &[(200, 900)], &mut delivered);
         assert_eq!(starts(&delivered), [2, 5, 6, 8]);
         let mut lost = Vec::new();

@@ -1,6 +1,6 @@
-//! Timers, which fire when no acknowledgement arrives: the retransmission timer (RFC 6298), the
-//! tail loss probe (RFC 8985 s.7), the reordering timer of RACK, and the persist timer (RFC 9293
-//! s.3.8.6.1).
+//! Timers of the sender, which fire when no acknowledgement arrives: the retransmission timer (RFC
+//! 6298), the tail loss probe (RFC 8985 s.7), the reordering timer of RACK, and the persist timer
+//! (RFC 9293 s.3.8.6.1).
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const FIRST_PROBE: Duration = Duration::from_secs(1);
 /// (`net.ipv4.tcp_retries2`).
 const MOST_TIMEOUTS: u32 = 15;
 
-/// Tells the connection what to do after a timer has expired.
+/// Tells the connection what to do after one of the sender's timers has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// The connection need not do anything.
+    /// The connection does not need to do anything.
     None,
     /// The connection must send a window probe, which the receiver must answer, because the
     /// receiver's window is closed.
@@ -29,8 +29,8 @@ pub(crate) enum Expiry {
 }
 
 impl Sender {
-    /// Returns the retransmission timeout with this backoff (RFC 6298 s.2), with the minimum that
-    /// Linux uses.
+    /// Returns the retransmission timeout after `backoff` doublings (RFC 6298 s.2), with the
+    /// minimum that Linux uses.
     fn timeout_after(&self, backoff: u32) -> Duration {
         let timeout = match self.rtt.first_sample() {
             None => self.initial_rto,
@@ -114,13 +114,15 @@ impl Sender {
         // RFC 5681 s.3.1: the threshold stays the same if the same segment times out again.
         if !matches!(self.phase, Phase::Loss { .. }) || self.backoff == 0 {
             self.controller.on_retransmission_timeout(now);
-            // During a recovery, acknowledgements of its retransmissions still arrive. They would
-            // make a genuine timeout look spurious.
+            // If the timer expires during a recovery, acknowledgements of the recovery's
+            // retransmissions still arrive. If they were taken into account, a genuine timeout
+            // would look spurious.
             if !reducing {
                 (self.retransmitted, self.needed) = (None, Some((self.una, 0)));
             }
         }
-        // For the same reason, such acknowledgements do not show whether the timeout was right.
+        // For the same reason, there is no check for a spurious timeout if the timer expires during
+        // a recovery.
         let recovering = reducing || matches!(self.phase, Phase::Loss { .. });
         let first = self.backoff == 0 && self.sack && !recovering;
         let check = if first { Check::Begun } else { Check::Over };
@@ -168,7 +170,7 @@ impl Sender {
         let mut timeout = FIRST_PROBE;
         if self.rtt.first_sample().is_some() {
             timeout = self.rtt.smoothed() * 2;
-            // The receiver may delay the acknowledgement of a single segment.
+            // The receiver may delay the acknowledgement if only one segment is outstanding.
             if self.board.len() == 1 {
                 timeout += self.min_rto;
             }
@@ -177,8 +179,8 @@ impl Sender {
         self.probe_at = Some(self.rto_at.map_or(at, |rto| rto.min(at)));
     }
 
-    /// Sends a tail loss probe (RFC 8985 s.7.3). It is a new segment if there is one. Otherwise it
-    /// is the last segment again.
+    /// Sends a tail loss probe (RFC 8985 s.7.3): a new segment if there is new data, otherwise the
+    /// last segment again.
     pub(super) fn send_probe(&mut self, now: Timestamp) -> Option<Departure> {
         self.forced = None;
         if !matches!(self.phase, Phase::Open) || self.probe.is_some() {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use equic_tcp::{Connection, Flags, Outgoing, Segment, TcpConfig, Timestamp, Timestamps};
 
-/// Drives a client and a server with `bytes`. Each step is a segment, often one that the end almost
-/// accepts, or advances the clock. Returns both ends, so that the caller can check their state.
+/// Drives a client and a server with segments made from `bytes`. Each step either sends one end a
+/// segment, often one that the end almost accepts, or advances the clock. Returns both ends, so
+/// that the caller can check their state.
 ///
 /// # Panics
 /// Panics if an end sends without end, or sets a timer in the past.
@@ -50,12 +51,12 @@ pub(crate) fn drive(config: &TcpConfig, written: u64, bytes: &[u8]) -> [Connecti
     ends.map(|end| end.connection)
 }
 
-/// Length of a step in bytes.
+/// Number of input bytes that make up one step.
 const STEP: usize = 24;
 
 struct End {
     connection: Connection,
-    /// The initial sequence number of this end. That of the peer is zero.
+    /// The initial sequence number of this end. The peer's is zero.
     start: u32,
     /// The last segment that the end sent.
     said: Segment,
@@ -71,7 +72,7 @@ impl End {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        // Most numbers are close to the expected ones.
+        // Most sequence numbers are close to those that the end expects.
         let near = |kind: u8, base: u32, offset: usize| match kind & 3 {
             0 => base,
             1 => base.wrapping_add(half(offset)),

@@ -16,8 +16,8 @@ fn drops(codel: CoDel, make: fn(u32, u32) -> Packet, millis: u64) -> (At, Vec<u6
     let (mut moments, mut seen) = (Vec::new(), 0);
     for step in 1..=millis * 100 {
         let now = step * 10;
-        // The queue is polled often, so that times are exact to 10 us. It is refilled, so that its
-        // length stays the same.
+        // The queue is polled every 10 us, so that times are exact to 10 us. It is refilled, so
+        // that its length stays the same.
         if queue.dequeue(now).is_some() {
             queue.enqueue(now.saturating_sub(200 * MS), make(0, 1_000));
         }
@@ -56,8 +56,8 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
 fn it_remembers_its_rate_for_a_while() {
     let second_gap = |pause: u64| {
         let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
-        // Each packet waits for `wait`. Returns the times of the drops in this range, in units of
-        // 10 us.
+        // Each packet waits in the queue for `wait`. Returns the times of the drops in this range,
+        // in units of 10 us.
         let mut phase = |range: std::ops::Range<u64>, wait: u64| {
             let mut moments = Vec::new();
             for now in range.map(|step| 10 * step) {
@@ -75,7 +75,8 @@ fn it_remembers_its_rate_for_a_while() {
         let second = phase(105_000 + pause..155_000 + pause, 50 * MS);
         (first.len() as f64, (second[1] - second[0]) as f64)
     };
-    // The pause is half a second, then three seconds. The limit is 16 intervals, which are 1.6 s.
+    // Dropping stops for half a second, then for three seconds. CoDel remembers its drop rate for
+    // 16 intervals, which are 1.6 s.
     let (count, gap) = second_gap(50_000);
     let expected = 100_000.0 / (count - 1.0).sqrt();
     assert!((gap - expected).abs() <= 20.0, "{gap}, not {expected} after {count}");
@@ -95,7 +96,7 @@ fn marks_come_when_drops_would() {
 /// has at most one packet.
 #[test]
 fn a_good_queue_is_left_alone() {
-    // Delays of 4 ms, for two seconds.
+    // The queue has a delay of 4 ms for two seconds.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
     for millis in 0..2_000u64 {
         queue.enqueue(millis * MS, packet(0, 1_000));
@@ -114,16 +115,16 @@ fn a_good_queue_is_left_alone() {
     assert!(queue.dropped.is_empty());
 }
 
-/// A sender that has only a congestion window. It halves the window on a loss, at most once per
-/// round trip. Otherwise it adds a packet per round trip.
+/// A sender whose only control is a congestion window. It halves the window on a loss, at most once
+/// per round trip. Otherwise it adds a packet to the window per round trip.
 struct Sender {
     window: f64,
     flying: f64,
     halved: u64,
 }
 
-/// Lets four senders, 50 ms away, share a link of 8 Mb/s for 60 seconds. That is one packet of
-/// 1,000 bytes per millisecond. Returns the sorted queueing delays, and the number of milliseconds
+/// Simulates four senders, 50 ms away, that share a link of 8 Mb/s (one packet of 1,000 bytes per
+/// millisecond) for 60 seconds. Returns the sorted queueing delays, and the number of milliseconds
 /// after the first ten seconds in which the link was idle.
 fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
     let mut queue = At::new(queue, 8e6);

@@ -16,7 +16,7 @@ fn a_new_flow_goes_first() {
     for _ in 0..50 {
         queue.enqueue(0, packet(1, 1_500));
     }
-    // The first turn of a new flow has 1,514 bytes, so a second packet is sent in it.
+    // A new flow may send 1,514 bytes in its first turn, so it sends a second packet.
     for _ in 0..4 {
         assert_eq!(queue.dequeue(1).unwrap().label, 1);
     }
@@ -102,7 +102,8 @@ fn a_full_queue_drops_of_the_longest() {
 fn each_row_is_controlled_by_itself() {
     let fq = FqCoDel { codel: CoDel::default(), ..FqCoDel::default() };
     let mut queue = queue(fq);
-    // The link sends a packet of 1,250 bytes per millisecond (10 Mb/s). 1.5 times as much arrives.
+    // The link sends a packet of 1,250 bytes per millisecond (10 Mb/s). 1.5 times as many packets
+    // arrive.
     for millis in 0..3_000u64 {
         let now = 1_000 * millis;
         queue.enqueue(now, packet(1, 1_250));
@@ -126,7 +127,7 @@ fn each_row_is_controlled_by_itself() {
     );
 }
 
-/// If there are many queues, few flows may share one.
+/// With many queues, only few flows may be assigned to the same queue.
 #[test]
 fn flows_are_spread_over_rows() {
     assert!(rows_of_512_flows(1_024) > 350);

@@ -1,4 +1,4 @@
-//! Compares routes with expected routes, and with a search of all paths.
+//! Tests computed routes against expected ones, and against a search of all paths.
 
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
     assert!(path.contains(&direct.there()) && !path.contains(&second.there()));
 }
 
-/// The age of the links must decide, not the age of the routers.
+/// If several routes have the same cost and length, the age of their links must decide, not the age
+/// of their routers.
 #[test]
 fn of_equal_ways_the_one_with_the_older_link_is_taken() {
     let mut topology = Topology::new();
@@ -74,7 +75,7 @@ fn hosts_do_not_forward() {
     assert!(names(&topology, a, lonely).is_err());
     assert!(names(&topology, lonely, a).is_err());
     assert!(names(&topology, a, a).is_err());
-    // With a router next to the host, there is a route.
+    // The new router gives a way between the nodes that does not lead through a host.
     let router = topology.router("router");
     topology.link(c, router, direction());
     topology.link(a, router, direction());
