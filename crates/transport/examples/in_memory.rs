@@ -54,8 +54,8 @@ impl End {
         arrival: DatagramMeta,
         datagram: &mut [u8],
     ) -> Result<(), Box<dyn Error>> {
-        // The endpoint's answer without a connection, for example a Version Negotiation packet. It
-        // never occurs in this example.
+        // Buffer for an answer of the endpoint itself, for example a Version Negotiation packet.
+        // There is no such answer in this example.
         let mut response = Vec::new();
         match self.endpoint.handle_datagram(now, arrival, datagram, &mut response) {
             Received::Incoming(incoming) => {
@@ -158,7 +158,8 @@ impl Pair {
         Ok(read)
     }
 
-    /// Delivers a datagram in each direction. Without any, advances to the next timer.
+    /// Delivers one datagram in each direction. If there is none, advances the time to the next
+    /// timer.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         let sent = Pair::carry(self.now, &mut self.client, &mut self.server)?
             | Pair::carry(self.now, &mut self.server, &mut self.client)?;

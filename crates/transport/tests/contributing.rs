@@ -1,5 +1,5 @@
-//! Checks the tables for the three example changes in `CONTRIBUTING.md`: all files and tests that
-//! they name must exist.
+//! Checks the tables of the three example changes in `CONTRIBUTING.md`: every file and test that a
+//! table names must exist.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! This end's connection IDs: issued, announced, replaced and retired (RFC 9000 s.5.1.1, s.5.1.2).
+//! Keeps the connection IDs that this end has issued: announces, replaces and retires them (RFC
+//! 9000 s.5.1.1, s.5.1.2).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,22 +12,23 @@ use crate::lazy::LazyBox;
 use crate::numbered::Numbered;
 use crate::violation::Violation;
 
-/// Number of retired IDs that still lead to the connection. A peer changes fewer IDs than that
-/// within a round trip.
+/// Number of retired connection IDs whose packets are still accepted. A peer retires fewer IDs than
+/// that within a round trip.
 const KEPT_RETIRED: usize = 4;
 
-/// Time after a retirement during which packets to the ID may still arrive: a few round trips.
+/// Time for which packets to a connection ID may still arrive after its retirement: a few round
+/// trips.
 pub(super) const KEPT_RETIRED_FOR: Duration = Duration::from_secs(3);
 
-/// An ID that the peer may use in packets to this end.
+/// A connection ID that the peer may put into packets to this end.
 #[derive(Debug, Clone, Copy)]
 struct LocalId {
     id: ConnectionId,
-    /// True if the peer has used the ID.
+    /// True if the peer has used this connection ID in a packet.
     used: bool,
 }
 
-/// All IDs that the peer may use in packets to this end.
+/// All connection IDs that the peer may put into packets to this end.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
@@ -34,13 +36,13 @@ pub(crate) struct LocalIds {
     /// sent before it retired an ID may arrive late, by another path or socket. They are accepted,
     /// and not answered with a stateless reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
-    /// Time of the last retirement.
+    /// Time at which the peer last retired a connection ID.
     retired_at: Timestamp,
-    /// Number of active IDs that this end has not asked the peer to retire.
+    /// Number of active connection IDs that this end has not asked the peer to retire.
     not_retiring: u64,
     next: u64,
-    /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's
-    /// maximum if it is lower.
+    /// Largest number of connection IDs that the peer may have at a time: its
+    /// `active_connection_id_limit`, or this end's maximum if that is lower.
     limit: u64,
     /// The value of Retire Prior To: the peer should retire IDs with lower sequence numbers.
     retire_prior_to: u64,
@@ -49,12 +51,13 @@ pub(crate) struct LocalIds {
     tokens: Numbered<ResetToken>,
     /// True if no more IDs are issued, because their path is abandoned.
     closed: bool,
-    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
+    /// Issued and retired connection IDs that wait to be reported to the endpoint; at most
+    /// `MAX_CHANGES`.
     changes: Changes,
 }
 
 impl LocalIds {
-    /// Creates the IDs of the first path, with the ID of the handshake.
+    /// Creates the state for the first path. `first` is the connection ID of the handshake.
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
             active: Numbered::with(0, LocalId { id: first, used: true }),
@@ -82,15 +85,15 @@ impl LocalIds {
         }
     }
 
-    /// Issues no more IDs, because their path is abandoned. Existing IDs still lead to the
-    /// connection.
+    /// Stops issuing connection IDs, because their path is abandoned. Packets to existing IDs still
+    /// belong to the connection.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.to_announce = Numbered::default();
     }
 
-    /// Retires all IDs, because their path has ended. Afterwards, none of them leads to the
-    /// connection.
+    /// Retires all connection IDs, because their path has ended. Packets to them no longer belong
+    /// to the connection.
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
         for (_, gone) in self.active.take_all() {
@@ -106,18 +109,19 @@ impl LocalIds {
         self.next
     }
 
-    /// Returns true if the peer has an ID that it may use, or will get one.
+    /// Returns true if the peer has a connection ID that it may use, or if one will be announced to
+    /// it.
     pub(crate) fn has_any(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Returns the largest number of IDs that are issued.
+    /// Returns the largest number of connection IDs that the peer may have at a time.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the oldest change that was not yet returned, or `None`. The ID of the handshake is
-    /// not reported.
+    /// Takes the oldest change that was not yet reported to the endpoint, or returns `None`. The ID
+    /// of the handshake is never reported.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
@@ -133,10 +137,10 @@ impl LocalIds {
         !self.closed && self.not_retiring < self.limit
     }
 
-    /// Asks the peer to retire all IDs, so that others can replace them. Returns false, and changes
-    /// nothing, if the peer has not yet retired the IDs of more than one earlier request. One
-    /// outstanding request is permitted, because packets may be lost. The peer must accept twice
-    /// its limit (RFC 9000 s.5.1.2).
+    /// Asks the peer to retire all current connection IDs, so that new ones can replace them.
+    /// Returns false, and changes nothing, if the peer still has to retire more IDs than its limit
+    /// because of earlier requests. One outstanding request is permitted, because packets may be
+    /// lost. The peer must accept twice its limit (RFC 9000 s.5.1.2).
     pub(crate) fn retire_all(&mut self) -> bool {
         let owed =
             self.active.numbers().filter(|number| *number < self.retire_prior_to).count() as u64;
@@ -146,8 +150,8 @@ impl LocalIds {
         owed <= self.limit
     }
 
-    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the
-    /// ID's sequence number (RFC 9000 s.19.15).
+    /// Returns the field Retire Prior To for the NEW_CONNECTION_ID frame that announces the ID with
+    /// this sequence number. The field never exceeds the sequence number (RFC 9000 s.19.15).
     pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
         self.retire_prior_to.min(sequence)
     }
@@ -169,7 +173,7 @@ impl LocalIds {
         self.to_announce.remove(self.next - 1);
     }
 
-    /// Returns true if an ID must still be announced in a NEW_CONNECTION_ID frame.
+    /// Returns true if a connection ID must still be announced in a NEW_CONNECTION_ID frame.
     pub(crate) fn has_news(&self) -> bool {
         !self.to_announce.is_empty()
     }
@@ -188,11 +192,11 @@ impl LocalIds {
         }
     }
 
-    /// Processes a RETIRE_CONNECTION_ID frame from a packet to the ID `used`. Returns the ID that
-    /// the peer retired.
+    /// Processes a RETIRE_CONNECTION_ID frame that arrived in a packet to the connection ID `used`.
+    /// Returns the ID that the peer retired.
     ///
     /// # Errors
-    /// Fails if the ID was never issued, or if it is `used` (RFC 9000 s.19.16).
+    /// Fails if the retired ID was never issued, or if it is `used` (RFC 9000 s.19.16).
     pub(crate) fn on_retire(
         &mut self,
         now: Timestamp,
@@ -257,7 +261,7 @@ impl LocalIds {
         }
     }
 
-    /// Marks the ID as used by the peer.
+    /// Records that the peer has used this connection ID.
     pub(crate) fn set_used(&mut self, id: ConnectionId) {
         if let Some(own) = self.active.values_mut().find(|own| own.id == id) {
             own.used = true;
@@ -269,7 +273,7 @@ impl LocalIds {
         self.active.values().any(|own| own.id == id && !own.used)
     }
 
-    /// Releases unused memory, and forgets IDs that were retired a while ago.
+    /// Releases unused memory, and forgets connection IDs that the peer retired long enough ago.
     pub(crate) fn shrink(&mut self, now: Timestamp) {
         self.active.shrink();
         if self.retired_at + KEPT_RETIRED_FOR <= now {
@@ -277,7 +281,8 @@ impl LocalIds {
             self.retired = LazyBox::default();
         }
         if self.to_announce.is_empty() {
-            // No packet is in flight, so no frame that announced an ID can be lost.
+            // No packet is in flight, so no NEW_CONNECTION_ID frame can be lost and repeated. The
+            // tokens are no longer needed.
             self.tokens = Numbered::default();
         }
         if self.changes.is_empty() {
@@ -291,7 +296,7 @@ impl LocalIds {
             + self.retired.len() * size_of::<ConnectionId>()
     }
 
-    /// Returns all IDs that lead to the connection.
+    /// Returns all connection IDs whose packets belong to the connection.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.values().map(|own| own.id).chain(self.retired.iter().copied())
     }

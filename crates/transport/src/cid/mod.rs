@@ -5,7 +5,8 @@
 //! * `local.rs`: the IDs that the peer may use in packets to this end;
 //! * `remote.rs`: the IDs that this end may use in packets to the peer.
 //!
-//! An [`EndpointEvent`] reports a change to the endpoint, which routes datagrams by it.
+//! An [`EndpointEvent`] reports each change to the endpoint, which finds the connection of a
+//! datagram by its connection ID.
 
 mod local;
 mod remote;
@@ -42,11 +43,12 @@ pub enum EndpointEvent {
     HandshakeComplete,
 }
 
-/// Changes that wait to be reported to an endpoint. There are rarely any.
+/// Changes of a connection that wait to be reported to its endpoint. Usually there are none.
 pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
-/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without
-/// an endpoint, the oldest are dropped.
+/// Largest number of changes of a connection that wait to be reported to its endpoint. Few
+/// accumulate between two calls. If nothing reads the changes, because the connection has no
+/// endpoint, the oldest are dropped.
 const MAX_CHANGES: usize = 256;
 
 pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {

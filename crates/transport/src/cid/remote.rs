@@ -1,5 +1,5 @@
-//! The peer's connection IDs: which are in use or retired, and their stateless reset tokens (RFC
-//! 9000 s.5.1.1, s.5.1.2, s.10.3).
+//! Keeps the peer's connection IDs: those that may be used, those that are retired, and their
+//! stateless reset tokens (RFC 9000 s.5.1.1, s.5.1.2, s.10.3).
 
 use equic_wire::{ConnectionId, ResetToken};
 
@@ -27,7 +27,7 @@ struct RemoteId {
 }
 
 impl RemoteId {
-    /// Creates the ID of the handshake, which is in use from the start.
+    /// Creates the entry for the connection ID of the handshake, which is in use from the start.
     fn of_handshake(id: ConnectionId) -> RemoteId {
         RemoteId { id, token: None, used: true }
     }
@@ -36,7 +36,7 @@ impl RemoteId {
         RemoteId { id, token: Some(token), used: false }
     }
 
-    /// Returns the token if a stateless reset with it is accepted.
+    /// Returns the ID's reset token if this end accepts a stateless reset with it.
     fn token_in_use(&self) -> Option<ResetToken> {
         self.token.filter(|_| self.used)
     }
@@ -46,7 +46,7 @@ impl RemoteId {
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
     ids: Numbered<RemoteId>,
-    /// Sequence number of the ID in use.
+    /// Sequence number of the connection ID in use.
     current: u64,
     /// Value of Retire Prior To that the peer sent: this end must retire IDs with lower sequence
     /// numbers.
@@ -61,13 +61,13 @@ pub(crate) struct RemoteIds {
     /// Sequence numbers in RETIRE_CONNECTION_ID frames that are not yet acknowledged, whether they
     /// are queued or in flight.
     owed: Numbered<()>,
-    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
+    /// Reset tokens that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
 impl RemoteIds {
-    /// Creates the IDs of the first path, with the ID of the handshake. `limit` is this end's
-    /// `active_connection_id_limit`.
+    /// Creates the state for the first path. `first` is the connection ID of the handshake, and
+    /// `limit` is this end's `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::with(0, RemoteId::of_handshake(first)),
@@ -101,7 +101,7 @@ impl RemoteIds {
         (self.to_retire, self.owed) = (Numbered::default(), Numbered::default());
     }
 
-    /// Stops accepting stateless resets with the token of an ID that was removed.
+    /// Stops accepting stateless resets with the token of the removed connection ID `gone`.
     fn forget_token(&mut self, gone: RemoteId) {
         if let Some(token) = gone.token_in_use() {
             note(&mut self.changes, EndpointEvent::TokenForgotten(token));
@@ -120,23 +120,25 @@ impl RemoteIds {
         last.max(retired).max(self.retire_prior_to)
     }
 
-    /// Returns the oldest change of reset tokens that was not yet returned, or `None`.
+    /// Takes the oldest change of reset tokens that was not yet reported to the endpoint, or
+    /// returns `None`.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
 
-    /// Returns the ID for packets to the peer.
+    /// Returns the connection ID to put into packets to the peer.
     pub(crate) fn current(&self) -> ConnectionId {
         self.ids.get(self.current).map_or(ConnectionId::EMPTY, |remote| remote.id)
     }
 
-    /// Returns the ID with this sequence number, or `None` if it is retired or was never issued.
+    /// Returns the connection ID with this sequence number. Returns `None` if the ID is retired or
+    /// was never issued.
     pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on,
-    /// because a packet is sent to it.
+    /// Like [`RemoteIds::get`], for an ID to which a packet will be sent. From now on, accepts
+    /// stateless resets with the ID's token.
     #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
@@ -153,7 +155,7 @@ impl RemoteIds {
         self.zero_length
     }
 
-    /// Returns true if there is an ID that may be used.
+    /// Returns true if the peer has issued a connection ID that may be used.
     pub(crate) fn has_any(&self) -> bool {
         !self.ids.is_empty()
     }
@@ -188,7 +190,7 @@ impl RemoteIds {
         }
     }
 
-    /// Replaces the ID of the handshake by the one that the peer chose (RFC 9000 s.7.2).
+    /// Replaces the connection ID of the handshake by the one that the peer chose (RFC 9000 s.7.2).
     pub(crate) fn set_handshake_id(&mut self, id: ConnectionId) {
         self.zero_length = id.is_empty();
         self.ids.insert(0, RemoteId::of_handshake(id));
@@ -202,8 +204,9 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has
-    /// lost the connection (RFC 9000 s.10.3.1). Takes the same time for every token.
+    /// Returns true if `token` is the stateless reset token of a connection ID in use. In that case
+    /// the peer has lost the connection's state (RFC 9000 s.10.3.1). The comparison takes the same
+    /// time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))
@@ -225,11 +228,13 @@ impl RemoteIds {
             return Err(Violation::ConnectionIdReused);
         }
         if sequence < self.retire_prior_to {
-            // RFC 9000 s.19.15: the ID was retired before it arrived.
+            // RFC 9000 s.19.15: the connection ID was retired before the frame that announces it
+            // arrived.
             return self.owe(sequence);
         }
         if self.retired.contains(sequence) {
-            // The peer sent the frame again, because the acknowledgment was lost.
+            // The frame is a repetition: the peer did not receive the acknowledgment of the first
+            // one.
             return Ok(());
         }
         match self.ids.get_mut(sequence) {
@@ -294,19 +299,20 @@ impl RemoteIds {
         !self.to_retire.is_empty()
     }
 
-    /// Takes the next sequence number for a RETIRE_CONNECTION_ID frame.
+    /// Takes the sequence number for the next RETIRE_CONNECTION_ID frame.
     pub(crate) fn next_to_retire(&mut self) -> Option<u64> {
         self.to_retire.pop_first().map(|(sequence, ())| sequence)
     }
 
-    /// Queues the RETIRE_CONNECTION_ID frame again, because it was lost.
+    /// Queues the RETIRE_CONNECTION_ID frame for this sequence number again, because it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.owed.contains(sequence) {
             self.to_retire.insert(sequence, ());
         }
     }
 
-    /// Forgets the RETIRE_CONNECTION_ID frame, because it was acknowledged.
+    /// Forgets the RETIRE_CONNECTION_ID frame for this sequence number, because it was
+    /// acknowledged.
     pub(crate) fn on_acked(&mut self, sequence: u64) {
         self.owed.remove(sequence);
         self.to_retire.remove(sequence);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-// RFC 9406 s.4.3. The limit L on the growth for one acknowledgment is not implemented, because it
-// is for senders that do not pace.
+// Constants of RFC 9406 s.4.3. Its limit L on the growth for one acknowledgment is not implemented,
+// because that limit is for senders without pacing.
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
@@ -22,8 +22,8 @@ pub(crate) enum SlowStart {
     Leave,
 }
 
-/// The slow start of one path. A round ends with the acknowledgment of a packet that was sent after
-/// the round began.
+/// HyStart++ for the slow start of one path. A round ends when the peer acknowledges a packet that
+/// was sent after the round began.
 #[derive(Debug, Clone)]
 pub(crate) struct HyStart {
     round_start: Option<Timestamp>,
@@ -59,8 +59,8 @@ impl HyStart {
         }
     }
 
-    /// Processes an acknowledgment of `acked` bytes in slow start. Its largest packet was sent at
-    /// `largest_sent` and has the round-trip time `rtt`.
+    /// Processes an ACK frame in slow start, which acknowledges `acked` bytes. Its largest packet
+    /// was sent at `largest_sent` and has the round-trip time `rtt`.
     pub(crate) fn on_ack(
         &mut self,
         now: Timestamp,

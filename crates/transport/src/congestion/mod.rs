@@ -57,16 +57,16 @@ pub struct AckSample<'a> {
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgment.
     pub in_flight: u64,
-    /// True if the window was not full when the packets were sent, so that it must not grow (RFC
-    /// 9002 s.7.8).
+    /// True if the congestion window was not full when the packets were sent. The window must then
+    /// not grow (RFC 9002 s.7.8).
     pub app_limited: bool,
-    /// The path's RTT, including this sample.
+    /// RTT of the path, including the sample of this ACK frame.
     pub rtt: &'a RttEstimator,
-    /// Sample of the delivery rate. `None` if these packets do not provide one.
+    /// Sample of the delivery rate. `None` if the acknowledged packets do not provide one.
     pub rate: Option<RateSample>,
 }
 
-/// A signal that the path is congested.
+/// A signal that the path is congested: loss, or an ECN mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Packets were lost.
@@ -108,8 +108,8 @@ pub trait Controller: fmt::Debug + Send {
     /// must not react again (RFC 9002 s.7.3.2).
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
 
-    /// Called when packets that were declared lost have arrived, so that the last reaction may have
-    /// been wrong.
+    /// Called when packets that were declared lost turn out to have arrived. The last reaction to a
+    /// loss may therefore have been wrong.
     fn on_spurious_loss(&mut self, now: Timestamp);
 
     /// Called for persistent congestion: all packets in a period of several PTOs were lost (RFC
@@ -126,13 +126,13 @@ pub trait Controller: fmt::Debug + Send {
     /// Called when the path's datagram size has changed.
     fn on_datagram_size(&mut self, size: u16);
 
-    /// Sets the window in bytes, on behalf of a hook. Returns false if the window follows from
-    /// measurements and cannot be set.
+    /// Sets the congestion window in bytes, because a hook requires it. Returns false if the
+    /// controller derives its window from measurements, so that the window cannot be set.
     fn set_window(&mut self, _window: u64) -> bool {
         false
     }
 
-    /// Sets the slow start threshold in bytes, on behalf of a hook. With `None`, slow start
+    /// Sets the slow start threshold in bytes, because a hook requires it. With `None`, slow start
     /// continues. Returns false if the controller has no such threshold.
     fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
         false
@@ -145,16 +145,16 @@ pub trait Controller: fmt::Debug + Send {
     /// algorithm has no threshold.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// Returns the pacing rate. It is called once for all datagrams that are passed to the system
-    /// together. If [`Controller::on_sent`] for these datagrams changes the rate, the change
-    /// applies to the next ones.
+    /// Returns the pacing rate. It is read once for all datagrams that are passed to the system
+    /// together. If sending these datagrams ([`Controller::on_sent`]) changes the rate, the new
+    /// rate applies only to the next ones.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Returns true if the algorithm needs pacing at [`Controller::pacing_rate`]. Packets are then
-    /// paced even if pacing is off by default, as it is for TCP.
+    /// Returns true if the algorithm depends on pacing at [`Controller::pacing_rate`]. The
+    /// transport then paces packets even if pacing is off by default, as it is for TCP.
     fn needs_pacing(&self) -> bool {
         false
     }
@@ -216,16 +216,16 @@ pub trait ControllerFactory: fmt::Debug + Send + Sync {
     /// synchronise.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
-    /// Returns a factory for the paths of one connection, whose controllers can share state, as for
-    /// [`Algorithm::Lia`]. Each connection calls this once. If it returns `None`, this factory
-    /// creates the controllers, which share no state.
+    /// Returns a factory for the paths of one connection, so that their controllers can share
+    /// state, as for [`Algorithm::Lia`]. Each connection calls this once. If the result is `None`,
+    /// the connection uses this factory, and its controllers share no state.
     fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
         None
     }
 }
 
-/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not
-/// underutilise the window.
+/// RFC 9002 s.7.7: the pacing rate is slightly more than one window per round trip, so that pacing
+/// does not underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
 /// RFC 9002 s.7.2: smallest window in datagrams (kMinimumWindow).
@@ -248,11 +248,11 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
-    /// LIA (RFC 6356): NewReno with coupled growth. The paths of a connection together take no more
-    /// of a shared bottleneck than one path. With a single path, it is TCP's NewReno.
+    /// LIA (RFC 6356): NewReno with coupled growth. All paths of a connection together take no more
+    /// of a shared bottleneck than one path would. With a single path, LIA is TCP's NewReno.
     Lia,
     /// OLIA (Khalili et al.: MPTCP is not Pareto-optimal, CoNEXT 2012): like [`Algorithm::Lia`],
-    /// but moves away from congested paths faster. With a single path, it is TCP's NewReno.
+    /// but moves away from congested paths faster. With a single path, OLIA is TCP's NewReno.
     Olia,
 }
 
@@ -262,7 +262,8 @@ impl ControllerFactory for Algorithm {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
             Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
-            // Without a connection's factory, the path is the only one in its group.
+            // The caller did not ask for a connection's factory, so this path is the only one in
+            // its group.
             Algorithm::Lia => Siblings::new(Increase::Lia).start(datagram, seed),
             Algorithm::Olia => Siblings::new(Increase::Olia).start(datagram, seed),
         }
@@ -290,7 +291,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The text is neither the name of an [`Algorithm`] nor that of a [`Classic`] one.
+/// Error for a text that names neither an [`Algorithm`] nor a [`Classic`] algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     text: String,

@@ -34,8 +34,8 @@ impl Rate {
     }
 }
 
-/// A leaky bucket. Packets are sent at a rate, with bursts that compensate for the coarse
-/// resolution of timers.
+/// A leaky bucket that releases packets at a given rate. It permits bursts, because timers have a
+/// coarse resolution.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     /// Number of bytes that may be sent now. It is negative after a packet that was larger than the
@@ -44,17 +44,17 @@ pub struct Pacer {
     /// Largest burst in bytes.
     burst: f64,
     updated: Timestamp,
-    /// Time until which the waiting datagram was delayed. `None` if no datagram waits.
+    /// Time until which the pacer delayed the datagram that waits. `None` if no datagram waits.
     due: Option<Timestamp>,
-    /// Time of the sender's first call after the delay ended. `None` if there was no call yet.
+    /// Time at which the sender first called after the delay of the waiting datagram had ended.
+    /// `None` if it has not called yet.
     came_back: Option<Timestamp>,
     /// Rate and datagram size with which the bucket was last filled. `None` if it has never been
     /// filled.
     filled_with: Option<(Rate, u16)>,
 }
 
-/// A burst is the amount of data that the rate yields in this time, which covers a timer tick and a
-/// GSO batch.
+/// A burst is what the pacing rate yields in this time. It covers a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
 /// Largest timer delay that is compensated: after a late timer, the bytes of this time may be sent
@@ -63,7 +63,8 @@ const BURST_TIME: Duration = Duration::from_millis(2);
 /// its rate.
 const LATE_TIME: Duration = Duration::from_millis(4);
 
-/// Largest plausible delay of a timer. If the sender calls later than this, it had nothing to send.
+/// Largest plausible delay of a timer. If the sender calls later than this, the pacer assumes that
+/// the sender had nothing to send.
 const LATEST: Duration = Duration::from_millis(20);
 
 impl Pacer {
@@ -83,8 +84,8 @@ impl Pacer {
         self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
-        // A datagram was waiting, so the sender calls as soon as its timer runs. It may need
-        // several calls for the batches. A sender that calls much later had nothing to send.
+        // A datagram was waiting, so the sender calls as soon as its timer fires. It may call
+        // several times to send all batches. If it calls much later, it had nothing to send.
         if let Some(due) = self.due
             && now >= due
         {
@@ -113,8 +114,8 @@ impl Pacer {
     /// Records that `bytes` were sent.
     pub fn on_sent(&mut self, bytes: u64) {
         self.due = None;
-        // Probes are sent regardless of pacing. The bucket must not need a whole round trip to
-        // recover from them.
+        // Probe packets are sent regardless of pacing. Limit the debt, so that other packets do not
+        // wait a whole round trip after a probe.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 }
@@ -178,14 +179,15 @@ mod tests {
         }
     }
 
-    /// If a timer is later than what is compensated, only the excess time is lost.
+    /// If a timer is late by more than the pacer compensates, only the excess time must be lost.
     #[test]
     fn pacing_very_late_timer_loses_only_the_excess() {
         let rate = Rate::bytes_per_second(1.2e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
         let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
-        // The burst has 2 ms and the compensation 4 ms, with 12,000 bytes per millisecond.
+        // The rate is 12,000 bytes per millisecond. The burst covers 2 ms and the compensation 4
+        // ms.
         let woken = due + Duration::from_millis(20);
         assert_eq!(leave(&mut pacer, woken, rate), 60);
         // Bytes that a batch does not use are available to the next batch.

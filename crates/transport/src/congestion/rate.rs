@@ -1,4 +1,5 @@
-//! Estimates the delivery rate of a path (draft-ietf-ccwg-bbr s.4.1).
+//! Estimates the delivery rate of a path: how fast data arrives at the receiver
+//! (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub struct DeliveryRate {
 /// A measurement of the path's delivery rate, from the packets that an ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
-    /// Rate in bytes per second while `delivered` was delivered. `None` if the interval was too
+    /// Delivery rate in bytes per second in the measured interval. `None` if the interval was too
     /// short.
     pub rate: Option<Rate>,
     /// Bytes delivered since the newest acknowledged packet was sent.
@@ -30,7 +31,7 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Total number of bytes delivered so far.
     pub total_delivered: u64,
-    /// True if the application, not the path, limited the rate.
+    /// True if a lack of data to send, not the path, limited the rate.
     pub app_limited: bool,
     /// RTT of the newest acknowledged packet.
     pub rtt: Duration,
@@ -51,8 +52,8 @@ impl DeliveryRate {
         self.delivered
     }
 
-    /// Records a sent packet. `in_flight` does not include the packet. Returns the mark, which the
-    /// caller must keep with the packet.
+    /// Records a sent packet. `in_flight` does not include the packet. Returns a mark that the
+    /// caller must store with the packet.
     pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -67,7 +68,7 @@ impl DeliveryRate {
         }
     }
 
-    /// Records that the window had room and the application had no data to send.
+    /// Records that the application had too little data to fill the congestion window.
     pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }

@@ -118,8 +118,8 @@ fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     });
 }
 
-/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count toward the
-/// next growth. Otherwise the window would never grow if each window has a loss.
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss must count toward
+/// the next growth. Otherwise the window could never grow if every flight has a loss.
 #[test]
 fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     let mut reno = reno_of_ten(false);
@@ -143,8 +143,8 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 10_800);
 }
 
-/// The bytes acknowledged by the ACK frame that reveals a loss count as acknowledged before the
-/// loss. Bytes of later ACK frames belong to the recovery period.
+/// The bytes acknowledged by the ACK frame that reveals a loss must count as acknowledged before
+/// the loss. Bytes of later ACK frames belong to the recovery period.
 #[test]
 fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     let mut reno = reno_of_ten(false);
@@ -157,7 +157,7 @@ fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // No ACK frame belongs to a loss that a timer detects.
+    // A timer detects this loss, so no ACK frame belongs to it.
     reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
     acknowledge(&mut reno, 2_400, 251);
     acknowledge(&mut reno, 3_599, 310);
@@ -220,8 +220,8 @@ fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex after K: {grown:?}");
 }
 
-/// With a short round-trip time and a small window, CUBIC's curve is slower than Reno. CUBIC must
-/// then follow Reno (RFC 9438 s.4.3).
+/// With a short round-trip time and a small window, CUBIC's curve grows more slowly than Reno.
+/// CUBIC must then follow Reno (RFC 9438 s.4.3).
 #[test]
 fn cwnd_cubic_is_not_slower_than_reno_on_short_paths() {
     let rtt = rtt_of(2);
@@ -256,8 +256,8 @@ fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
         }
         time = end;
     }
-    // Round 3 shows the higher delay and is the first of five rounds of conservative slow start
-    // (RFC 9406 s.4.2). So the acknowledgment that begins round 8 ends it.
+    // The higher delay shows in round 3, which is the first of five rounds of conservative slow
+    // start (RFC 9406 s.4.2). So the acknowledgment that begins round 8 ends slow start.
     assert_eq!(left, Some(8));
 }
 

@@ -14,24 +14,26 @@ use crate::Timestamp;
 /// The reason why a packet could not be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// The packet is forged or corrupted, and must be dropped silently (RFC 9001 s.5.5).
+    /// The packet is forged or corrupted, and must be discarded without an answer (RFC 9001 s.5.5).
     Forged,
     /// The peer updated its keys before this end's last update was acknowledged, or went back to
     /// old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
-/// How many packets the current keys have protected, compared with their limit (RFC 9001 s.6.6).
+/// How many packets the current 1-RTT keys have protected, compared with their limit (RFC 9001
+/// s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wear {
-    /// Less than half of the limit.
+    /// The keys have protected less than half of the packets that they may.
     Fresh,
-    /// At least half of the limit: the keys should be updated.
+    /// The keys have protected at least half of the packets that they may. They should be updated.
     Half,
-    /// At least three quarters of the limit: the keys must be updated now, even if a hook wants to
-    /// defer the update.
+    /// The keys have protected at least three quarters of the packets that they may. They must be
+    /// updated now, even if a hook wants to defer the update.
     Worn,
-    /// The whole limit, except for a few packets that are reserved for CONNECTION_CLOSE.
+    /// The keys have protected all packets that they may, except for a few that are reserved for
+    /// CONNECTION_CLOSE frames.
     Spent,
 }
 
@@ -50,7 +52,7 @@ impl Firsts {
         self.others.iter().find(|(id, _)| *id == path).map(|(_, number)| *number)
     }
 
-    /// Sets the number of a path, unless the path already has a lower number.
+    /// Sets the packet number of a path, unless the path already has a lower one.
     fn lower(&mut self, path: PathId, number: u64) {
         if path == PathId::ZERO {
             self.zero = Some(self.zero.map_or(number, |first| first.min(number)));
@@ -98,7 +100,7 @@ fn decrypt<'a>(
     }
 }
 
-/// The keys for both directions in one key phase.
+/// The keys of one key phase, for both directions.
 struct Phase {
     keys: PacketKeySet,
     /// Decrypts packets into another buffer. `None` if the key cannot do that.
@@ -125,8 +127,8 @@ impl Phase {
     }
 }
 
-/// Number of packets received with the first keys after which the next keys are derived. A
-/// connection with very little traffic never derives them and saves their memory.
+/// Number of received packets after which the keys of the first update are derived in advance. A
+/// connection with very little traffic never derives them, which saves memory.
 ///
 /// If the peer updates its keys earlier, the next keys are derived when the packet with the update
 /// arrives, which RFC 9001 s.6.3 permits. Then one packet of the connection takes a few
@@ -146,9 +148,9 @@ pub(crate) struct OneRttKeys {
     next: Option<PacketKeySet>,
     /// Number of packets received before the next keys were derived.
     received: u64,
-    /// The peer's previous keys, for packets that arrive after a packet with newer keys, and the
-    /// time until which they are kept. That time is `None` until the first packet with the newer
-    /// keys arrives.
+    /// The peer's previous keys, and the time until which they are kept. They decrypt packets that
+    /// arrive after a packet with newer keys. The time is `None` until the first packet with the
+    /// newer keys arrives.
     previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
     limits: KeyLimits,
     updates: u64,
@@ -195,10 +197,10 @@ impl OneRttKeys {
         &*self.remote_header
     }
 
-    /// Returns true if these keys can protect packets of paths other than path 0, so that the nonce
-    /// has room for a path ID (RFC 10069 s.2.1).
+    /// Returns true if these keys can protect packets of paths other than path 0. For this, the
+    /// nonce must have room for a path ID (RFC 10069 s.2.1).
     pub(crate) fn take_path_ids(&self) -> bool {
-        // Try the last path ID and packet number, which no packet will ever have.
+        // Try the highest path ID and packet number, which no real packet ever has.
         let number = equic_wire::VarInt::MAX.get();
         let tried = self.current.keys.local.encrypt_in_place_for_path(
             PathId::MAX.get(),
@@ -209,15 +211,15 @@ impl OneRttKeys {
         tried.is_ok()
     }
 
-    /// Forgets the packet numbers of a path that has ended.
+    /// Forgets the packet numbers of the path `path`, which has ended.
     pub(crate) fn forget_path(&mut self, path: PathId) {
         for firsts in [&mut self.current.first_sent, &mut self.current.first_received] {
             firsts.others.retain(|(id, _)| *id != path);
         }
     }
 
-    /// Encrypts the `payload` of a packet in place and returns the tag, which belongs after the
-    /// payload.
+    /// Encrypts the `payload` of a packet in place and returns the tag, which the caller must
+    /// append to the payload.
     ///
     /// # Errors
     /// Fails if the payload is longer than the AEAD permits, or if the keys have protected as many
@@ -254,8 +256,8 @@ impl OneRttKeys {
         }
     }
 
-    /// Returns true if at least `pause` has passed since the peer confirmed the current keys (RFC
-    /// 9001 s.6.5). The keys of the handshake need no pause.
+    /// Returns true if at least `pause` has passed since the peer first acknowledged a packet with
+    /// the current keys (RFC 9001 s.6.5). The keys of the handshake need no pause.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
@@ -266,8 +268,8 @@ impl OneRttKeys {
     }
 
     /// Updates the keys and returns true, if the peer has acknowledged a packet with the current
-    /// keys (RFC 9001 s.6.1). Otherwise returns false. The caller must ensure that the handshake is
-    /// confirmed.
+    /// keys (RFC 9001 s.6.1). Otherwise changes nothing and returns false. The caller must ensure
+    /// that the handshake is confirmed.
     pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
@@ -286,8 +288,8 @@ impl OneRttKeys {
         self.updates += 1;
     }
 
-    /// Records that the peer acknowledged a packet of a path. If the packet had the current keys,
-    /// the next update is permitted (RFC 9001 s.6.1).
+    /// Records that the peer acknowledged the packet with this number on this path. If the packet
+    /// had the current keys, the next key update is permitted (RFC 9001 s.6.1).
     pub(crate) fn on_acked(&mut self, now: Timestamp, path: PathId, number: u64) {
         if self.current.first_sent.of(path).is_some_and(|first| number >= first) {
             self.current.confirmed.get_or_insert(now);
@@ -329,12 +331,12 @@ impl OneRttKeys {
                 Err(_) => Err(OpenError::Forged),
             };
         }
-        // A packet with a lower number than the first packet of this phase can only be of the
-        // previous phase (RFC 9001 s.6.5).
+        // The packet has a lower number than the first packet of the current key phase, so it
+        // belongs to the previous phase (RFC 9001 s.6.5).
         let overtaken = self.current.first_received.of(path).map_or_else(
-            // This end has updated its keys. The peer has not, or no packet of the new phase has
-            // arrived on this path. So the packet still belongs to the previous phase (RFC 10069
-            // s.2.5).
+            // No packet of the current phase has arrived on this path. If the previous keys still
+            // exist, this end has updated its keys and the peer may not have done so yet. So the
+            // packet belongs to the previous phase (RFC 10069 s.2.5).
             || self.previous.is_some(),
             |first| number < first,
         );
@@ -349,13 +351,14 @@ impl OneRttKeys {
         let next = next.get_or_insert_with(|| secrets.next_packet_keys());
         let opened =
             decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
-        // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number.
+        // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number, which is
+        // forbidden.
         if largest.is_some_and(|largest| number < largest) {
             return Err(OpenError::KeyUpdate);
         }
-        // RFC 9001 s.6.1, s.6.2: the peer may update only after this end has acknowledged its last
-        // update. That acknowledgment is in a packet with the current keys. This end has sent no
-        // such packet, so the peer updates twice in a row.
+        // RFC 9001 s.6.1, s.6.2: the peer may update its keys again only after this end has
+        // acknowledged the last update, in a packet with the current keys. This end has sent no
+        // such packet, so the peer has updated twice in a row.
         if self.updates > 0 && self.current.first_sent.is_empty() {
             return Err(OpenError::KeyUpdate);
         }
@@ -370,11 +373,12 @@ impl OneRttKeys {
         self.current.opener.is_some() && !self.asks_how_long(bit)
     }
 
-    /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which has the
-    /// length without the tag. Returns `Some(true)` if the packet is authentic.
+    /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which is
+    /// shorter by the length of the tag. Returns `Some(true)` if the packet is authentic,
+    /// `Some(false)` if it is not.
     ///
-    /// Returns `None` and does nothing if the keys cannot do this, or if the packet may belong to
-    /// another key phase. The caller must then call [`OneRttKeys::open`].
+    /// Returns `None` and does nothing if the keys cannot decrypt into another buffer, or if the
+    /// packet may belong to another key phase. The caller must then call [`OneRttKeys::open`].
     #[inline]
     pub(crate) fn open_to(
         &mut self,
@@ -389,7 +393,7 @@ impl OneRttKeys {
         }
         let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
         if opened {
-            // The time is not used, because no previous keys wait for one.
+            // The time is not used, because there are no previous keys.
             self.received(path, number, Timestamp::START);
         }
         Some(opened)
@@ -471,7 +475,7 @@ mod tests {
         }
     }
 
-    /// Decrypts a packet into another buffer.
+    /// Decrypts a packet into another buffer, if the keys of `end` can do this.
     fn opened_elsewhere(end: &mut End, packet: &Packet) -> Option<Result<Vec<u8>, ()>> {
         let mut to = vec![0; packet.bytes.len() - 16];
         let (of, header) = ((PathId::ZERO, packet.number), [u8::from(packet.bit)]);
@@ -489,7 +493,7 @@ mod tests {
         forged.bytes[3] ^= 1;
         assert_eq!(opened_elsewhere(&mut server, &forged), Some(Err(())));
         let late = client.send();
-        // The first packet of the next phase, and late packets of the previous phase, must be
+        // The first packet of the next key phase, and late packets of the previous one, must be
         // decrypted in place.
         let answer = server.send();
         client.receive(answer).unwrap();
@@ -534,8 +538,8 @@ mod tests {
             assert_eq!(server.receive(client.send()), Ok(false));
         }
         assert!(server.keys.next.is_some() && client.keys.next.is_none());
-        // A forged packet of the next phase makes the client derive the next keys once, and has no
-        // other effect.
+        // A forged packet with the next Key Phase bit makes the client derive the next keys once.
+        // It must have no other effect.
         let mut forged = server.send();
         (forged.bit, forged.bytes[0]) = (!forged.bit, forged.bytes[0] ^ 1);
         assert_eq!(client.receive(forged), Err(OpenError::Forged));

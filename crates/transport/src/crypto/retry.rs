@@ -1,15 +1,15 @@
 //! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
 //!
-//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So the hash key
-//! of GCM and the mask of its tag are constants, and only GHASH must be computed (NIST SP 800-38D
-//! s.6.4). This needs neither AES nor a secret.
+//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So GCM's hash
+//! key and the mask of the tag are constants, and this module computes only GHASH (NIST SP 800-38D
+//! s.6.4). It needs neither AES nor a secret.
 
 use rustls::quic::Version;
 
-/// Length of the tag, in bytes.
+/// Length of the Retry integrity tag, in bytes.
 pub(crate) const RETRY_TAG_LEN: usize = 16;
 
-/// Constants of one version that follow from the published key and nonce.
+/// Constants of one QUIC version, computed from the version's published key and nonce.
 struct Constants {
     /// The hash key of GCM: the zero block, encrypted with AES.
     hash_key: u128,
@@ -29,13 +29,14 @@ const V2: Constants = Constants {
     mask: 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
 };
 
-/// Returns the integrity tag of a Retry packet. `original` is the Destination Connection ID of the
-/// Initial packet that it answers, of at most 20 bytes. `packet` is the Retry packet without its
-/// tag.
+/// Returns the integrity tag of a Retry packet. `packet` is the Retry packet without its tag.
+/// `original` is the Destination Connection ID of the Initial packet that the Retry packet answers,
+/// at most 20 bytes.
 pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
     let constants = if matches!(version, Version::V2) { &V2 } else { &V1 };
     let mut hash = Ghash { key: constants.hash_key, sum: 0, block: [0; 16], filled: 0, length: 0 };
-    // The Retry Pseudo-Packet (RFC 9001 figure 8) begins with the length of this connection ID.
+    // The Retry Pseudo-Packet (RFC 9001 figure 8) begins with the length of the original
+    // Destination Connection ID.
     hash.update(&[original.len() as u8]);
     hash.update(original);
     hash.update(packet);
@@ -74,8 +75,8 @@ impl Ghash {
         if self.filled > 0 {
             self.end_block();
         }
-        // The last block has the lengths in bits of the additional data and of the ciphertext,
-        // which is empty.
+        // GHASH ends with a block that has two lengths in bits: that of the additional data, and
+        // that of the ciphertext, which is empty here.
         let lengths = u128::from(self.length * 8) << 64;
         multiply(self.sum ^ lengths, self.key)
     }

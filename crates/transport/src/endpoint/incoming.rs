@@ -1,4 +1,4 @@
-//! A client's attempt to connect, and the ways to answer it.
+//! A client's attempt to connect, and the methods by which the caller accepts or rejects it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::violation::Condition;
 pub struct Incoming(pub(super) FirstPacket, pub(super) DatagramMeta);
 
 impl Incoming {
-    /// Returns the address that the attempt came from.
+    /// Returns the client's address: the source of the attempt's datagrams.
     pub fn remote_address(&self) -> SocketAddr {
         self.0.remote
     }
@@ -73,8 +73,8 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of
-    /// the attempt.
+    /// Accepts the attempt and begins the handshake. The returned connection has already processed
+    /// all datagrams of the attempt.
     ///
     /// # Errors
     /// [`AcceptError`]. Nothing is sent to the client.
@@ -148,7 +148,7 @@ impl Endpoint {
     ) -> Result<(Handle, Connection), AcceptError> {
         let server = server.ok_or(AcceptError::NotServing)?;
         // The configuration may have changed since the attempt arrived, or the caller may have
-        // passed another one.
+        // passed a different one, so check the version again.
         if !server.speaks(first.version) {
             return Err(AcceptError::Start(StartError::OtherVersion(first.version)));
         }
@@ -221,7 +221,7 @@ impl Endpoint {
         self.forget(&incoming);
     }
 
-    /// Removes the state of an attempt that is not accepted.
+    /// Removes the endpoint's state of an attempt that is not accepted.
     fn forget(&mut self, incoming: &Incoming) {
         let name = FirstName::new(incoming.0.sent_to, incoming.0.remote);
         let waiting = self.waiting.remove(&name);

@@ -1,4 +1,4 @@
-//! Messages of hooks to the application, and timers of hooks.
+//! Messages that hooks send to the application, and timers of hooks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::hooks::{HookId, MAX_HOOKS};
 use super::host::{Denied, HookContext};
 use crate::Timestamp;
 
-/// Largest message to or from the application, in bytes.
+/// Largest length of a message from or to the application, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
 /// Largest number of waiting messages of one hook, so that one hook cannot block the others.
@@ -16,8 +16,8 @@ const MAX_OF_ONE: usize = 16;
 /// Largest number of waiting messages of detached hooks together.
 const MAX_OF_GONE: usize = 64;
 
-/// Shortest time until a hook's timer expires. It limits how often a hook can wake up the driver of
-/// the connection.
+/// Shortest time until a hook's timer expires. It limits how often a hook can wake up the task that
+/// drives the connection.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// Messages and timers of the hooks of a connection.
@@ -34,7 +34,7 @@ pub(crate) struct Messages {
 struct Message {
     hook: HookId,
     bytes: Vec<u8>,
-    /// True if the hook was detached.
+    /// True if the hook that sent the message was detached.
     gone: bool,
 }
 
@@ -68,8 +68,9 @@ impl Messages {
         self.timers.retain(|(other, _)| *other != hook);
     }
 
-    /// Marks the messages of a hook as messages of a detached hook, and removes its timer. The
-    /// messages are still delivered, but their number is limited for all detached hooks together.
+    /// Removes the timer of a detached hook, and marks its messages as those of a detached hook.
+    /// The messages are still delivered, but the number of messages of all detached hooks together
+    /// is limited.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.stop_timer(hook);
         let mut of_gone = 0;
@@ -77,7 +78,7 @@ impl Messages {
             one.gone |= one.hook == hook;
             of_gone += usize::from(one.gone);
         }
-        // Drop the oldest messages.
+        // Drop the oldest messages of detached hooks.
         let mut over = of_gone.saturating_sub(MAX_OF_GONE);
         self.messages.retain(|one| {
             let given_up = one.gone && over > 0;

@@ -74,7 +74,7 @@ pub enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    /// Returns the bytes to read, or the buffer to write.
+    /// The bytes that a call of an operation carries.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::None => &[],
@@ -83,7 +83,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Clears the buffer, because a hook's answer is not used.
+    /// Clears the buffer, because what the hook wrote is not used.
     pub(crate) fn wipe(&mut self) {
         if let Bytes::Out(bytes) = self {
             bytes.fill(0);
@@ -109,8 +109,8 @@ pub struct Call<'a> {
 pub enum Decision {
     /// The hook carried out the operation, and has written the outputs.
     Done,
-    /// The hook leaves this call to the hook that was attached before it. Without such a hook, the
-    /// default runs.
+    /// The hook leaves this call to the hook that was attached before it. If there is no such hook,
+    /// the default runs.
     Default,
 }
 
@@ -173,12 +173,12 @@ pub trait Hook: Send {
     }
 
     /// Runs an operation that this hook defines, because another hook calls it
-    /// ([`HookContext::call`]). This is called only if [`Hook::provides`] returns true. `outputs`
-    /// has as many words as the caller expects, all initially zero.
+    /// ([`HookContext::call`]). The connection calls this method only if [`Hook::provides`] returns
+    /// true. `outputs` has as many words as the calling hook expects, all initially zero.
     ///
     /// # Errors
-    /// An error means that this hook has failed. It is detached, and the caller continues without
-    /// an answer.
+    /// An error means that this hook has failed. It is detached, and the calling hook continues
+    /// without an answer.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,

@@ -1,4 +1,4 @@
-//! The points that hooks are attached to, and the frame types that they declare.
+//! The points at which hooks are attached to operations, and the frame types that hooks own.
 
 use super::Operation;
 use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
@@ -8,16 +8,17 @@ use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 pub struct AttachPoint {
     /// Operation that the hook is attached to.
     pub operation: Operation,
-    /// Frame type for which the hook is called. If `None`, it is called for all frame types, or the
-    /// operation has no frame types.
+    /// Frame type for which the hook is called. If `None`, the hook is called for all frame types,
+    /// or the operation has no frame types.
     pub frame_type: Option<u64>,
     /// True if [`Hook::before`](super::Hook::before) is called.
     pub before: bool,
     /// True if [`Hook::replace`](super::Hook::replace) is called.
     pub replace: bool,
-    /// True if [`Hook::replace`](super::Hook::replace) gets, in `outputs`, the answer of the
-    /// default or of a hook that was attached before. The default is then computed in every call.
-    /// This is permitted only for operations with [`Operation::offers_default`].
+    /// True if `outputs` already contains an answer when [`Hook::replace`](super::Hook::replace) is
+    /// called: that of the default, or of a hook that was attached before. The default is then
+    /// computed in every call. This is permitted only for operations with
+    /// [`Operation::offers_default`].
     pub with_default: bool,
     /// True if [`Hook::after`](super::Hook::after) is called.
     pub after: bool,
@@ -36,7 +37,7 @@ impl AttachPoint {
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// Returns a point at which the hook is called in place of the default, with the default's
+    /// Returns a point at which the hook is called in place of the default, and gets the default's
     /// answer.
     pub const fn refine(operation: Operation) -> AttachPoint {
         AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
@@ -55,7 +56,7 @@ pub struct OwnFrame {
     pub frame_type: u64,
     /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that
     /// replace or supplement ACK frames may elicit none (RFC 9000 s.19.21). The hook is not
-    /// notified whether such frames arrive.
+    /// notified whether frames arrive that elicit none.
     pub ack_eliciting: bool,
 }
 
@@ -74,11 +75,11 @@ impl OwnFrame {
 /// The reason why a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
-    /// The operation cannot provide its default's answer.
+    /// The hook wants the default's answer, but this operation cannot provide it.
     NoDefault(Operation),
-    /// The operation has no frame types.
+    /// The hook names a frame type, but this operation has no frame types.
     NoFrameTypes(Operation),
-    /// The connection has 32 hooks, which is the limit.
+    /// The connection already has 32 hooks, which is the limit.
     TooMany,
     /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is
     /// not a valid type.
@@ -88,7 +89,7 @@ pub enum AttachError {
     /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. The
     /// length of such frames would be unknown.
     NoParser(u64),
-    /// Only the owner of this frame type can replace the operation for it.
+    /// Only the hook that owns this frame type can replace the operation for it.
     NotOwn(Operation, u64),
 }
 

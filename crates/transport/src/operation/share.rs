@@ -1,17 +1,18 @@
-//! Limits the share of packets for frames of nested hooks while the application has data to send.
-//! So a peer's plugin cannot keep the application from sending.
+//! Limits the share of packets that nested hooks (those that another hook has attached) may use for
+//! frames while the application has data to send. So a plugin from the peer cannot keep the
+//! application from sending.
 
 /// Default share, in percent of the room in packets.
 /// [`HookContext::share_frames`](super::HookContext::share_frames) changes it.
 const USUAL: u8 = 25;
 
 /// An account of the bytes that frames of nested hooks may take. A frame is written as a whole, so
-/// the account can fall below zero by less than a packet. The hooks then wait until later packets
-/// have raised the account.
+/// the account can fall below zero by less than a packet. The nested hooks then wait until later
+/// packets have raised the account.
 #[derive(Debug)]
 pub(crate) struct Share {
     percent: u8,
-    /// Number of bytes that may be written; at most one packet.
+    /// Number of bytes that nested hooks may write now; at most one packet.
     credit: i64,
     /// True if the application has data for the packet that is being written.
     contended: bool,
@@ -46,7 +47,7 @@ impl Share {
         !self.contended || self.credit > 0
     }
 
-    /// Records that a frame of this size was written.
+    /// Records that a frame of this size of a nested hook was written.
     pub(crate) fn on_written(&mut self, bytes: usize) {
         if self.contended {
             self.credit -= i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! Converts typed values to 64-bit words and back.
+//! Converts typed values to 64-bit words, which hooks read and write, and back.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::Timestamp;
 /// The word that means "no time".
 const NEVER: u64 = u64::MAX;
 
-/// A type whose values are one word each.
+/// A type whose values fit into one 64-bit word.
 pub(crate) trait Word: Copy {
     /// Returns the value as a word.
     fn to_word(self) -> u64;
@@ -17,8 +17,8 @@ pub(crate) trait Word: Copy {
 }
 
 /// The type of an operation's inputs or outputs: `()`, one word, or a tuple of words. Its array has
-/// exactly this many words, because initialising a larger array would cost as much as the call
-/// itself.
+/// exactly as many words as the value, because initialising a larger array would cost as much as
+/// the call itself.
 pub(crate) trait AbiValue: Copy {
     /// An array with one element for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;

@@ -7,30 +7,30 @@ use crate::Timestamp;
 /// Datagram size that every QUIC path carries, in bytes of UDP payload (RFC 9000 s.14).
 pub(crate) const BASE_SIZE: u16 = 1200;
 
-/// Number of lost probes after which a size counts as too large (MAX_PROBES in RFC 8899 s.5.1.2).
+/// Number of lost probes after which a datagram size counts as too large (MAX_PROBES in RFC 8899
+/// s.5.1.2).
 const MAX_PROBES: u8 = 3;
 
-/// The search ends when fewer than this many bytes can be gained.
+/// The search for the largest datagram size ends when fewer than this many bytes can be gained.
 const CLOSE_ENOUGH: u16 = 20;
 
-/// The search only tries multiples of this number of bytes. It is the block size of AES-GCM. A
-/// partial last block costs as much as several whole blocks (docs/notebook/performance.md, "Whole
-/// blocks"). With connection IDs of 13 bytes, header and tag take one block each, so the encrypted
-/// part consists of whole blocks.
+/// The search only tries datagram sizes that are multiples of this number of bytes, the block size
+/// of AES-GCM. A partial last block costs as much as several whole blocks
+/// (docs/notebook/performance.md, "Whole blocks"). With connection IDs of 13 bytes, header and tag
+/// take one block each, so the encrypted part consists of whole blocks.
 const BLOCK: u16 = 16;
 
-/// Time after which the search for a larger size starts again (PMTU_RAISE_TIMER in RFC 8899
-/// s.5.1.1).
+/// Time after which the search for a larger datagram size starts again (PMTU_RAISE_TIMER in RFC
+/// 8899 s.5.1.1).
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
-/// Number of round trips with losses of large datagrams after which the path counts as a black hole
-/// for large datagrams, if none of them was delivered since the first loss. One round trip is not
-/// enough: an overflowing queue drops much of a flight, and a short failure of the path drops all
-/// of it.
+/// The path counts as a black hole for large datagrams if large datagrams were lost in this number
+/// of round trips and none was delivered since the first loss. One round trip is not enough: an
+/// overflowing queue drops much of a flight, and a short failure of the path drops all of it.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
-/// Smallest number of lost datagrams in all these round trips. A smaller number can be random
-/// losses.
+/// Smallest number of lost large datagrams, in all round trips together, for which the path counts
+/// as a black hole. Fewer losses can be random.
 const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches for the largest datagram size of a path.
@@ -47,14 +47,14 @@ pub(crate) struct MtuDiscovery {
     probes_lost: u8,
     /// Time at which the search for a larger size starts again. `None` if none is planned.
     raise_at: Option<Timestamp>,
-    /// Send time and size of a datagram that is larger than the base size and has arrived. If
-    /// several have arrived, the one that was sent last.
+    /// Send time and size of the datagram that was sent last among those that have arrived and are
+    /// larger than the base size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
     /// True if larger sizes are searched for.
     searches: bool,
     /// True once this end has had enough data to send to benefit from larger datagrams. The search
-    /// does not start before.
+    /// does not start until then.
     wanted: bool,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct MtuDiscovery {
 /// datagram of their size has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
-    /// Size of the smallest lost datagram, in bytes of UDP payload.
+    /// Size of the smallest lost large datagram, in bytes of UDP payload.
     size: u16,
     /// Time at which the first of the lost datagrams was sent.
     since: Timestamp,
-    /// Time at which the first loss of the current round was noticed. Datagrams that are sent later
-    /// belong to the next round.
+    /// Time at which the first loss of the current round trip was noticed. Datagrams that are sent
+    /// later belong to the next round trip.
     noticed: Timestamp,
     rounds: u8,
     losses: u8,
-    /// True if a smaller datagram that was sent since then has arrived, so the path has not failed
-    /// completely.
+    /// True if a smaller datagram that was sent after the first lost one has arrived. So the path
+    /// has not failed completely.
     smaller_arrived: bool,
 }
 
@@ -89,8 +89,9 @@ impl MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, a size that the path is assumed to carry. If `searches` is true,
-    /// searches up to `max` bytes of UDP payload, rounded down to a multiple of `BLOCK`.
+    /// Creates the state for a path that is assumed to carry datagrams of the size `current`. If
+    /// `searches` is true, searches up to `max` bytes of UDP payload, rounded down to a multiple of
+    /// `BLOCK`.
     pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
         let max = (max - max % BLOCK).max(current);
         MtuDiscovery {
@@ -118,8 +119,8 @@ impl MtuDiscovery {
     }
 
     /// Starts the search, because this end now has enough data to send. Each probe costs a packet,
-    /// its protection and a system call at both ends. A connection that sends little would not
-    /// benefit from it.
+    /// its protection and a system call at both ends, so the search would not pay for a connection
+    /// that sends little.
     #[inline]
     pub(crate) fn want(&mut self) {
         self.wanted = true;
@@ -131,8 +132,8 @@ impl MtuDiscovery {
         self.wanted || !self.searches
     }
 
-    /// Adopts the size that another connection found for the same path (RFC 8899 s.3, item 9),
-    /// unless this connection found it to be too large. Returns true if the size grew.
+    /// Adopts the datagram size that another connection found for the same path (RFC 8899 s.3, item
+    /// 9), unless this connection found it to be too large. Returns true if the datagram size grew.
     pub(crate) fn adopt(&mut self, size: u16) -> bool {
         let takes = self.searches && size > self.current && size <= self.upper;
         if takes {
@@ -169,8 +170,8 @@ impl MtuDiscovery {
         let size = if self.upper == self.max && self.probes_lost == 0 {
             self.max
         } else {
-            // Round down to a whole block, but above the current size. That is possible because
-            // more than a block is left.
+            // Try the middle, rounded down to a whole block. The result is above the current size,
+            // because more than a block is left to search.
             let middle = self.current + (self.upper - self.current).div_ceil(2);
             (middle - middle % BLOCK).max(self.current - self.current % BLOCK + BLOCK)
         };
@@ -186,7 +187,7 @@ impl MtuDiscovery {
         !self.searches || self.raise_at.map_or(self.probe.is_some() || found, |at| at > now)
     }
 
-    /// Records that the probe arrived. Returns true if the size grew.
+    /// Records that the probe arrived. Returns true if the datagram size grew.
     pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
         (self.probes_lost, self.suspicion) = (0, None);
@@ -206,8 +207,8 @@ impl MtuDiscovery {
         }
     }
 
-    /// Records that a datagram arrived. `size` is its size, `sent` the time at which it was sent.
-    /// It is not a probe.
+    /// Records that a datagram other than a probe arrived. `size` is its size, and `sent` is the
+    /// time at which it was sent.
     pub(crate) fn on_acked(&mut self, size: u16, sent: Timestamp) {
         if size > BASE_SIZE && self.arrived.is_none_or(|(latest, _)| sent >= latest) {
             self.arrived = Some((sent, size));
@@ -219,16 +220,16 @@ impl MtuDiscovery {
         }
     }
 
-    /// Records that a datagram was lost. `size` is its size, `sent` the time at which it was sent.
-    /// It is not a probe. Returns true if the path is a black hole for large datagrams, so that the
-    /// size falls back to the base (RFC 8899 s.4.3).
+    /// Records that a datagram other than a probe was lost. `size` is its size, and `sent` is the
+    /// time at which it was sent. Returns true if the path is a black hole for large datagrams, so
+    /// that the size falls back to the base size (RFC 8899 s.4.3).
     pub(crate) fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {
             return false;
         }
         if self.arrived.is_some_and(|(later, other)| later >= sent && other >= size) {
-            // The path carried a datagram of this size at that time or later. So this loss has
-            // another cause, for example a full queue.
+            // The path carried a datagram of this size that was sent at that time or later. So this
+            // loss has another cause, for example a full queue.
             return false;
         }
         let suspicion = self.suspicion.get_or_insert(Suspicion {
@@ -384,7 +385,7 @@ mod tests {
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             let sent = at(100 * round);
-            // The last datagram of the flight arrives and reveals the losses before it.
+            // The last datagram of the flight arrives, which reveals that earlier ones were lost.
             discovery.on_acked(1472, sent);
             for _ in 0..200 {
                 assert!(!discovery.on_lost(at(100 * round + 50), 1472, sent));
@@ -407,8 +408,8 @@ mod tests {
         }
     }
 
-    /// Nothing arrives for a long time. That must not count as a black hole, because it does not
-    /// depend on the size.
+    /// Nothing arrives for a long time. That must not count as a black hole, because datagrams of
+    /// every size are lost.
     #[test]
     fn mtu_silence_is_no_black_hole() {
         let mut discovery = wanted(1472);
@@ -466,8 +467,8 @@ mod tests {
                 }
             }
             let (found, most) = (discovery.current(), fits.min(max).max(first));
-            // The search may miss the partial last block of `max` and a gain that is not worth a
-            // probe.
+            // The search may end below `max` by the partial last block of `max`, and by a gain that
+            // is not worth a probe.
             let left = BLOCK - 1 + CLOSE_ENOUGH;
             assert!(found <= most && most - found < left, "{first} {max} {fits}: {found}");
             assert!(discovery.is_resting(START) || discovery.raise_at.is_some());

@@ -1,5 +1,6 @@
-//! The events of a log. Names and meanings are those of draft-ietf-quic-qlog-quic-events. The files
-//! in `json/`, which write the events, name the section for each.
+//! The events that a qlog log records. Names and meanings are those of
+//! draft-ietf-quic-qlog-quic-events. The code in `json/` that writes an event names the section of
+//! the draft for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::connection::CloseReason;
 use crate::path::EcnState;
 use crate::received::EcnCodepoint;
 
-/// An event of a connection.
+/// An event of a connection, for a qlog log.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// Time of the event.
@@ -44,13 +45,13 @@ pub enum EventKind<'a> {
     ConnectionClosed(&'a CloseReason),
     /// The connection has changed its state. The states are those of the draft's `ConnectionState`.
     ConnectionStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the connection before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the connection after the change.
         new: &'static str,
     },
-    /// The peer uses another connection ID of this end (local), or this end uses another one of the
-    /// peer (remote).
+    /// The connection ID in packets has changed: the peer uses another ID of this end (initiator:
+    /// local), or this end uses another ID of the peer (initiator: remote).
     ConnectionIdUpdated {
         /// The end that chose the connection ID.
         initiator: Initiator,
@@ -61,13 +62,14 @@ pub enum EventKind<'a> {
     },
     /// The spin bit of the packets that this end sends has changed.
     SpinBitUpdated(bool),
-    /// The event's path has these addresses. If `None`, the path was removed.
+    /// The path of the event has these addresses: the local one, if it is known, and the peer's.
+    /// `None` means that the path was removed.
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
     /// The largest size of datagrams on the event's path has changed, in bytes.
     MtuUpdated {
-        /// The previous size.
+        /// The previous largest datagram size, in bytes.
         old: u16,
-        /// The new size.
+        /// The new largest datagram size, in bytes.
         new: u16,
     },
     /// The QUIC version in use, and the versions that the ends support.
@@ -76,7 +78,8 @@ pub enum EventKind<'a> {
         ours: &'a [Version],
         /// True if this end is the client.
         client: bool,
-        /// Versions of the server, if a Version Negotiation packet has listed them.
+        /// Versions that a Version Negotiation packet of the server has listed. `None` if there was
+        /// no such packet.
         theirs: Option<Versions<'a>>,
         /// The version in use, or `None` if there is no common version.
         chosen: Option<Version>,
@@ -96,7 +99,8 @@ pub enum EventKind<'a> {
     PacketSent(Packet<'a>),
     /// A packet was decrypted and is now processed.
     PacketReceived(Packet<'a>),
-    /// A packet that has no protection was received and accepted.
+    /// A Retry or Version Negotiation packet was received and accepted. These packets have no
+    /// protection.
     UnprotectedReceived {
         /// The packet.
         packet: Unprotected<'a>,
@@ -113,12 +117,13 @@ pub enum EventKind<'a> {
         length: usize,
         /// CRC32c of the datagram that contained the packet.
         checksum: u32,
-        /// Reason for the drop: a `trigger` of the draft.
+        /// Reason why the packet was dropped: one of the draft's values of `trigger`.
         trigger: &'static str,
     },
     /// Packets were acknowledged for the first time.
     PacketsAcked {
-        /// Packet number space of the packets. 1-RTT stands for application data.
+        /// Packet number space of the packets. The type 1-RTT stands for the application data
+        /// space.
         space: PacketType,
         /// Packet numbers, from the highest down.
         numbers: &'a [u64],
@@ -141,12 +146,12 @@ pub enum EventKind<'a> {
         /// CRC32c of the datagram.
         checksum: u32,
     },
-    /// One part of a stream has changed its state. The states are those of the draft's
-    /// `StreamState`.
+    /// The sending or the receiving part of a stream has changed its state. The states are those of
+    /// the draft's `StreamState`.
     StreamStateUpdated {
         /// The stream.
         id: StreamId,
-        /// The part of the stream: sending or receiving.
+        /// The part of the stream that has changed: sending or receiving.
         part: StreamPart,
         /// State before the change. `None` if it is unknown.
         old: Option<&'static str>,
@@ -174,9 +179,9 @@ pub enum EventKind<'a> {
     KeyDiscarded(KeyChange),
     /// Initial values of loss recovery and congestion control.
     RecoveryParametersSet {
-        /// RTT that is assumed before the first sample.
+        /// RTT that the connection assumes before the first sample.
         initial_rtt: Duration,
-        /// Datagram size in bytes.
+        /// Datagram size at the start, in bytes.
         datagram: u16,
         /// Initial congestion window in bytes.
         window: u64,
@@ -199,7 +204,7 @@ pub enum EventKind<'a> {
     PacketLost(Lost),
     /// The content of a lost packet will be sent again.
     MarkedForRetransmit(&'a [Retransmitted]),
-    /// The ECN validation of the event's path has changed its state.
+    /// The state of ECN validation has changed on the path of the event.
     EcnStateUpdated {
         /// State before the change. `None` if it is unknown.
         old: Option<EcnState>,
@@ -229,16 +234,17 @@ pub enum Initiator {
 /// A part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPart {
-    /// The part on which this end sends.
+    /// The sending part, on which this end sends data.
     Sending,
-    /// The part on which the peer sends.
+    /// The receiving part, on which the peer sends data.
     Receiving,
 }
 
 /// A timer of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// The loss detection timer: a time threshold or a probe timeout (RFC 9002 s.6.2).
+    /// The loss detection timer: the time threshold of a packet, or a probe timeout (RFC 9002
+    /// s.6.2).
     Loss,
     /// The timer for a delayed acknowledgment.
     Ack,
@@ -268,7 +274,7 @@ pub enum KeyLevel {
     OneRtt,
 }
 
-/// Keys that were installed or discarded. It never contains the keys themselves.
+/// Describes keys that were installed or discarded. It never contains the keys themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
     /// Encryption level of the keys.
@@ -277,11 +283,11 @@ pub struct KeyChange {
     pub client: bool,
     /// For 1-RTT keys, the number of key updates since the first keys; otherwise `None`.
     pub phase: Option<u64>,
-    /// The end that caused the change. `None` if TLS caused it.
+    /// The end that caused the change of keys. `None` if TLS caused it.
     pub trigger: Option<Initiator>,
 }
 
-/// Metrics of a path. A metric is `None` if it has not changed.
+/// Metrics of a path. A metric is `None` if it has not changed since the last event of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metrics {
     /// Smallest RTT sample.
@@ -307,26 +313,26 @@ pub struct Metrics {
 /// A lost packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// Type of the packet. 1-RTT stands for application data.
+    /// Type of the lost packet. The type 1-RTT stands for the application data space.
     pub packet_type: PacketType,
     /// Packet number of the lost packet.
     pub number: u64,
     /// True if the packet was a PMTU probe.
     pub mtu_probe: bool,
-    /// The threshold that was exceeded, or `None` if it is unknown.
+    /// The loss detection threshold that was exceeded. `None` if it is unknown.
     pub trigger: Option<&'static str>,
 }
 
 /// A frame that will be sent again. Data frames are recorded without their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retransmitted {
-    /// A range of offsets of the TLS handshake.
+    /// CRYPTO data of the TLS handshake: its range of offsets.
     Crypto(Range<u64>),
     /// Data of a stream.
     Stream {
         /// The stream ID.
         id: StreamId,
-        /// Range of stream offsets.
+        /// Range of offsets in the stream.
         range: Range<u64>,
         /// True if the data ends the stream.
         fin: bool,

@@ -1,10 +1,10 @@
-//! Packets in a log, without protection.
+//! Packets as a log records them, without protection.
 
 use equic_wire::frame::{Frame, Frames};
 use equic_wire::packet::{Datagram, LongKind, Packet as WirePacket, PacketType, ParseOptions};
 use equic_wire::{ConnectionId, Version};
 
-/// A packet header without header protection.
+/// A packet header after header protection was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Type of the packet.
@@ -22,7 +22,7 @@ pub struct Header<'a> {
 /// Fields that depend on the form of a header (RFC 9000 s.17.2, s.17.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// A long header: Initial, 0-RTT and Handshake packets.
+    /// The fields of a long header: Initial, 0-RTT and Handshake packets.
     Long {
         /// QUIC version of the packet.
         version: Version,
@@ -33,7 +33,7 @@ pub enum Form<'a> {
         /// Token of an Initial packet. It is empty if the packet has none.
         token: &'a [u8],
     },
-    /// A short header: 1-RTT packets.
+    /// The fields of a short header: 1-RTT packets.
     Short {
         /// The spin bit.
         spin: bool,
@@ -57,8 +57,8 @@ impl<'a> Header<'a> {
                     LongKind::Handshake => (&[][..], PacketType::Handshake),
                 };
                 let (version, scid) = (long.version().into(), long.scid());
-                // The wire crate checks that the Length field covers the rest of the packet. So
-                // count from the end of the packet.
+                // The wire crate checks that the Length field covers the rest of the packet, so its
+                // value follows from the end of the packet.
                 let before = header_len(long.dcid(), scid, token, packet_type, packet);
                 let length = packet.len().saturating_sub(before);
                 (packet_type, long.dcid(), Form::Long { version, scid, length, token })
@@ -86,7 +86,8 @@ fn header_len(
     fn varint_len(first: Option<&u8>) -> usize {
         1 << (first.copied().unwrap_or(0) >> 6)
     }
-    // First byte and version, and both connection IDs with their length bytes.
+    // The first byte and the version have five bytes. Then there are both connection IDs, each
+    // after its length byte.
     let mut at = 5 + 1 + dcid.len() + 1 + scid.len();
     if packet_type == PacketType::Initial {
         at += varint_len(packet.get(at)) + token.len();
@@ -112,8 +113,8 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Returns the frames up to the first malformed one. If a frame has an unknown type, it is the
-    /// last one returned.
+    /// Returns the frames of the packet, up to the first malformed one. A frame with an unknown
+    /// type ends the list, because its length is unknown.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         Frames::new(self.payload).into_iter().flatten().map_while(Result::ok)
     }

@@ -1,4 +1,5 @@
-//! Flow control windows (RFC 9000 s.4). Their size follows the rate at which the application reads.
+//! Flow control windows (RFC 9000 s.4). Receive windows grow with the rate at which the application
+//! reads.
 
 use std::time::Duration;
 
@@ -6,13 +7,13 @@ use crate::Timestamp;
 
 /// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
-/// The window starts small. It doubles if the application reads a quarter of it within two round
-/// trips. So it stays at least eight times as large as the amount that the application reads in a
+/// The window starts small. If the application reads a quarter of it within two round trips, it
+/// doubles. So it stays at least eight times as large as the amount that the application reads in a
 /// round trip. In slow start, a sender can send up to four times the current amount before a higher
-/// limit arrives. So it never has to wait for a window that can still grow.
+/// limit arrives. So a sender never has to wait for a window that can still grow.
 ///
-/// The memory that a stream takes is proportional to its rate. If the application does not read a
-/// peer's data, the peer gets only the initial window.
+/// The memory that a stream takes is proportional to its rate. If the application does not read the
+/// data, the peer gets only the initial window.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveWindow {
     /// Limit that was advertised to the peer. The peer may send bytes at offsets below it.
@@ -26,7 +27,7 @@ pub(super) struct ReceiveWindow {
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// The peer gets a higher limit when this fraction of the window is used: a fourth.
+/// The peer gets a higher limit when one part in this many of the window is used: a fourth.
 const PART: u64 = 4;
 /// A window doubles if a fourth of it is read within this number of round trips.
 const EPOCH_RTTS: u32 = 2;
@@ -73,8 +74,8 @@ impl ReceiveWindow {
         self.raise(self.read.saturating_add(self.size))
     }
 
-    /// Enlarges the window to at least this size, but not above its maximum. Returns true if it
-    /// grew, so that the peer should get a higher limit.
+    /// Enlarges the window to at least `size`, but not above its maximum. Returns true if the
+    /// window grew, so that the peer should get a higher limit.
     pub(super) fn ensure(&mut self, size: u64) -> bool {
         let size = size.min(self.max_size);
         let grows = size > self.size;
@@ -82,8 +83,8 @@ impl ReceiveWindow {
         grows
     }
 
-    /// Raises the limit to this value, if it is higher than the current limit. The window does not
-    /// exceed its maximum. Returns the new limit.
+    /// Raises the limit to `limit`, but not so far that the window exceeds its maximum. The limit
+    /// never decreases. Returns the new limit.
     pub(super) fn raise(&mut self, limit: u64) -> u64 {
         let most = self.read.saturating_add(self.max_size).min((1 << 62) - 1);
         self.limit = self.limit.max(limit.min(most));
@@ -96,12 +97,12 @@ impl ReceiveWindow {
 pub(super) struct SendWindow {
     limit: u64,
     used: u64,
-    /// The limit at which this end last reported to the peer that it is blocked.
+    /// The limit that blocked this end when it last told the peer so.
     told: Option<u64>,
 }
 
 impl SendWindow {
-    /// Creates a window with the limit in the peer's transport parameters.
+    /// Creates a window with the limit from the peer's transport parameters.
     pub(super) fn new(limit: u64) -> SendWindow {
         SendWindow { limit, used: 0, told: None }
     }
@@ -119,7 +120,7 @@ impl SendWindow {
         self.limit
     }
 
-    /// Returns the number of bytes sent.
+    /// Returns the number of bytes sent so far.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
@@ -129,7 +130,7 @@ impl SendWindow {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Records that bytes were sent for the first time.
+    /// Records that this many bytes were sent for the first time.
     pub(super) fn on_sent(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }

@@ -88,7 +88,8 @@ fn early_data_to_quinns_server() {
     let mut first = connect(&config, remote, 1);
     assert!(!first.connection.is_early());
     first.run(|connection| connection.is_connected());
-    // The session ticket arrives after the handshake. The echoed data arrives after the ticket.
+    // The session ticket arrives after the handshake. When the echoed data has arrived, the ticket
+    // has arrived, too.
     echo(&mut first, 1000);
 
     let mut second = connect(&config, remote, 2);
@@ -170,7 +171,7 @@ async fn exchange(connection: &quinn::Connection) {
     assert!(receive.read_to_end(1 << 20).await.unwrap() == body(3000));
 }
 
-/// Accepts the next client with this transport.
+/// Accepts the next client on this socket with this transport.
 fn accept(socket: UdpSocket, config: &ServerConfig, seed: u8) -> Driver {
     let mut first = vec![0; 65_536];
     socket.set_read_timeout(Some(LIMIT)).unwrap();

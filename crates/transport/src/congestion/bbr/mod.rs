@@ -6,7 +6,7 @@
 //! * `cycle.rs`: when to probe for bandwidth (ProbeBW) and for the round-trip time (ProbeRTT);
 //! * `mod.rs`: the states Startup and Drain, and the window and rate that follow from the model.
 //!
-//! Names and their order are those of the draft.
+//! Names, and the order of the steps, are those of the draft.
 
 mod cycle;
 mod model;
@@ -66,11 +66,11 @@ pub(crate) struct Bbr {
     model: Model,
     cycle: Cycle,
     window: u64,
-    /// The window before ProbeRTT reduced it.
+    /// Congestion window before ProbeRTT reduced it, in bytes.
     prior_window: u64,
     pacing_gain: f64,
     cwnd_gain: f64,
-    /// Bytes in flight after the last event.
+    /// Bytes in flight after the last event that this controller was told about.
     in_flight: u64,
     full_bw_reached: bool,
     full_bw_now: bool,
@@ -78,17 +78,18 @@ pub(crate) struct Bbr {
     full_bw_count: u32,
     /// Number of losses in the current round, which can end Startup.
     losses_in_round: u32,
-    /// First estimate of the rate, which is used until there is a bandwidth sample.
+    /// First estimate of the pacing rate, which is used until there is a bandwidth sample.
     nominal: Option<Rate>,
     idle_restart: bool,
-    /// Whether the window was full in the current round and in the previous one.
+    /// Whether the congestion window was full in the current round trip and in the previous one.
     window_used: [bool; 2],
     /// Number of the round in which Drain began.
     drain_round: u64,
 }
 
 impl Bbr {
-    /// Creates a controller in Startup, for datagrams of this size. `seed` randomises the probes.
+    /// Creates a controller in the state Startup, for datagrams of this size in bytes. `seed`
+    /// randomises the times of the probes.
     pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
@@ -151,8 +152,8 @@ impl Bbr {
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
-                // This also applies if the application limits the rate, because the queue is full
-                // in any case.
+                // This also applies if the application limits the rate, because excessive loss
+                // means that the queue is full in any case.
                 let lossy = is_lossy(rate.lost, rate.sent_in_flight, self.datagram);
                 if lossy && self.losses_in_round >= FULL_LOSS_COUNT {
                     self.full_bw_reached = true;
@@ -172,8 +173,8 @@ impl Bbr {
         }
     }
 
-    /// Returns true if the window, not the pacing rate, limited the sender in this round or in the
-    /// last one.
+    /// Returns true if the congestion window, not the pacing rate, limited the sender in this round
+    /// trip or in the previous one.
     fn is_window_limited(&self) -> bool {
         self.window_used[0] || self.window_used[1]
     }
@@ -284,7 +285,8 @@ impl Controller for Bbr {
     }
 
     fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, signal: Signal) {
-        // The model reacts once per round. The window is not reduced to the bytes in flight.
+        // Only record the signal: the model reacts to all signals of a round trip together. The
+        // window is not reduced to the bytes in flight.
         match signal {
             Signal::Loss { .. } => self.model.note_loss(),
             Signal::Ecn => self.model.note_marked(),

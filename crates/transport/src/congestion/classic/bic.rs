@@ -4,8 +4,8 @@ use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Fraction of the window that is left after a loss. The paper has 0.875, but deployed
-/// implementations use about this value.
+/// Fraction of the congestion window that is left after a loss. The paper that defines BIC has
+/// 0.875, but deployed implementations use about 0.8.
 const BETA: f64 = 0.8;
 /// Window in datagrams below which BIC behaves like Reno.
 const LOW_WINDOW: f64 = 14.0;
@@ -13,14 +13,14 @@ const LOW_WINDOW: f64 = 14.0;
 const S_MAX: f64 = 16.0;
 /// Smallest growth in a round trip, in datagrams (S_min).
 const S_MIN: f64 = 0.2;
-/// A round trip covers one part in this many of the distance to the target.
+/// In each round trip, the window grows by the distance to the target, divided by this number.
 const SEARCH: f64 = 4.0;
 
-/// The congestion controller of Xu, Harfoush and Rhee.
+/// The BIC congestion controller of Xu, Harfoush and Rhee.
 #[derive(Debug, Clone)]
 pub(super) struct Bic {
     core: Core,
-    /// The window at the last loss, in bytes. Zero if there was no loss.
+    /// Congestion window at the last loss, in bytes. Zero before the first loss.
     last_max: f64,
 }
 
@@ -29,14 +29,14 @@ impl Bic {
         Bic { core: Core::new(datagram), last_max: 0.0 }
     }
 
-    /// Returns the growth in a round trip, in datagrams.
+    /// Returns the growth of the window in a round trip, in datagrams.
     fn increment(&self) -> f64 {
         let (window, target) = (self.core.segments(), self.last_max / self.core.datagram);
         if window < LOW_WINDOW {
             return 1.0;
         }
         if window < target {
-            // Binary search, with a constant growth while the target is far away.
+            // This is the binary search. While the target is far away, the growth is constant.
             return ((target - window) / SEARCH).clamp(S_MIN, S_MAX);
         }
         // Max probing: the growth beyond the old target mirrors the growth before it, slow at first
@@ -46,7 +46,8 @@ impl Bic {
 
     fn on_loss(&mut self) -> f64 {
         let window = self.core.window;
-        // Fast convergence: the window is below the last maximum, so another flow needs bandwidth.
+        // Fast convergence: the loss came below the previous maximum, so another flow needs
+        // bandwidth.
         self.last_max = if window < self.last_max { window * (1.0 + BETA) / 2.0 } else { window };
         if self.core.segments() < LOW_WINDOW { window / 2.0 } else { window * BETA }
     }

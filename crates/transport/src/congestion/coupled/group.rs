@@ -1,8 +1,8 @@
-//! The group: the state that the controllers of a connection's paths share.
+//! State that the congestion controllers of a connection's paths share.
 //!
-//! Each controller writes its own entry and reads the other entries. A connection runs on only one
-//! thread at a time, so there is no contention. The entries are atomic only because a connection
-//! may move to another thread.
+//! Each controller writes its own entry and reads the entries of the others. A connection runs on
+//! only one thread at a time, so there is no contention. The entries are atomic only because a
+//! connection may move to another thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,10 +17,11 @@ const PLACES: usize = 8;
 /// backup path would slow down the others.
 const IDLE_ROUNDS: u32 = 3;
 
-/// State of one path of the group, which determines how the other paths grow.
+/// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
+/// backup path would slow down the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
-    /// Congestion window in bytes.
+    /// What the controllers of the other paths need to know about one path of the connection.
     pub window: u64,
     /// Smoothed round-trip time.
     pub rtt: Duration,
@@ -31,7 +32,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns true if the path has sent recently.
+    /// Returns true if the path has sent a packet within its last few round trips.
     fn is_active(&self, now: Timestamp) -> bool {
         now.since(self.last_sent) <= self.rtt * IDLE_ROUNDS
     }
@@ -47,7 +48,7 @@ impl Figures {
     }
 }
 
-/// An entry of the group, which belongs to one controller.
+/// An entry of the group. It holds the state of one path, and belongs to that path's controller.
 #[derive(Debug, Default)]
 struct Place {
     taken: AtomicBool,
@@ -76,7 +77,7 @@ impl Place {
     }
 }
 
-/// The entries of a connection's controllers.
+/// The entries of all controllers of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     places: [Place; PLACES],
@@ -85,7 +86,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Takes a free entry and returns its number.
+    /// Reserves a free entry for a controller, and returns its number.
     fn take(&self) -> usize {
         let mut group = self;
         for first in (0..).step_by(PLACES) {
@@ -107,7 +108,7 @@ impl Group {
         group.places.get(number % PLACES)
     }
 
-    /// Returns the entries that are taken, with their numbers.
+    /// Returns the entries that belong to a controller, with their numbers.
     fn taken(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
         let parts = std::iter::successors(Some(self), |group| group.more.get().map(|more| &**more));
         let places = parts.flat_map(|group| &group.places).enumerate();
@@ -115,7 +116,7 @@ impl Group {
     }
 }
 
-/// A controller's membership in its connection's group.
+/// Gives one controller access to its entry and to the entries of its connection's other paths.
 #[derive(Debug)]
 pub(super) struct Member {
     group: Arc<Group>,
@@ -124,12 +125,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Creates a member that is not counted until it joins.
+    /// Creates a member without an entry. The other controllers ignore it until [`Member::join`].
     pub(super) fn of(group: &Arc<Group>) -> Member {
         Member { group: group.clone(), place: None }
     }
 
-    /// Takes an entry, if the member has none.
+    /// Reserves an entry for this path, if it has none yet.
     pub(super) fn join(&mut self) {
         if self.place.is_none() {
             self.place = Some(self.group.take());
@@ -147,14 +148,14 @@ impl Member {
         }
     }
 
-    /// Publishes the window, in bytes.
+    /// Publishes the congestion window of the path, in bytes, to the other members.
     pub(super) fn on_window(&self, window: u64) {
         if let Some(place) = self.place() {
             place.window.store(window, Ordering::Relaxed);
         }
     }
 
-    /// Publishes that the path is in use.
+    /// Publishes that the path has sent a packet.
     pub(super) fn on_sent(&self, now: Timestamp) {
         if let Some(place) = self.place() {
             place.last_sent.store(now.as_nanos(), Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! Coupled congestion control: couples the growth of a connection's paths. Together they take no
-//! more of a shared bottleneck than one path, and they avoid congested paths (RFC 10069 s.5.3).
+//! Coupled congestion control: the windows of a connection's paths grow together. All paths
+//! together take no more of a shared bottleneck than one path would, and they avoid congested paths
+//! (RFC 10069 s.5.3).
 //!
 //! * `mod.rs`: [`Coupled`], the controller of a path: NewReno (`../new_reno.rs`) with another
 //!   growth in congestion avoidance;
@@ -39,17 +40,17 @@ impl ControllerFactory for Siblings {
     }
 }
 
-/// The controller of one path, coupled to the other paths of its connection.
+/// The congestion controller of one path, coupled to the other paths of its connection.
 ///
-/// Slow start, the reaction to loss and the smallest window are those of NewReno, as both documents
-/// require. With several paths, OLIA permits a threshold of one datagram. This controller does not,
-/// because RFC 9002 s.7.2 requires two.
+/// Slow start, the reaction to loss and the smallest window are those of NewReno, as the documents
+/// that define LIA and OLIA require. With several paths, OLIA permits a slow start threshold of one
+/// datagram. This controller does not, because RFC 9002 s.7.2 requires two.
 #[derive(Debug)]
 pub(crate) struct Coupled {
     reno: NewReno,
     increase: Increase,
     member: Member,
-    /// Fraction of a byte by which the window has still to grow, 0 to 1.
+    /// Growth of the window that is not yet applied because it is less than a byte, 0 to 1.
     rest: f64,
     last_sent: Timestamp,
     losses: Losses,

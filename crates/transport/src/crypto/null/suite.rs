@@ -1,8 +1,8 @@
-//! A cipher suite that protects nothing: checksums replace HMAC and AEAD. With it, an endpoint
-//! without protection needs no crypto provider for its tokens.
+//! A cipher suite that protects nothing: checksums replace HMAC and AEAD. With this suite, an
+//! endpoint without protection needs no crypto provider for its tokens.
 //!
-//! Only `InsecureNullCrypto` uses it. TLS does not know its number, and it cannot encrypt records,
-//! so no TLS handshake can select it.
+//! Only `InsecureNullCrypto` uses this suite. TLS does not know its number, and the suite cannot
+//! encrypt records, so no TLS handshake can select it.
 
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::cipher::{
@@ -98,11 +98,11 @@ impl Hkdf for Null {
     }
 }
 
-/// Derives keys from a key.
+/// Derives keys from a secret with checksums, in place of HKDF.
 struct Expander([u8; KEYED_LEN]);
 
 impl Expander {
-    /// Returns the output block with this number.
+    /// Returns the block of derived key material with this number.
     fn block(&self, info: &[&[u8]], number: usize) -> [u8; KEYED_LEN] {
         let mut message = info.concat();
         message.extend_from_slice(&number.to_le_bytes());

@@ -76,7 +76,8 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     let later = here.seal(&token, &mut rng).unwrap();
     assert_ne!(batch(&here, &first), batch(&here, &later));
     assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
-    // Both endpoints must open tokens of an earlier batch and of the other endpoint.
+    // Both endpoints must open tokens of an earlier batch, and tokens that the other endpoint has
+    // sealed.
     for end in [&here, &there] {
         for bytes in [&first, &later, &second, &first] {
             assert_eq!(end.open(bytes), Some(token));
@@ -136,7 +137,7 @@ fn token_shows_neither_order_nor_batch() {
         if number == COUNT / 2 {
             sealer.own.as_mut().unwrap().left = 0;
         }
-        // The server also seals Retry tokens in between.
+        // The server also seals Retry tokens between the NEW_TOKEN tokens.
         let [retry, ..] = tokens();
         sealer.seal(&retry, &mut rng).unwrap();
         given.push(sealer.seal(&future("192.0.2.1", KnownVersion::V1), &mut rng).unwrap());
@@ -163,8 +164,8 @@ fn token_shows_neither_order_nor_batch() {
         assert!((mean - 0.5).abs() < 0.002, "{distance} apart: {mean} of the bits differ");
     }
 
-    // No word of the tokens may increase or decrease steadily. It must rise from one token to the
-    // next in half of the cases.
+    // No word of the tokens may increase or decrease steadily. From one token to the next, it must
+    // increase in half of the cases.
     for at in 0..length - 8 {
         let word = |token: &[u8]| u64::from_be_bytes(token[at..at + 8].try_into().unwrap()) << 1;
         let rises = given.windows(2).filter(|pair| word(&pair[0]) < word(&pair[1])).count();
@@ -172,9 +173,9 @@ fn token_shows_neither_order_nor_batch() {
         assert!(rises.abs_diff(COUNT / 2) < 100, "{rises} rises at byte {at}");
     }
 
-    // Four bytes of the salt must not repeat at a position more often than random values would.
-    // 4096 tokens form 2^23 pairs, and there are 2^32 values, so random values repeat about 0.002
-    // times.
+    // No value of four bytes at the same position of the salt may repeat more often than random
+    // values would. 4096 tokens form 2^23 pairs, and there are 2^32 values, so about 0.002
+    // repetitions are expected.
     for at in 1..=SALT_LEN - 4 {
         let words: BTreeSet<&[u8]> = given.iter().map(|token| &token[at..at + 4]).collect();
         assert!(words.len() >= COUNT - 4, "{} words at byte {at}", words.len());

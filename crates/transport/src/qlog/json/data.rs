@@ -1,4 +1,4 @@
-//! The `data` of each event (quic-events s.3 to 6).
+//! Writes the field `data` of each event (quic-events s.3 to 6).
 
 use std::net::SocketAddr;
 
@@ -167,7 +167,7 @@ fn recovery<M: SerializeMap>(map: &mut M, kind: &EventKind<'_>) -> Result<(), M:
         }
         EventKind::RecoveryParametersSet { initial_rtt, datagram, window, algorithm } => {
             map.serialize_entry("reordering_threshold", &PACKET_THRESHOLD)?;
-            // RFC 9002 s.6.1.2, kTimeThreshold.
+            // This is kTimeThreshold of RFC 9002 s.6.1.2.
             map.serialize_entry("time_threshold", &1.125)?;
             let granularity = u16::try_from(GRANULARITY.as_millis()).unwrap_or(u16::MAX);
             map.serialize_entry("timer_granularity", &granularity)?;

@@ -1,4 +1,4 @@
-//! Enumerations with the names that the drafts define.
+//! Enumerations with the names that the qlog drafts define for their values.
 
 use equic_wire::packet::PacketType;
 use equic_wire::{Direction, TransportErrorCode};
