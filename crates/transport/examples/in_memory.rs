@@ -158,7 +158,7 @@ impl Pair {
         Ok(read)
     }
 
-    /// Delivers one datagram in each direction. If there is none, advances the time to the next
+    /// Delivers one datagram in each direction. Without one, advances the time to the next
     /// timer.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         let sent = Pair::carry(self.now, &mut self.client, &mut self.server)?

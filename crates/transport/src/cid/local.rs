@@ -131,8 +131,8 @@ impl LocalIds {
         self.limit = limit.min(max);
     }
 
-    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count
-    /// against its limit (RFC 9000 s.5.1.1).
+    /// Returns true if another connection ID can be issued. IDs that this end wants the peer to
+    /// retire do not count against the peer's limit (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }

@@ -43,7 +43,7 @@ pub enum EndpointEvent {
     HandshakeComplete,
 }
 
-/// Changes of a connection that wait to be reported to its endpoint. Usually there are none.
+/// Changes of a connection that wait to be reported to its endpoint. There are rarely any.
 pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
 /// Largest number of changes of a connection that wait to be reported to its endpoint. Few

@@ -67,7 +67,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All operations.
+            /// All operations of the catalogue.
             pub const ALL: &[Operation] = &[$(Operation::$name),+];
 
             /// Returns the operation's entry in the catalogue.
@@ -91,7 +91,7 @@ macro_rules! operations {
 }
 
 operations! {
-    // Receiving.
+    // Operations that receive packets.
     /// Receives a datagram. Output 0 drops it unread.
     HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
     /// Decodes the full packet number from its truncated form.
@@ -121,7 +121,7 @@ operations! {
     /// reject a reset, not declare another datagram to be one.
     IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
 
-    // Acknowledgements.
+    // Operations on acknowledgments.
     /// Processes an ACK frame: finds acknowledged and lost packets, and updates the path.
     ProcessAck = 12, "RFC 9002 A.7", Words(space, largest, raw_delay) -> ();
     /// Returns how long the peer delayed its acknowledgment, computed from the ACK Delay field.
@@ -152,7 +152,7 @@ operations! {
     /// that was declared to the peer.
     AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
 
-    // Loss.
+    // Operations of loss detection.
     /// Returns after how many packets, and after which time, a packet counts as lost. The number is
     /// at least 3. The time is at least a millisecond, and at most a second above the default.
     LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
@@ -185,7 +185,7 @@ operations! {
     /// Notifies that packets arrived which had been declared lost.
     SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
 
-    // Congestion control.
+    // Operations of congestion control.
     /// Returns the congestion window in bytes; at least two datagrams.
     CongestionWindow = 36, "RFC 9002 s.7", Words(path) -> (bytes);
     /// Notifies the congestion controller of sent bytes that count as in flight.
@@ -202,7 +202,7 @@ operations! {
     /// Notifies that there was too little data to fill the congestion window.
     AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
 
-    // Sending.
+    // Operations that send packets.
     /// Chooses the path of the next datagram: the packet scheduler. Without multipath, the answer
     /// can be the active path, or a path that must be probed; any other answer counts as the
     /// default. With multipath (RFC 10069), it can be any path on which data can be sent. If the
@@ -250,13 +250,13 @@ operations! {
     /// unidirectional.
     OpenStream = 57, "RFC 9000 s.4.6", Words(direction) -> (allowed);
 
-    // Connection IDs.
+    // Operations on connection IDs.
     /// Returns how many connection IDs the peer gets, within the limits of both ends.
     ConnectionIdCount = 58, "RFC 9000 s.5.1.1", Words(limit) -> (count);
     /// Notifies that the peer retires one of this end's connection IDs.
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
-    // Paths.
+    // Operations on paths.
     /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other
     /// answer counts as the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
@@ -273,7 +273,7 @@ operations! {
     /// Notifies that the peer has answered a challenge on a path.
     PathValidated = 82, "RFC 9000 s.8.2.3", Words(path) -> ();
 
-    // Life.
+    // Operations for the beginning, the keys and the end of a connection.
     /// Notifies that the connection begins, so that a plugin can initialise its state.
     InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();
     /// Checks the peer's transport parameters. Output 0 rejects them.
@@ -330,7 +330,7 @@ operations! {
     /// Delivers a message of the application to a hook.
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 
-    // Redundancy.
+    // Operations for redundancy within a path, such as forward error correction.
     /// Notifies that a packet is complete, before its protection; the bytes are its frames with
     /// PADDING.
     ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();

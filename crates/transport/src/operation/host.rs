@@ -1,5 +1,5 @@
-//! What a hook can do with its connection: the values that it can read, and the requests that it
-//! can make.
+//! Gives hooks access to their connection: the values that a hook can read, and the requests that
+//! it can make.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +37,7 @@ macro_rules! fields {
         }
 
         impl Field {
-            /// All fields.
+            /// All fields that hooks can read.
             pub const ALL: &[Field] = &[$(Field::$name),+];
 
             /// Returns a description of the field's value.

@@ -102,7 +102,7 @@ pub enum EventKind<'a> {
     /// A Retry or Version Negotiation packet was received and accepted. These packets have no
     /// protection.
     UnprotectedReceived {
-        /// The packet.
+        /// The packet that was received.
         packet: Unprotected<'a>,
         /// Length of the packet in bytes.
         length: usize,
@@ -149,7 +149,7 @@ pub enum EventKind<'a> {
     /// The sending or the receiving part of a stream has changed its state. The states are those of
     /// the draft's `StreamState`.
     StreamStateUpdated {
-        /// The stream.
+        /// ID of the stream.
         id: StreamId,
         /// The part of the stream that has changed: sending or receiving.
         part: StreamPart,
@@ -168,7 +168,7 @@ pub enum EventKind<'a> {
     },
     /// A timer was set, expired, or was cancelled.
     TimerUpdated {
-        /// The timer.
+        /// The timer that has changed.
         timer: Timer,
         /// What happened to the timer.
         change: TimerChange,
@@ -225,7 +225,7 @@ pub enum Unprotected<'a> {
 /// The end of the connection that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initiator {
-    /// This end.
+    /// This end of the connection.
     Local,
     /// The peer.
     Remote,
@@ -266,11 +266,11 @@ pub enum TimerChange {
 /// The encryption level of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLevel {
-    /// Initial packets.
+    /// The keys of Initial packets.
     Initial,
-    /// Handshake packets.
+    /// The keys of Handshake packets.
     Handshake,
-    /// 1-RTT packets.
+    /// The keys of 1-RTT packets.
     OneRtt,
 }
 

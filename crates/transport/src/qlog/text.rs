@@ -296,7 +296,7 @@ mod tests {
             &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
             // The payload has PATH_ABANDON, PATH_STATUS_BACKUP and PATH_STATUS_AVAILABLE frames.
             &[0x7e, 0x75, 1, 0x7e, 0x76, 0x7e, 0x76, 1, 4, 0x7e, 0x77, 1, 5],
-            // PATH_NEW_CONNECTION_ID, PATH_RETIRE_CONNECTION_ID.
+            // The payload has PATH_NEW_CONNECTION_ID and PATH_RETIRE_CONNECTION_ID frames.
             &[0x7e, 0x78, 3, 1, 0, 2, 0xab, 0xcd],
             &[0; 16],
             &[0x7e, 0x79, 3, 0],

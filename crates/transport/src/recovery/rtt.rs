@@ -95,7 +95,7 @@ impl RttEstimator {
         self.smoothed
     }
 
-    /// Returns `rttvar`.
+    /// Returns the RTT variation, `rttvar`.
     pub fn variation(&self) -> Duration {
         self.variation
     }

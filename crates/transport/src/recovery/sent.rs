@@ -35,7 +35,7 @@ pub(crate) struct SentPacket<C> {
     pub content: C,
 }
 
-/// What a run needs to do with the contents of its packets.
+/// The operations that a run of packets needs on the contents of its packets.
 pub(crate) trait Content {
     /// Adds the content of the next packet to this content of a run of `count` packets. Returns
     /// false if the content of each packet could not be separated again afterwards.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// All violations. Of those that wrap another enumeration, only some of its variants.
+/// All violations. A violation that wraps another enumeration is listed with only some variants.
 const ALL: [Violation; 37] = {
     use Violation as V;
     [

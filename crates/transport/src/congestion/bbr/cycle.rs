@@ -113,7 +113,7 @@ impl Bbr {
     }
 
     pub(super) fn start_probe_bw_down(&mut self, now: Timestamp) {
-        // s.5.3.3.5: BBRStartProbeBW_DOWN.
+        // s.5.3.3.5: the steps of BBRStartProbeBW_DOWN.
         self.model.reset_congestion_signals();
         (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
         self.cycle.pick_wait();

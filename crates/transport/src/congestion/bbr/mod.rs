@@ -70,7 +70,7 @@ pub(crate) struct Bbr {
     prior_window: u64,
     pacing_gain: f64,
     cwnd_gain: f64,
-    /// Bytes in flight after the last event that this controller was told about.
+    /// Bytes in flight after the last call that reported them.
     in_flight: u64,
     full_bw_reached: bool,
     full_bw_now: bool,

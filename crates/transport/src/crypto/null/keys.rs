@@ -25,9 +25,9 @@ const INTEGRITY_LIMIT: u64 = 1 << 52;
 pub enum Level {
     /// Initial packets. The ID is the Destination Connection ID of the client's first packet.
     Initial(ConnectionId),
-    /// 0-RTT packets.
+    /// The key protects 0-RTT packets.
     ZeroRtt,
-    /// Handshake packets.
+    /// The key protects Handshake packets.
     Handshake,
     /// 1-RTT packets. The number counts the key updates before them.
     OneRtt(u64),

@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use super::{Hex, One, millis, names, optional, raw};
 use crate::qlog::{Form, Header, Packet, Retransmitted, Unprotected};
 
-/// `PacketHeader` (s.8.7).
+/// Writes a `PacketHeader` (s.8.7).
 impl Serialize for Header<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -330,7 +330,7 @@ impl Serialize for Ranges<'_> {
     }
 }
 
-/// `ConnectionCloseFrame` (s.8.13.21).
+/// Writes a `ConnectionCloseFrame` (s.8.13.21).
 fn close<M: SerializeMap>(map: &mut M, close: &ConnectionClose<'_>) -> Result<(), M::Error> {
     let reason = match close {
         ConnectionClose::Transport { error_code, frame_type, reason } => {

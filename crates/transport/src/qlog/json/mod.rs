@@ -55,7 +55,7 @@ fn optional<M: SerializeMap>(
     }
 }
 
-/// A `hexstring`.
+/// Bytes, written as a `hexstring` of the main schema.
 pub(super) struct Hex<'a>(pub &'a [u8]);
 
 impl Display for Hex<'_> {

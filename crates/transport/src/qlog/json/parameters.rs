@@ -92,7 +92,7 @@ impl Serialize for Endpoint {
     }
 }
 
-/// `[+ QuicVersion]`.
+/// A list of versions, written as `[+ QuicVersion]`.
 pub(super) struct VersionList(pub Vec<Version>);
 
 impl Serialize for VersionList {
@@ -105,7 +105,7 @@ impl Serialize for VersionList {
     }
 }
 
-/// `ALPNIdentifier`.
+/// An application protocol, written as `ALPNIdentifier`.
 pub(super) struct Alpn<'a>(pub &'a [u8]);
 
 impl Serialize for Alpn<'_> {

@@ -109,7 +109,7 @@ impl StreamConfig {
 /// The peer's limits for streams, from its transport parameters (RFC 9000 s.18.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerLimits {
-    /// `initial_max_data`.
+    /// Limit for the data on the connection, in bytes: `initial_max_data`.
     pub max_data: u64,
     /// Limit for the bidirectional streams that the peer opens:
     /// `initial_max_stream_data_bidi_local`.
@@ -117,11 +117,11 @@ pub(crate) struct PeerLimits {
     /// Limit for the bidirectional streams that this end opens:
     /// `initial_max_stream_data_bidi_remote`.
     pub max_stream_data_bidi_remote: u64,
-    /// `initial_max_stream_data_uni`.
+    /// Limit for each unidirectional stream: `initial_max_stream_data_uni`.
     pub max_stream_data_uni: u64,
-    /// `initial_max_streams_bidi`.
+    /// Number of bidirectional streams that this end may open: `initial_max_streams_bidi`.
     pub max_streams_bidi: u64,
-    /// `initial_max_streams_uni`.
+    /// Number of unidirectional streams that this end may open: `initial_max_streams_uni`.
     pub max_streams_uni: u64,
 }
 
@@ -198,17 +198,17 @@ pub(crate) enum Control {
     Reset(StreamId, u64, u64),
     /// STOP_SENDING with the error code.
     Stop(StreamId, u64),
-    /// MAX_DATA.
+    /// MAX_DATA with the limit.
     MaxData(u64),
-    /// MAX_STREAM_DATA.
+    /// MAX_STREAM_DATA with the stream and the limit.
     MaxStreamData(StreamId, u64),
-    /// MAX_STREAMS.
+    /// MAX_STREAMS with the limit.
     MaxStreams(Direction, u64),
-    /// DATA_BLOCKED.
+    /// DATA_BLOCKED with the limit.
     DataBlocked(u64),
-    /// STREAM_DATA_BLOCKED.
+    /// STREAM_DATA_BLOCKED with the stream and the limit.
     StreamDataBlocked(StreamId, u64),
-    /// STREAMS_BLOCKED.
+    /// STREAMS_BLOCKED with the limit.
     StreamsBlocked(Direction, u64),
 }
 
