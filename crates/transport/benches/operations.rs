@@ -57,7 +57,7 @@ fn main() {
     compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
 }
 
-/// Runs both programs in turn and prints the ratio of their times, first to second.
+/// Runs both programs in turn, and prints the ratio of the first program's time to the second's.
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
@@ -85,10 +85,11 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     }
 }
 
-/// Number of calls that are timed together. It is so small that interruptions are rare.
+/// Number of calls that are timed together in one burst. A burst is so short that interruptions are
+/// rare.
 const CALLS: u32 = 1000;
 
-/// Number of timed bursts of each kind in a round.
+/// Number of timed bursts for each kind of hook in a round.
 const BURSTS: usize = 101;
 
 /// A hook that does nothing, whether it observes or replaces an operation.
@@ -206,7 +207,7 @@ fn configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// Creates the server's connection for a client with this first packet.
+/// A function that creates the server's connection, given the client's first packet.
 type Accept = Box<dyn Fn(Timestamp, &LongPacket<'_>) -> Connection>;
 
 /// A client's and a server's connection, without a network between them.
@@ -288,7 +289,7 @@ fn transfer(watched: bool) -> Duration {
 }
 
 impl Pair {
-    /// Moves [`BYTES`] from the client to the server. Returns the time that this took after the
+    /// Moves [`BYTES`] from the client to the server. Returns how long this took after the
     /// handshake.
     fn transfer(&mut self) -> Duration {
         let pair = self;

@@ -57,7 +57,7 @@ fn count(change: isize) {
     CALLS.set(CALLS.get() + u64::from(change > 0));
 }
 
-// SAFETY: all calls are forwarded to the system's allocator, and the counters allocate nothing.
+// SAFETY: all calls are forwarded to the system's allocator, and counting allocates no memory.
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -133,10 +133,10 @@ struct Options {
     compress: bool,
 }
 
-/// Datagrams in flight.
+/// Datagrams on the way from one end to the other.
 type Batch = Vec<(Vec<u8>, Transmit)>;
 
-/// One end: an endpoint, the connection in use, and the idle connections.
+/// One end of the connections: an endpoint, the connection in use, and the idle connections.
 struct End {
     address: SocketAddr,
     endpoint: Endpoint,
@@ -146,7 +146,7 @@ struct End {
         reason = "a Vec has room for more than there are, which would be counted"
     )]
     idle: Vec<Box<(Handle, Connection)>>,
-    /// The stream in use, and whether this end has finished with it.
+    /// The stream in use. `done` says whether this end has finished with it.
     stream: Option<StreamId>,
     done: bool,
     confirmed: bool,
@@ -239,7 +239,7 @@ impl End {
     }
 }
 
-/// Reads a stream. Returns true if it has ended.
+/// Reads all data of a stream that has arrived. Returns true if the stream has ended.
 fn read(connection: &mut Connection, id: StreamId) -> bool {
     let mut buffer = [0; 16];
     loop {

@@ -28,8 +28,8 @@ impl Hook for RareAcks {
         _: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
-        // The outputs, as documented for the operation: threshold, max_delay in nanoseconds,
-        // reordering.
+        // Threshold, max_delay in nanoseconds and reordering: the outputs that are documented for
+        // the operation.
         outputs.copy_from_slice(&[100, 20_000_000, 3]);
         Ok(Decision::Done)
     }

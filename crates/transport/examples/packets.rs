@@ -70,7 +70,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Datagrams in flight.
+/// Datagrams on the way from one end to the other.
 struct Batch {
     bytes: Vec<u8>,
     sent: Vec<Transmit>,
@@ -104,7 +104,7 @@ impl End {
         Ok(&mut self.connection.as_mut().ok_or("there is no connection")?.1)
     }
 
-    /// Processes a batch of received datagrams, like the task of a socket.
+    /// Processes a batch of datagrams that have arrived, as a program does that reads a socket.
     fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
         if self.timer.is_some_and(|at| at <= now)
             && let Some((_, connection)) = &mut self.connection

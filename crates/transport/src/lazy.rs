@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// A type whose default value is available as a `'static` reference, so that it can be read before
-/// it is allocated.
+/// A type whose default value exists as a `'static` reference. So the value can be read before
+/// memory is allocated for it.
 pub(crate) trait StaticDefault: Default + 'static {
     const STATIC_DEFAULT: &'static Self;
 }
@@ -17,7 +17,7 @@ impl<T: 'static> StaticDefault for VecDeque<T> {
     const STATIC_DEFAULT: &'static VecDeque<T> = &VecDeque::new();
 }
 
-/// A value that is boxed on the first mutable access.
+/// A value that is allocated on the first mutable access.
 #[derive(Debug)]
 pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
@@ -60,7 +60,8 @@ pub(crate) trait Buffer {
     fn empty_at(&self) -> Option<u64>;
 }
 
-/// A boxed buffer. While the buffer is empty, only its offset is kept.
+/// A buffer on the heap. While the buffer is empty, it is not allocated, and only its offset is
+/// kept.
 #[derive(Debug)]
 pub(crate) struct LazyBuf<T> {
     buffer: Option<Box<T>>,
@@ -151,7 +152,8 @@ impl RngCore for LazyRng {
 /// generator yields 31 bits.
 #[derive(Debug, Default)]
 pub(crate) struct Coins {
-    /// The unused bits, below a leading one bit. If the value is 0 or 1, no bits are left.
+    /// The bits that are still unused, below a leading one bit. If the value is 0 or 1, no bits are
+    /// left.
     ahead: u32,
 }
 

@@ -49,12 +49,12 @@ impl RangeSet {
         self.ranges.last().map(|range| range.1 - 1)
     }
 
-    /// Returns the lowest range.
+    /// Returns the lowest range of the set.
     pub(crate) fn first(&self) -> Option<Range<u64>> {
         self.ranges.first().map(|&(start, end)| start..end)
     }
 
-    /// Returns the ranges in ascending order.
+    /// Returns the ranges of the set in ascending order.
     pub(crate) fn iter(
         &self,
     ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + Clone + '_ {
@@ -123,7 +123,7 @@ impl RangeSet {
         if range.start < last.0 {
             return self.insert_below(range);
         }
-        // The new range continues or overlaps the last range.
+        // The new range continues the last range of the set, or overlaps it.
         let fresh = range.end.saturating_sub(last.1);
         last.1 += fresh;
         fresh
@@ -150,7 +150,7 @@ impl RangeSet {
         range.end - range.start - known
     }
 
-    /// Removes a range of numbers.
+    /// Removes a range of numbers from the set.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() || self.ranges.is_empty() {
             return;
@@ -166,7 +166,7 @@ impl RangeSet {
         self.ranges.splice(first..last, left);
     }
 
-    /// Removes all numbers below `number`.
+    /// Removes all numbers below `number` from the set.
     pub(crate) fn remove_below(&mut self, number: u64) {
         if let Some(first) = self.ranges.first_mut()
             && first.1 > number
@@ -181,7 +181,7 @@ impl RangeSet {
         }
     }
 
-    /// Removes and returns the lowest range.
+    /// Removes the lowest range from the set and returns it.
     pub(crate) fn pop_min(&mut self) -> Option<Range<u64>> {
         if self.ranges.is_empty() {
             return None;

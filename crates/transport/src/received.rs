@@ -10,7 +10,7 @@ use crate::ranges::RangeSet;
 /// s.13.2.3). A packet with a number below all remembered ranges counts as a duplicate.
 const RANGES: usize = 64;
 
-/// An ECN codepoint of the IP header (RFC 3168 s.5).
+/// An ECN codepoint, as in the IP header (RFC 3168 s.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EcnCodepoint {
     /// Not-ECT: the sender of the packet does not use ECN.
@@ -28,16 +28,16 @@ pub enum EcnCodepoint {
 /// s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EcnCounts {
-    /// Number of packets marked ECT(0).
+    /// Number of received packets marked ECT(0).
     pub ect0: u64,
-    /// Number of packets marked ECT(1).
+    /// Number of received packets marked ECT(1).
     pub ect1: u64,
-    /// Number of packets marked CE.
+    /// Number of received packets marked CE.
     pub ce: u64,
 }
 
 impl EcnCounts {
-    /// Returns true if no packet carried a mark.
+    /// Returns true if all counts are zero, because no packet carried a mark.
     pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -105,7 +105,7 @@ pub(crate) struct ReceivedPackets {
     /// Latest time at which the first packet that waits for an acknowledgment must be acknowledged.
     /// `None` if no packet waits.
     deadline: Option<Timestamp>,
-    /// True if an acknowledgment is due at once.
+    /// True if an acknowledgment must be sent as soon as possible.
     immediate: bool,
     ecn: EcnCounts,
     /// True if the last received packet was marked CE.
@@ -125,7 +125,7 @@ impl ReceivedPackets {
         number < self.floor || self.ranges.contains(number)
     }
 
-    /// Records a packet that was decrypted and is not a duplicate.
+    /// Records a received packet that was decrypted and is not a duplicate.
     pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
@@ -170,7 +170,7 @@ impl ReceivedPackets {
         if threshold == 0 {
             return false;
         }
-        // The packet arrived so late that the peer has already declared it lost.
+        // The packet arrived so late that the peer must have declared it lost already.
         let late =
             self.reported.is_some_and(|reported| number.saturating_add(threshold) <= reported);
         let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
@@ -180,8 +180,8 @@ impl ReceivedPackets {
             Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
             None => self.floor,
         };
-        // Usually no packet is missing, because the last range covers all numbers from `from` to
-        // `top`.
+        // Usually no packet is missing, because the last range of received numbers covers all
+        // numbers from `from` to `top`.
         let missing = if self.ranges.ends_with(from..top) {
             None
         } else {
@@ -202,8 +202,8 @@ impl ReceivedPackets {
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
-    /// Returns true if an ACK frame would report new packets. It is then added to any packet that
-    /// has room for it.
+    /// Returns true if an ACK frame would report packets that were not reported yet. The frame is
+    /// then added to any packet that has room for it.
     pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
@@ -219,7 +219,7 @@ impl ReceivedPackets {
         &self.ranges
     }
 
-    /// Returns the memory that the ranges take, in bytes.
+    /// Returns the memory that the ranges of packet numbers take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
@@ -229,12 +229,12 @@ impl ReceivedPackets {
         self.largest
     }
 
-    /// Returns the ECN counts for the ACK frame.
+    /// Returns the ECN counts that an ACK frame must report.
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
-    /// Records that an ACK frame with all ranges was sent.
+    /// Records that an ACK frame with all ranges of received packet numbers was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);

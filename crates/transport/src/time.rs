@@ -23,7 +23,7 @@ impl Timestamp {
         Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the number of nanoseconds since the start that the caller has chosen.
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }

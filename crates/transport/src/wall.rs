@@ -16,7 +16,7 @@ use crate::Timestamp;
 #[derive(Clone)]
 pub struct WallClock {
     source: Arc<dyn Fn(Timestamp) -> Duration + Send + Sync>,
-    /// The latest time that any endpoint has read, in nanoseconds.
+    /// The latest time that any endpoint has read from this clock, in nanoseconds.
     latest: Arc<AtomicU64>,
 }
 

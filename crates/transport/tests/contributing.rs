@@ -43,7 +43,8 @@ fn contributing_names_existing_files() {
             assert_eq!(cells.len(), 3, "{row}");
             let mut folder = PathBuf::new();
             for name in quoted(cells[0]).filter(|name| name.contains(['/', '.'])) {
-                // A name without a folder is a file in the same folder as the previous one.
+                // If a name in the table has no folder, the file is in the same folder as the
+                // previous one.
                 let places =
                     ["crates", "crates/transport/src"].map(|base| root().join(base).join(name));
                 let mut places = places.into_iter().chain([folder.join(name)]);

@@ -64,8 +64,8 @@ fn seeds() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays the input of seed 1, in
-/// which the handshake completes.
+/// Plays the input in the file that `EQUIC_INPUT` names. Without that variable, plays the input of
+/// seed 1, in which the handshake completes.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

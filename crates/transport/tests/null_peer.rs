@@ -83,7 +83,7 @@ fn null_peer_can_complete_a_handshake() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays a handshake.
+/// Plays the input in the file that `EQUIC_INPUT` names. Without that variable, plays a handshake.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

@@ -146,7 +146,7 @@ fn quinn_server(identity: &Identity) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// Data to send on a stream, and the data that came back.
+/// Data that is sent on a stream, and the data that the peer returned.
 struct Exchange {
     id: StreamId,
     data: Vec<u8>,

@@ -32,9 +32,9 @@ struct LocalId {
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
-    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer
-    /// sent before it retired an ID may arrive late, by another path or socket. They are accepted,
-    /// and not answered with a stateless reset.
+    /// The connection IDs that the peer retired last, oldest first; at most `KEPT_RETIRED`. Packets
+    /// that the peer sent before it retired an ID may arrive late, by another path or socket. Such
+    /// packets are accepted, and not answered with a stateless reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
     /// Time at which the peer last retired a connection ID.
     retired_at: Timestamp,
@@ -44,12 +44,13 @@ pub(crate) struct LocalIds {
     /// Largest number of connection IDs that the peer may have at a time: its
     /// `active_connection_id_limit`, or this end's maximum if that is lower.
     limit: u64,
-    /// The value of Retire Prior To: the peer should retire IDs with lower sequence numbers.
+    /// The value of Retire Prior To that this end sends: the peer should retire IDs with lower
+    /// sequence numbers.
     retire_prior_to: u64,
     /// Sequence numbers of the IDs that must still be announced in a NEW_CONNECTION_ID frame.
     to_announce: Numbered<()>,
     tokens: Numbered<ResetToken>,
-    /// True if no more IDs are issued, because their path is abandoned.
+    /// True if no more connection IDs are issued, because their path is abandoned.
     closed: bool,
     /// Issued and retired connection IDs that wait to be reported to the endpoint; at most
     /// `MAX_CHANGES`.
@@ -74,7 +75,7 @@ impl LocalIds {
         }
     }
 
-    /// Creates the state for an additional path, which has no ID yet (RFC 10069 s.3.2).
+    /// Creates the state for an additional path, which has no connection ID yet (RFC 10069 s.3.2).
     pub(crate) fn none() -> LocalIds {
         LocalIds {
             active: Numbered::default(),
@@ -104,7 +105,7 @@ impl LocalIds {
         self.not_retiring = 0;
     }
 
-    /// Returns the sequence number of the next ID to be issued.
+    /// Returns the sequence number of the next connection ID to be issued.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next
     }
@@ -126,7 +127,8 @@ impl LocalIds {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
 
-    /// Sets the peer's `active_connection_id_limit`. No more than `max` IDs are issued.
+    /// Sets the peer's `active_connection_id_limit`. However high that limit is, the peer gets at
+    /// most `max` connection IDs at a time.
     pub(crate) fn set_limit(&mut self, limit: u64, max: u64) {
         self.limit = limit.min(max);
     }
@@ -156,7 +158,7 @@ impl LocalIds {
         self.retire_prior_to.min(sequence)
     }
 
-    /// Issues another ID, which waits to be announced.
+    /// Issues another connection ID with its reset token. It waits to be announced to the peer.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, LocalId { id, used: false });
         self.not_retiring += 1;
@@ -166,8 +168,8 @@ impl LocalIds {
         self.next += 1;
     }
 
-    /// Issues the second ID, which the transport parameter `preferred_address` announces (RFC 9000
-    /// s.5.1.1).
+    /// Issues the second connection ID, which the transport parameter `preferred_address` announces
+    /// (RFC 9000 s.5.1.1).
     pub(crate) fn issue_announced(&mut self, id: ConnectionId, token: ResetToken) {
         self.issue(id, token);
         self.to_announce.remove(self.next - 1);
@@ -178,14 +180,14 @@ impl LocalIds {
         !self.to_announce.is_empty()
     }
 
-    /// Takes the next ID to announce in a NEW_CONNECTION_ID frame.
+    /// Takes the next connection ID to announce in a NEW_CONNECTION_ID frame.
     pub(crate) fn next_to_announce(&mut self) -> Option<NewId> {
         let (sequence, ()) = self.to_announce.pop_first()?;
         let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
         Some(NewId { sequence, id: own.id, token: *token })
     }
 
-    /// Queues an ID for announcement again, because the frame that announced it was lost.
+    /// Queues a connection ID for announcement again, because the frame that announced it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.active.contains(sequence) && !self.closed {
             self.to_announce.insert(sequence, ());
@@ -221,7 +223,7 @@ impl LocalIds {
         Ok(gone)
     }
 
-    /// Forgets retired IDs, except the last `keep`.
+    /// Forgets the retired connection IDs, except for the last `keep`.
     fn forget_retired(&mut self, keep: usize) {
         let Some(retired) = self.retired.get_mut_if_allocated() else { return };
         for id in retired.drain(..retired.len().saturating_sub(keep)) {
@@ -229,7 +231,8 @@ impl LocalIds {
         }
     }
 
-    /// Returns the ID with this sequence number, if the peer may use it and a frame announced it.
+    /// Returns the connection ID with this sequence number, if the peer may use it and a frame
+    /// announced it.
     #[cfg(feature = "qlog")]
     pub(crate) fn get(&self, sequence: u64) -> Option<NewId> {
         let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
@@ -241,7 +244,7 @@ impl LocalIds {
         self.active.values().any(|own| own.id == id) || self.retired.contains(&id)
     }
 
-    /// Like [`LocalIds::contains`], for the bytes of an ID in a packet.
+    /// Like [`LocalIds::contains`], for the bytes of a connection ID in a packet.
     #[inline]
     pub(crate) fn contains_bytes(&self, id: &[u8]) -> bool {
         self.active.values().any(|own| own.id.is(id))
@@ -249,7 +252,8 @@ impl LocalIds {
     }
 
     /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used
-    /// before. Marks the ID as used, even if the packet later turns out not to be authentic.
+    /// before. Marks the connection ID as used, even if the packet later turns out not to be
+    /// authentic.
     #[inline]
     pub(crate) fn take_bytes(&mut self, id: &[u8]) -> bool {
         match self.active.values_mut().find(|own| own.id.is(id)) {
@@ -268,7 +272,7 @@ impl LocalIds {
         }
     }
 
-    /// Returns true if the peer may use this ID and has not used it yet.
+    /// Returns true if the peer may use this connection ID and has not used it yet.
     pub(crate) fn is_unused(&self, id: ConnectionId) -> bool {
         self.active.values().any(|own| own.id == id && !own.used)
     }
@@ -290,7 +294,7 @@ impl LocalIds {
         }
     }
 
-    /// Returns the memory that the IDs take, in bytes.
+    /// Returns the memory that this end's connection IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.active.len() + self.to_announce.len() + self.tokens.len()) * size_of::<NewId>()
             + self.retired.len() * size_of::<ConnectionId>()

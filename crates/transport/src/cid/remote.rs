@@ -8,21 +8,21 @@ use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
 use crate::violation::Violation;
 
-/// Largest number of RETIRE_CONNECTION_ID frames that wait for an acknowledgment. If there are
+/// Largest number of RETIRE_CONNECTION_ID frames that the peer has not acknowledged. If there are
 /// more, the connection is closed (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
-/// Number of ranges of retired sequence numbers that are remembered, so that a repeated
+/// Number of ranges of retired sequence numbers that are remembered. They ensure that a repeated
 /// NEW_CONNECTION_ID frame has no effect.
 const RETIRED_RANGES: usize = 32;
 
-/// An ID that the peer has issued.
+/// A connection ID that the peer has issued.
 #[derive(Debug, Clone, Copy)]
 struct RemoteId {
     id: ConnectionId,
     token: Option<ResetToken>,
-    /// True if a packet was sent to the ID. A stateless reset with the ID's token is accepted only
-    /// after that (RFC 9000 s.10.3.1).
+    /// True if a packet was sent to the connection ID. A stateless reset with the ID's token is
+    /// accepted only after that (RFC 9000 s.10.3.1).
     used: bool,
 }
 
@@ -42,7 +42,7 @@ impl RemoteId {
     }
 }
 
-/// The IDs that this end may use in packets to the peer.
+/// The connection IDs that this end may put into packets to the peer.
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
     ids: Numbered<RemoteId>,
@@ -51,15 +51,16 @@ pub(crate) struct RemoteIds {
     /// Value of Retire Prior To that the peer sent: this end must retire IDs with lower sequence
     /// numbers.
     retire_prior_to: u64,
-    /// True if the peer uses zero-length IDs.
+    /// True if the peer uses zero-length connection IDs.
     zero_length: bool,
-    /// Sequence numbers that this end has retired.
+    /// Sequence numbers of the peer's connection IDs that this end has retired.
     retired: RangeSet,
-    /// Largest number of IDs that are kept: this end's `active_connection_id_limit`.
+    /// Largest number of the peer's connection IDs that are kept: this end's
+    /// `active_connection_id_limit`.
     limit: u64,
     to_retire: Numbered<()>,
-    /// Sequence numbers in RETIRE_CONNECTION_ID frames that are not yet acknowledged, whether they
-    /// are queued or in flight.
+    /// Sequence numbers in RETIRE_CONNECTION_ID frames that the peer has not acknowledged yet. The
+    /// frames are queued or in flight.
     owed: Numbered<()>,
     /// Reset tokens that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
@@ -82,8 +83,8 @@ impl RemoteIds {
         }
     }
 
-    /// Creates the state for an additional path, which has no ID yet. `limit` has the same meaning
-    /// as for [`RemoteIds::new`].
+    /// Creates the state for an additional path, for which the peer has issued no connection ID
+    /// yet. `limit` has the same meaning as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::default(),
@@ -92,8 +93,8 @@ impl RemoteIds {
         }
     }
 
-    /// Forgets all IDs without sending RETIRE_CONNECTION_ID frames, because their path is abandoned
-    /// (RFC 10069 s.3.4).
+    /// Forgets all connection IDs without sending RETIRE_CONNECTION_ID frames, because their path
+    /// is abandoned (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
         for (_, gone) in self.ids.take_all() {
             self.forget_token(gone);
@@ -108,12 +109,12 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if the peer has issued this ID and it is not retired.
+    /// Returns true if the peer has issued this connection ID and the ID is not retired.
     pub(crate) fn has_id(&self, id: ConnectionId) -> bool {
         self.ids.values().any(|other| other.id == id)
     }
 
-    /// Returns the sequence number that the peer's next ID is expected to have.
+    /// Returns the sequence number that the peer's next connection ID is expected to have.
     pub(crate) fn next_sequence(&self) -> u64 {
         let retired = self.retired.max().map_or(0, |last| last + 1);
         let last = self.ids.numbers().next_back().map_or(0, |last| last + 1);
@@ -160,12 +161,13 @@ impl RemoteIds {
         !self.ids.is_empty()
     }
 
-    /// Returns the sequence numbers of all IDs that may be used, in ascending order.
+    /// Returns the sequence numbers of all connection IDs that may be used, in ascending order.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
         self.ids.numbers()
     }
 
-    /// Retires an ID that this end no longer uses (RFC 9000 s.5.1.2). The last ID is kept.
+    /// Retires a connection ID that this end no longer uses (RFC 9000 s.5.1.2). The last ID is
+    /// kept.
     pub(crate) fn retire(&mut self, sequence: u64) {
         if self.ids.len() > 1
             && let Some(gone) = self.ids.remove(sequence)
@@ -178,12 +180,14 @@ impl RemoteIds {
             if self.current == sequence {
                 self.current = self.ids.numbers().next().unwrap_or(sequence);
             }
-            // This end decides when to retire an ID, so the limit is never exceeded.
+            // The limit on retirements is never exceeded here, because this end decides when to
+            // retire an ID.
             let _ = self.owe(sequence);
         }
     }
 
-    /// Adds the ID of a server's preferred address, which has sequence number 1 (RFC 9000 s.5.1.1).
+    /// Adds the connection ID for a server's preferred address. It has sequence number 1 (RFC 9000
+    /// s.5.1.1).
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if !self.ids.contains(1) {
             self.ids.insert(1, RemoteId::given(id, token));
@@ -196,7 +200,8 @@ impl RemoteIds {
         self.ids.insert(0, RemoteId::of_handshake(id));
     }
 
-    /// Sets the token in the server's transport parameter `stateless_reset_token`.
+    /// Sets the reset token of the handshake's connection ID: the server's transport parameter
+    /// `stateless_reset_token`.
     pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(0) {
             first.token = Some(token);
@@ -215,7 +220,7 @@ impl RemoteIds {
     /// Processes a NEW_CONNECTION_ID frame.
     ///
     /// # Errors
-    /// Fails if the frame contradicts an earlier one or exceeds a limit.
+    /// Fails if the frame contradicts an earlier NEW_CONNECTION_ID frame or exceeds a limit.
     pub(crate) fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), Violation> {
         if self.zero_length {
             return Err(Violation::NewConnectionIdWithoutIds);
@@ -252,8 +257,8 @@ impl RemoteIds {
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let retired = self.ids.take_below(retire_prior_to);
-            // Switch to another ID before any check can fail, because the CONNECTION_CLOSE frame
-            // needs a Destination Connection ID.
+            // Switch to another connection ID before any check can fail, because a CONNECTION_CLOSE
+            // frame is then sent, and its packet needs a Destination Connection ID.
             if let Some(first) = self.ids.numbers().next()
                 && !self.ids.contains(self.current)
             {
@@ -289,7 +294,7 @@ impl RemoteIds {
         }
     }
 
-    /// Returns the memory that the IDs take, in bytes.
+    /// Returns the memory that the peer's connection IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }

@@ -17,25 +17,25 @@ const _: () = assert!(1 + ID_LEN + 2 == 16);
 /// Generates the connection IDs of an endpoint. A custom generator lets other devices route packets
 /// by the content of the ID.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to
-    /// correlate the IDs of a connection (RFC 9000 s.5.1).
+    /// Returns a new connection ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not
+    /// be able to correlate the IDs of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
-    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header
-    /// carries no length.
+    /// Returns the length of every connection ID in bytes, 1 to 20. The length is constant, because
+    /// a short header does not contain it.
     fn id_len(&self) -> usize;
 
-    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2).
+    /// Returns the stateless reset token of a connection ID (RFC 9000 s.10.3.2).
     ///
-    /// Implement this if another device may send the reset, for example a gateway after this
-    /// process has ended. If the result is `None`, the endpoint derives the token from its own key.
-    /// The result must be `None` for an ID of another generator.
+    /// Implement this if another device may send the stateless reset, for example a gateway after
+    /// this process has ended. If the result is `None`, the endpoint derives the token from its own
+    /// key. The result must be `None` for an ID of another generator.
     fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
         None
     }
 
-    /// Returns a number that changes when issued IDs must be replaced, for example because their
-    /// keys were rotated
+    /// Returns a number that changes when the connection IDs that were issued must be replaced, for
+    /// example because their keys were rotated
     /// ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). Returns
     /// `None` if IDs never need to be replaced.
     fn generation(&self) -> Option<u64> {
@@ -50,8 +50,8 @@ pub struct RandomIds {
 }
 
 impl RandomIds {
-    /// Creates a generator of IDs of `len` bytes. A length outside 1 to 20 is replaced by the
-    /// nearest limit.
+    /// Creates a generator of connection IDs of `len` bytes. A length outside 1 to 20 is replaced
+    /// by the nearest limit.
     pub fn new(len: usize) -> RandomIds {
         RandomIds { len: len.clamp(1, ConnectionId::MAX_LEN) }
     }
@@ -88,12 +88,12 @@ pub(crate) struct ResetKey {
 }
 
 impl ResetKey {
-    /// Creates a key from `key`, which must be secret and random. `suite` provides HMAC.
+    /// Creates a key from the bytes `key`, which must be secret and random. `suite` provides HMAC.
     pub(crate) fn new(suite: &Suite, key: impl Into<Zeroizing<[u8; RESET_KEY_LEN]>>) -> ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
-    /// Returns the stateless reset token of an ID.
+    /// Returns the stateless reset token of a connection ID.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
         let sum = self.sum(id.as_bytes());
@@ -156,17 +156,18 @@ impl IdSource {
         self.0.generator.generate(rng)
     }
 
-    /// Returns the length of every ID, in bytes.
+    /// Returns the length of every generated connection ID, in bytes.
     pub(crate) fn id_len(&self) -> usize {
         self.0.generator.id_len()
     }
 
-    /// Returns the stateless reset token of an ID of this end.
+    /// Returns the stateless reset token of a connection ID that this end has issued.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         self.0.generator.reset_token(id).unwrap_or_else(|| self.0.reset.token(id))
     }
 
-    /// Returns the generation of the IDs: see [`ConnectionIdGenerator::generation`].
+    /// Returns the current generation of the connection IDs: see
+    /// [`ConnectionIdGenerator::generation`].
     pub(crate) fn generation(&self) -> Option<u64> {
         self.0.generator.generation()
     }

@@ -1,5 +1,5 @@
-//! CUBIC (RFC 9438) with HyStart++ (RFC 9406). In the variant of Google QUIC, one connection
-//! emulates several.
+//! The CUBIC congestion controller (RFC 9438) with HyStart++ (RFC 9406). In the variant of Google
+//! QUIC, one connection behaves like several.
 
 use super::hystart::{HyStart, SlowStart};
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
@@ -7,7 +7,7 @@ use crate::Timestamp;
 
 /// RFC 9438 s.5: the constant C, in segments per cubic second.
 const C: f64 = 0.4;
-/// RFC 9438 s.4.6: fraction of the window that is left after a loss.
+/// RFC 9438 s.4.6: fraction of the congestion window that is left after a loss.
 const BETA: f64 = 0.7;
 /// Initial window of Google QUIC in packets.
 const GOOGLE_INITIAL_WINDOW: f64 = 32.0;
@@ -30,7 +30,7 @@ pub(crate) struct Cubic {
     /// W_max in bytes: the window before the last reduction, or a lower value after fast
     /// convergence (RFC 9438 s.4.7).
     w_max: f64,
-    /// The window just before the last reduction (cwnd_prior), in bytes.
+    /// Congestion window just before the last reduction (cwnd_prior), in bytes.
     prior: f64,
     epoch: Option<Epoch>,
     undo: Option<Box<Cubic>>,
@@ -43,9 +43,9 @@ struct Epoch {
     start: Timestamp,
     /// The plateau of CUBIC's curve in bytes: `w_max`, or the current window if that is larger.
     origin: f64,
-    /// Time in seconds until the window reaches `origin` again.
+    /// Time in seconds, from the start of the stage, until the window reaches `origin` again.
     k: f64,
-    /// Window that Reno would have with the same losses, in bytes.
+    /// Congestion window that Reno would have with the same losses, in bytes.
     w_est: f64,
     last_ack: Timestamp,
 }
@@ -98,7 +98,7 @@ impl Cubic {
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start: sample.now,
             origin: w_max.max(window),
-            // RFC 9438 s.4.2: K = cbrt((W_max - cwnd_epoch) / C), in segments.
+            // The equation in RFC 9438 s.4.2, in segments: K = cbrt((W_max - cwnd_epoch) / C).
             k: ((w_max - window).max(0.0) / datagram / C).cbrt(),
             w_est: window,
             last_ack: sample.now,
@@ -115,8 +115,8 @@ impl Cubic {
             self.window = window.max(epoch.w_est);
             return;
         }
-        // RFC 9438 s.4.4: the target is the value of the curve one round trip from now, at most 1.5
-        // times the window.
+        // RFC 9438 s.4.4: the target is the value of the cubic curve one round trip from now, at
+        // most 1.5 times the window.
         let target = cubic(elapsed + seconds(sample.rtt.smoothed())).clamp(window, 1.5 * window);
         self.window += (target - window) / window * sample.acked as f64;
     }
@@ -198,7 +198,7 @@ impl Controller for Cubic {
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.undo = None;
         let before = Box::new(self.clone());
-        // RFC 9438 s.4.8: the window becomes the loss window of RFC 5681 s.3.1.
+        // RFC 9438 s.4.8: the congestion window becomes the loss window of RFC 5681 s.3.1.
         self.on_persistent_congestion(now);
         self.window = self.datagram;
         self.undo = Some(before);

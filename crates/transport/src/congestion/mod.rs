@@ -53,7 +53,8 @@ pub struct AckSample<'a> {
     pub now: Timestamp,
     /// Number of newly acknowledged bytes, which are no longer in flight.
     pub acked: u64,
-    /// Time at which the largest newly acknowledged packet was sent.
+    /// Time at which the largest newly acknowledged packet was sent, which is the one with the
+    /// highest number.
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgment.
     pub in_flight: u64,
@@ -80,24 +81,26 @@ pub enum Signal {
 
 /// A congestion controller of one path.
 ///
-/// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
-/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The
-/// window counts UDP payload bytes.
+/// For an ACK frame, the transport makes calls in this order: [`Controller::on_packet_lost`] for
+/// each packet lost, [`Controller::on_congestion`] if anything was lost or marked, then
+/// [`Controller::on_ack`]. The congestion window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
-    /// Sets the initial window in bytes
-    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). This is
-    /// called before anything else. A controller may ignore it.
+    /// Sets the initial congestion window in bytes
+    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). The transport
+    /// calls this before anything else. A controller may ignore the value.
     fn set_initial_window(&mut self, _window: u64) {}
 
-    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. This is
-    /// called before anything else.
+    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. A TCP
+    /// transport calls this before anything else.
     fn for_tcp(&mut self) {}
 
-    /// Called when a packet was sent that counts as in flight. `in_flight` includes it.
+    /// Called when a packet was sent that counts as in flight. `bytes` is its size. `in_flight` is
+    /// the number of bytes in flight, including this packet.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
-    /// Called when a packet of `size` bytes was lost. `sent` is the delivery mark from when it was
-    /// sent. `lost` is the number of bytes lost on the path so far, including this packet.
+    /// Called when a packet of `size` bytes was lost. `sent` is the delivery mark that was created
+    /// when the packet was sent. `lost` is the number of bytes lost on the path so far, including
+    /// this packet.
     fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 
     /// Called when packets were acknowledged.
@@ -117,8 +120,8 @@ pub trait Controller: fmt::Debug + Send {
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
     /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that
-    /// all packets in flight may be lost. If they were not, [`Controller::on_spurious_loss`]
-    /// follows. QUIC has no such timer and does not call this.
+    /// all packets in flight may be lost. If it turns out that they arrived,
+    /// [`Controller::on_spurious_loss`] follows. QUIC has no such timer and does not call this.
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.on_persistent_congestion(now);
     }
@@ -141,8 +144,8 @@ pub trait Controller: fmt::Debug + Send {
     /// Returns the congestion window in bytes.
     fn window(&self) -> u64;
 
-    /// Returns the slow start threshold in bytes. Returns `None` in the first slow start, or if the
-    /// algorithm has no threshold.
+    /// Returns the slow start threshold in bytes. Returns `None` during the initial slow start, or
+    /// if the algorithm has no threshold.
     fn slow_start_threshold(&self) -> Option<u64>;
 
     /// Returns the pacing rate. It is read once for all datagrams that are passed to the system
@@ -159,8 +162,8 @@ pub trait Controller: fmt::Debug + Send {
         false
     }
 
-    /// Returns the name of the controller's state, for logs. The default implementation returns
-    /// slow start or congestion avoidance.
+    /// Returns the name of the controller's current state, for logs. By default, this is slow start
+    /// or congestion avoidance.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -212,8 +215,7 @@ pub trait Controller: fmt::Debug + Send {
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
     /// Creates a controller for a new path. `datagram` is the datagram size in bytes of UDP
-    /// payload. `seed` is for controllers that randomise their probes, so that flows do not
-    /// synchronise.
+    /// payload. `seed` lets a controller randomise its probes, so that flows do not synchronise.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
     /// Returns a factory for the paths of one connection, so that their controllers can share
@@ -228,7 +230,7 @@ pub trait ControllerFactory: fmt::Debug + Send + Sync {
 /// does not underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
-/// RFC 9002 s.7.2: smallest window in datagrams (kMinimumWindow).
+/// RFC 9002 s.7.2: smallest congestion window in datagrams (kMinimumWindow).
 const MINIMUM_WINDOW: u64 = 2;
 
 /// Returns the initial window of RFC 9002 s.7.2 in bytes: ten datagrams, limited to the larger of
@@ -324,7 +326,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Returns a duration in seconds, never zero, so that it can be a divisor.
+/// Returns a duration in seconds. The result is never zero, so that it can be a divisor.
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-6)
 }

@@ -1,4 +1,4 @@
-//! NewReno (RFC 9002 s.7, appendix B).
+//! The NewReno congestion controller (RFC 9002 s.7, appendix B).
 
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window};
 use crate::Timestamp;
@@ -18,14 +18,14 @@ pub(crate) struct NewReno {
     /// window.
     recovering: bool,
     growth: Growth,
-    /// True if the last reaction began in congestion avoidance, and the ACK frame that caused it
-    /// may still have to be processed.
+    /// True if the controller was in congestion avoidance when it last reacted, and the ACK frame
+    /// that revealed the congestion may still have to be processed.
     avoided: bool,
     /// Window and slow start threshold before the last reduction, so that it can be undone.
     before: Option<(u64, Option<u64>)>,
 }
 
-/// How the window grows in congestion avoidance.
+/// How the congestion window grows in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
     /// QUIC: the window grows by one datagram whenever a whole window was acknowledged (RFC 3465
@@ -39,7 +39,7 @@ enum Growth {
 }
 
 impl Growth {
-    /// Returns the bytes to add to the window for `acked` acknowledged bytes.
+    /// Returns how many bytes the window grows for `acked` acknowledged bytes.
     fn grow(&mut self, acked: u64, window: u64, datagram: u64) -> u64 {
         match self {
             Growth::ByWindows(counted) => {
@@ -102,9 +102,10 @@ impl NewReno {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the congestion window may grow with this acknowledgment (RFC 9002 s.7.3.2,
+    /// s.7.8).
     pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
-        // RFC 9002 s.7.3.2: recovery ends with the acknowledgment of a packet that was sent during
+        // RFC 9002 s.7.3.2: recovery ends when a packet is acknowledged that was sent during
         // recovery.
         let recovering = !self.is_news(sample.largest_sent);
         self.recovering &= recovering;
@@ -180,7 +181,7 @@ impl Controller for NewReno {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
         self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
-        // RFC 5681 s.3.1: the window becomes the loss window of one datagram.
+        // RFC 5681 s.3.1: the congestion window becomes the loss window, which is one datagram.
         self.window = self.datagram;
         self.growth.forget();
     }

@@ -73,15 +73,15 @@ pub struct Share {
 }
 
 impl Share {
-    /// Creates the counts from the bytes and packets in flight, and from the bytes delivered and
-    /// lost so far.
+    /// Creates the counts of a connection: the bytes and packets in flight, and the bytes delivered
+    /// and lost so far.
     pub(crate) fn new((in_flight, packets): (u64, u64), delivered: u64, lost: u64) -> Share {
         Share { in_flight: in_flight.max(packets * PACKET), delivered, lost }
     }
 }
 
 impl SharedWindow {
-    /// Creates a window for datagrams of this size, in bytes of UDP payload.
+    /// Creates a shared window for datagrams of this size, in bytes of UDP payload.
     pub fn new(datagram: u16) -> SharedWindow {
         let least = MIN_WINDOW * initial_window(datagram);
         SharedWindow {
@@ -96,15 +96,15 @@ impl SharedWindow {
         }
     }
 
-    /// Creates a window for datagrams of this size that was full and has grown. Its rate is so high
-    /// that it does not limit.
+    /// Creates a shared window for datagrams of this size that was full and has grown. Its pacing
+    /// rate is so high that it limits nothing.
     #[cfg(test)]
     pub(crate) fn used_up(datagram: u16, window: u64) -> SharedWindow {
         let rate = Rate::bytes_per_second(1e12);
         SharedWindow { window, datagram, rate, ..SharedWindow::new(1200) }
     }
 
-    /// Returns the window in bytes.
+    /// Returns the size of the shared window in bytes.
     pub fn window(&self) -> u64 {
         self.window
     }
@@ -185,7 +185,7 @@ impl SharedWindow {
         let sent = now - rtt.latest();
         let acked = after.delivered.saturating_sub(before.delivered);
         if acked > 0 {
-            // RFC 9002 s.7.8: the window may grow only if it was full.
+            // RFC 9002 s.7.8: the shared window may grow only if it was full.
             if self.full_at.is_some_and(|at| at >= sent) {
                 let part = if self.reduced_at.is_some() { GROWTH } else { FIRST_GROWTH };
                 self.window += acked / part;
@@ -201,7 +201,7 @@ impl SharedWindow {
         }
     }
 
-    /// Removes the counts of a connection that has ended.
+    /// Removes the counts of a connection that has ended from the shared window.
     pub fn leave(&mut self, share: &mut Share) {
         self.in_flight = self.in_flight.saturating_sub(share.in_flight);
         *share = Share::default();

@@ -8,20 +8,21 @@ use crate::Timestamp;
 /// window becomes known only later: when the window is full, or when no data waits.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// Last time at which the window was full. `None` if it never was.
+    /// Last time at which the congestion window was full. `None` if it never was.
     full_at: Option<Timestamp>,
-    /// Last time at which the window had room and no data waited. `None` if that never happened.
+    /// Last time at which the congestion window had room and no data waited. `None` if that never
+    /// happened.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
-    /// Records that the window has no room for another datagram.
+    /// Records that the congestion window has no room for another datagram.
     pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
-    /// Records that the window has room, and that neither the window nor the pacer limits the
-    /// sender.
+    /// Records that the congestion window has room, and that neither the window nor the pacer
+    /// limits the sender.
     pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }

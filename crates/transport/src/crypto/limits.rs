@@ -17,7 +17,7 @@ pub struct KeyLimits {
 }
 
 impl Default for KeyLimits {
-    /// Returns the limits of the AEAD.
+    /// Returns the limits of the AEAD, without lower ones.
     fn default() -> KeyLimits {
         KeyLimits { packets_per_key: u64::MAX, forged_packets: u64::MAX }
     }
@@ -29,12 +29,12 @@ impl Default for KeyLimits {
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// Returns the largest number of packets that this key may protect.
+    /// Returns the largest number of packets that `key` may protect.
     pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
         self.packets_per_key.min(key.confidentiality_limit())
     }
 
-    /// Returns the number of packets that may fail authentication with this key.
+    /// Returns the number of packets that may fail authentication with `key`.
     pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
         self.forged_packets.min(key.integrity_limit())
     }

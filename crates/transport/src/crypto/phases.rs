@@ -16,8 +16,8 @@ use crate::Timestamp;
 pub(crate) enum OpenError {
     /// The packet is forged or corrupted, and must be discarded without an answer (RFC 9001 s.5.5).
     Forged,
-    /// The peer updated its keys before this end's last update was acknowledged, or went back to
-    /// old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
+    /// The peer updated its keys again before this end had acknowledged its last update, or went
+    /// back to old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
@@ -37,7 +37,8 @@ pub(crate) enum Wear {
     Spent,
 }
 
-/// A packet number for each path ID. Path 0, which most connections use, is stored separately.
+/// The packet numbers of a key phase, one for each path ID. The number of path 0, which most
+/// connections use, is stored separately.
 #[derive(Default)]
 struct Firsts {
     zero: Option<u64>,
@@ -85,7 +86,7 @@ fn encrypt(
     }
 }
 
-/// Decrypts the payload of a packet. It is the inverse of [`encrypt`].
+/// Decrypts the payload of a packet that [`encrypt`] has encrypted.
 fn decrypt<'a>(
     key: &dyn PacketKey,
     path: PathId,
@@ -140,13 +141,13 @@ pub(crate) struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
     remote_header: Box<dyn HeaderProtectionKey>,
     secrets: KeySource,
-    /// The Key Phase bit in the header of sent packets (RFC 9000 s.17.3.1).
+    /// The Key Phase bit for packets that this end sends (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
     /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3,
     /// s.9.5). `None` until [`NEXT_AFTER`] packets have arrived.
     next: Option<PacketKeySet>,
-    /// Number of packets received before the next keys were derived.
+    /// Number of packets received so far, while the next keys are not derived yet.
     received: u64,
     /// The peer's previous keys, and the time until which they are kept. They decrypt packets that
     /// arrive after a packet with newer keys. The time is `None` until the first packet with the
@@ -186,8 +187,8 @@ impl OneRttKeys {
         self.updates
     }
 
-    /// Returns the header protection key for packets to send. An update does not change it (RFC
-    /// 9001 s.6).
+    /// Returns the header protection key for packets to send. A key update does not change this key
+    /// (RFC 9001 s.6).
     pub(crate) fn local_header(&self) -> &dyn HeaderProtectionKey {
         &*self.local_header
     }
@@ -231,7 +232,8 @@ impl OneRttKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<rustls::quic::Tag, rustls::Error> {
-        // RFC 9001 s.6.6: never exceed the limit, even if the caller has not checked it.
+        // RFC 9001 s.6.6: never protect more packets than the limit, even if the caller has not
+        // checked it.
         if self.current.sealed >= self.current.limit {
             return Err(rustls::Error::EncryptError);
         }
@@ -280,7 +282,8 @@ impl OneRttKeys {
 
     fn advance(&mut self) {
         let next = self.next.take().unwrap_or_else(|| self.secrets.next_packet_keys());
-        // Further updates are likely, so the next keys are derived in advance from now on.
+        // After an update, further ones are likely, so the next keys are derived in advance from
+        // now on.
         self.next = Some(self.secrets.next_packet_keys());
         let last = std::mem::replace(&mut self.current, Phase::new(next, self.limits));
         self.previous = Some((last.keys.remote, None));
@@ -296,7 +299,7 @@ impl OneRttKeys {
         }
     }
 
-    /// Returns true if [`OneRttKeys::open`] uses its argument `retain` for a packet with this Key
+    /// Returns true if [`OneRttKeys::open`] needs its argument `retain` for a packet with this Key
     /// Phase bit.
     #[inline]
     pub(crate) fn asks_how_long(&self, bit: bool) -> bool {
@@ -412,7 +415,7 @@ impl OneRttKeys {
         }
     }
 
-    /// Discards the previous keys if the time until which they are kept has passed.
+    /// Discards the previous keys if it is time to do so.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
         {
@@ -523,7 +526,7 @@ mod tests {
         assert_eq!(server.keys.bit(), client.keys.bit());
         assert_eq!(client.receive(server.send()), Ok(false));
         assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
-        // Now the server updates its keys.
+        // Now the server updates its keys, too.
         server.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
@@ -671,7 +674,7 @@ mod tests {
     #[test]
     fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();
-        // The confidentiality limit of AES-GCM (RFC 9001 s.6.6).
+        // The confidentiality limit of AES-GCM in packets (RFC 9001 s.6.6).
         let limit = 1 << 23;
         assert_eq!(client.keys.current.limit, limit);
         for (sealed, wear) in [

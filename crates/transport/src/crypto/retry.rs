@@ -11,19 +11,21 @@ pub(crate) const RETRY_TAG_LEN: usize = 16;
 
 /// Constants of one QUIC version, computed from the version's published key and nonce.
 struct Constants {
-    /// The hash key of GCM: the zero block, encrypted with AES.
+    /// The hash key of GCM: a block of zeros, encrypted with AES.
     hash_key: u128,
-    /// The first counter block (nonce || 00000001), encrypted with AES.
+    /// The mask of the tag: the first counter block (nonce || 00000001), encrypted with AES.
     mask: u128,
 }
 
-/// Key be0c690b9f66575a1d766b54e368c84e, nonce 461599d35d632bf2239825bb (RFC 9001 s.5.8).
+/// Follows from the key be0c690b9f66575a1d766b54e368c84e and the nonce 461599d35d632bf2239825bb of
+/// QUIC version 1 (RFC 9001 s.5.8).
 const V1: Constants = Constants {
     hash_key: 0x7295_6a45_4ffa_ff54_85a1_3a12_44d0_1d47,
     mask: 0x555e_4b74_9355_6eea_af75_d35b_d7fb_a5d8,
 };
 
-/// Key 8fb4b01b56ac48e260fbcbcead7ccc92, nonce d86969bc2d7c6d9990efb04a (RFC 9369 s.3.3.3).
+/// Follows from the key 8fb4b01b56ac48e260fbcbcead7ccc92 and the nonce d86969bc2d7c6d9990efb04a of
+/// QUIC version 2 (RFC 9369 s.3.3.3).
 const V2: Constants = Constants {
     hash_key: 0x65f6_bee1_0d70_0eda_919c_5c69_78e4_7a5d,
     mask: 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
@@ -43,7 +45,7 @@ pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8
     (hash.finish() ^ constants.mask).to_be_bytes()
 }
 
-/// Computes GHASH over additional authenticated data, without ciphertext.
+/// Computes GHASH, the hash of GCM, over additional authenticated data, without ciphertext.
 struct Ghash {
     key: u128,
     sum: u128,

@@ -1,5 +1,5 @@
-//! The handshake of a connection as the transport uses it: the handshake of rustls, or in
-//! simulations one that protects nothing (`null/`).
+//! The handshake as a connection uses it: the handshake of rustls, or in simulations one that
+//! protects nothing (`null/`).
 
 use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
@@ -24,7 +24,7 @@ pub(crate) enum KeyChange {
     OneRtt { keys: Keys, next: KeySource },
 }
 
-/// The source of 1-RTT keys for key updates (RFC 9001 s.6).
+/// Derives the 1-RTT keys for key updates (RFC 9001 s.6).
 pub(crate) enum KeySource {
     /// The secrets of TLS, from which rustls derives the keys.
     Tls(rustls::quic::Secrets),
@@ -57,7 +57,7 @@ impl From<rustls::quic::Secrets> for KeySource {
     }
 }
 
-/// The handshake, or its results after it is complete.
+/// The handshake of a connection or, after it is complete, its results.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
     /// A server's session after the handshake. The state of TLS, which takes kilobytes, is no
@@ -72,7 +72,7 @@ pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// The client's certificates. `None` if it sent none.
+    /// The client's certificates. `None` if the client sent no certificates.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
@@ -96,7 +96,7 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     let reason = error.to_string();
     match violation {
         Some(violation) => Failure::with_reason(violation, reason),
-        // TLS has no alert for this error.
+        // TLS has no alert for this error, so it is reported as a PROTOCOL_VIOLATION.
         None => Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &reason),
     }
 }

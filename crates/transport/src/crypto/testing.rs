@@ -22,7 +22,7 @@ pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     configs_with(groups, groups)
 }
 
-/// Returns configurations with these key exchange groups for the client and the server.
+/// Returns TLS configurations with these key exchange groups for a client and a server.
 pub(crate) fn configs_with(
     client_groups: &[&'static dyn SupportedKxGroup],
     server_groups: &[&'static dyn SupportedKxGroup],
@@ -120,7 +120,7 @@ impl OpenTo for Elsewhere {
     }
 }
 
-/// Creates keys of type [`Elsewhere`].
+/// A TLS algorithm that creates keys of type [`Elsewhere`].
 struct MakesElsewhere(&'static dyn Algorithm);
 
 impl Algorithm for MakesElsewhere {
@@ -149,7 +149,7 @@ static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     suites.iter().filter_map(of).collect()
 });
 
-/// Returns rustls's provider, with keys that can also decrypt packets into another buffer.
+/// Returns a crypto provider whose keys can also decrypt packets into another buffer.
 fn provider_that_opens_elsewhere() -> CryptoProvider {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = SUITES.iter().map(SupportedCipherSuite::Tls13).collect();

@@ -75,16 +75,16 @@ const FUTURE: &[(u8, KnownVersion)] = &[
     (3, KnownVersion::NullCrypto),
 ];
 
-/// The content of a token.
+/// The content of a token that validates an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A token in a Retry packet (RFC 9000 s.8.1.2).
     Retry {
-        /// The client's address and port.
+        /// Address and port of the client.
         remote: SocketAddr,
         /// Destination Connection ID of the client's first packet, which the Retry packet answered.
         original: ConnectionId,
-        /// Source Connection ID of the Retry packet.
+        /// Source Connection ID of the Retry packet that carries the token.
         retry: ConnectionId,
         validity: Validity,
     },
@@ -151,12 +151,12 @@ struct Batch {
     /// Number of the next token in the batch. The first number is random and the others are
     /// consecutive, so no nonce is used twice with the key.
     next: u64,
-    /// Number of tokens that may still be sealed in the batch.
+    /// Number of tokens that may still be sealed in the current batch.
     left: u32,
 }
 
 impl TokenSealer {
-    /// Creates a sealer from a random secret. Servers with the same secret accept each other's
+    /// Creates a sealer from a random secret. Servers that have the same secret accept each other's
     /// tokens.
     pub(crate) fn new(suite: Suite, secret: Zeroizing<[u8; TOKEN_KEY_LEN]>) -> TokenSealer {
         let mask = keys(&suite, &*secret).local.header;
@@ -242,8 +242,8 @@ impl TokenSealer {
         Some(token)
     }
 
-    /// Applies or removes the mask of a salt. `sealed` is the encrypted content with its tag. The
-    /// first bit of the salt does not change.
+    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag.
+    /// The first bit of the salt does not change.
     fn mask_salt(&self, salt: &mut [u8; SALT_LEN], sealed: &[u8]) -> Option<()> {
         let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
         let kind = salt[0] & FUTURE_BIT;
@@ -277,7 +277,7 @@ impl TokenSealer {
     }
 }
 
-/// Derives keys from a secret. The local keys of a server also open what they have sealed.
+/// Derives AEAD keys from a secret. The local keys of a server also open what they have sealed.
 fn keys(suite: &Suite, secret: &[u8]) -> Keys {
     suite.keys(secret, Side::Server, Version::V1)
 }

@@ -17,10 +17,10 @@ use crate::connection::{
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 use crate::violation::Condition;
 
-/// A client's attempt to connect, which the caller must decide on.
+/// A client's attempt to connect. The caller must decide what to do with it.
 ///
-/// The caller must pass it to [`Endpoint::accept`], [`Endpoint::retry`], [`Endpoint::refuse`] or
-/// [`Endpoint::ignore`]. Until then, the attempt counts against
+/// The caller must pass the attempt to [`Endpoint::accept`], [`Endpoint::retry`],
+/// [`Endpoint::refuse`] or [`Endpoint::ignore`]. Until then, the attempt counts against
 /// [`super::EndpointConfig::max_incoming`].
 #[derive(Debug)]
 pub struct Incoming(pub(super) FirstPacket, pub(super) DatagramMeta);
@@ -48,7 +48,7 @@ impl Incoming {
     }
 }
 
-/// The reason why an attempt could not be accepted.
+/// The reason why a connection attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
     /// The endpoint has no server configuration, so it accepts no connections.
@@ -169,9 +169,9 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true
-    /// if the caller must send `response` to the client. Returns false and drops the attempt if a
-    /// Retry packet was sent before.
+    /// Answers the attempt with a Retry packet, by which the server validates the client's address.
+    /// Returns true if the caller must send `response` to the client. Returns false and drops the
+    /// attempt if a Retry packet was sent before.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -192,7 +192,7 @@ impl Endpoint {
             validity: self.validity(now, self.config.retry_token_lifetime),
         };
         let token = self.tokens.seal(&token, &mut self.rng)?;
-        // 64 bytes are enough for the header, which has at most 47 bytes.
+        // The header of a Retry packet has at most 47 bytes, so 64 bytes are enough for it.
         let mut buffer = [0; 64 + MAX_TOKEN + RETRY_TAG_LEN];
         let mut writer = Writer::new(&mut buffer);
         let unused = self.random_byte();

@@ -64,25 +64,27 @@ pub use incoming::{AcceptError, Incoming};
 use routes::{FirstName, Kind, Routes};
 pub use shared::TokenKey;
 
-/// Largest number of datagrams that the endpoint stores for one attempt until the caller decides on
-/// it. This is enough for a first flight with a large ClientHello and 0-RTT data in small packets.
+/// Largest number of datagrams that the endpoint stores for one connection attempt until the caller
+/// decides on it. This is enough for a first flight with a large ClientHello and 0-RTT data in
+/// small packets.
 pub(crate) const MAX_WAITING: usize = 24;
 
-/// Largest number of bytes that the endpoint stores for one attempt: a little more than ten
-/// datagrams, which is the initial congestion window (RFC 9002 s.7.2).
+/// Largest number of bytes that the endpoint stores for one connection attempt: a little more than
+/// ten datagrams, which is the initial congestion window (RFC 9002 s.7.2).
 pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 
-/// Largest valid [`EndpointConfig::max_incoming`]. With it, the waiting attempts take up to 16 GB.
+/// Largest valid [`EndpointConfig::max_incoming`]. If that many attempts wait, they take up to 16
+/// GB.
 const MAX_MAX_INCOMING: u64 = 1_000_000;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]
 pub struct EndpointConfig {
-    /// Generates the connection IDs.
+    /// Generates the connection IDs of this endpoint.
     pub ids: Arc<dyn ConnectionIdGenerator>,
     /// Secret from which the stateless reset tokens are derived. If `None`, the endpoint generates
-    /// a random secret. It then cannot reset connections of an earlier process, which end only at
-    /// their idle timeout.
+    /// a random secret. In that case it cannot reset connections of an earlier process, so these
+    /// connections end only at their idle timeout.
     pub reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
     /// Secret that seals Retry and NEW_TOKEN tokens, and the clock for their lifetimes. If `None`,
     /// the endpoint generates a random secret, so that only this endpoint accepts its tokens.
@@ -96,13 +98,13 @@ pub struct EndpointConfig {
     /// Lifetime of a token in a NEW_TOKEN frame; one day by default. As for Retry tokens, the
     /// shorter lifetime of the two endpoints applies.
     pub new_token_lifetime: Duration,
-    /// Number of used NEW_TOKEN tokens that the endpoint remembers so that no token is accepted
-    /// twice; 32,768 by default. The endpoint stores between this many and twice as many, with 14
-    /// bytes each. If clients use more tokens within the lifetime, the endpoint rejects older
-    /// tokens before they expire, whether or not they were used.
+    /// Number of used NEW_TOKEN tokens that the endpoint remembers, so that no token is accepted
+    /// twice; 32,768 by default. The endpoint stores between this many and twice as many tokens,
+    /// with 14 bytes each. If clients use more tokens within the lifetime, the endpoint rejects
+    /// older tokens before they expire, whether or not they were used.
     pub used_tokens: usize,
-    /// Largest number of attempts that wait for a decision of the caller; 1,024 by default. Further
-    /// attempts are dropped.
+    /// Largest number of connection attempts that wait for a decision of the caller; 1,024 by
+    /// default. Further attempts are dropped.
     pub max_incoming: usize,
     /// Largest number of stateless resets per second that the endpoint sends (RFC 9000 s.10.3.3);
     /// 1,000 by default. With 0, it sends none. All receivers in one prefix (IPv4 /24, IPv6 /48)
@@ -113,7 +115,7 @@ pub struct EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Creates the default configuration with a crypto provider.
+    /// Creates the default configuration, with the cryptography of `provider`.
     ///
     /// # Errors
     /// [`StartError::NoInitialSuite`] if the provider has no cipher suite for Initial packets.
@@ -156,8 +158,8 @@ impl EndpointConfig {
     }
 }
 
-/// Opens tokens of Retry packets that another device sent for the endpoint, for example a gateway
-/// in front of it (draft-ietf-quic-retry-offload).
+/// Checks tokens from Retry packets that another device sent on behalf of the endpoint, for example
+/// a gateway in front of it (draft-ietf-quic-retry-offload).
 pub trait RetryTokens: Send + Sync {
     /// Checks the token of an Initial packet from `remote` with the Destination Connection ID
     /// `dcid`. On a dual-stack socket, an IPv4 client may have an IPv4-mapped IPv6 address. The
@@ -181,17 +183,16 @@ pub enum RetryVerdict {
 }
 
 /// Identifies a connection of an endpoint until [`Endpoint::remove`]. After that, another
-/// connection may get the same handle. Handles are small numbers, so that you can use them as array
-/// indices.
+/// connection may get the same handle. Handles are small numbers, so they can be array indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
 
-/// The result of passing a received datagram to an endpoint.
+/// What the caller must do with a datagram that it passed to an endpoint.
 #[derive(Debug)]
 pub enum Received {
     /// The datagram belongs to this connection. The caller must pass the datagram to it.
     Connection(Handle),
-    /// The datagram begins an attempt to connect. The endpoint keeps the datagram.
+    /// The datagram begins a connection attempt. The endpoint keeps the datagram.
     Incoming(Incoming),
     /// The datagram belongs to no connection. The caller must send the response to its source.
     Respond,
@@ -200,7 +201,7 @@ pub enum Received {
     Nothing,
 }
 
-/// An attempt that waits for a decision of the caller.
+/// A connection attempt that waits for a decision of the caller.
 struct PendingIncoming {
     /// True if a NEW_TOKEN token has validated the client's address.
     by_token: bool,
@@ -239,7 +240,7 @@ pub struct Endpoint {
     /// and address. There are at most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<FirstName, PendingIncoming>,
     resets: stateless::Resets,
-    /// Memory for the stream data that the connections receive.
+    /// Memory for received stream data, which the endpoint's connections share.
     pages: PagePool,
 }
 
@@ -280,8 +281,8 @@ impl Endpoint {
         }
     }
 
-    /// Replaces the configuration for connections that are accepted from now on. With `None`, the
-    /// endpoint accepts no more connections.
+    /// Replaces the server configuration. It applies to connections that are accepted from now on.
+    /// With `None`, the endpoint accepts no more connections.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
         self.server = server.map(|server| server as Arc<dyn Serve>);
     }
@@ -330,7 +331,7 @@ impl Endpoint {
         self.source.generation()
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections of the endpoint.
     pub fn len(&self) -> usize {
         self.routes.len()
     }

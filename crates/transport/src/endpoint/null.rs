@@ -1,4 +1,4 @@
-//! Endpoints of connections without protection, for simulations.
+//! Methods of endpoints for connections without protection, for simulations.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

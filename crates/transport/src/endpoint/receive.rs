@@ -1,4 +1,4 @@
-//! Finds the connection that a datagram belongs to (RFC 9000 s.5.2).
+//! Finds the connection that a received datagram belongs to (RFC 9000 s.5.2).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Endpoint {
         chosen.then_some(header.dcid)
     }
 
-    /// Returns true if a connection ID belongs to one of the connections.
+    /// Returns true if a connection ID belongs to one of the endpoint's connections.
     pub fn is_known(&self, id: &[u8]) -> bool {
         self.routes.by_id(id).is_some()
     }
@@ -194,9 +194,9 @@ impl Endpoint {
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Validates a client's token. Returns the time since the Unix epoch at which the token was
-    /// issued, if it is a valid NEW_TOKEN token. Fails if the token is from a Retry packet and is
-    /// not valid for this client now.
+    /// Validates the token in a client's Initial packet. If it is a valid NEW_TOKEN token, returns
+    /// the time since the Unix epoch at which it was issued. Fails if it is from a Retry packet and
+    /// is not valid for this client now.
     fn read_token(
         &mut self,
         now: Timestamp,

@@ -20,7 +20,7 @@ use hashbrown::HashTable;
 use super::Handle;
 use crate::cid::BlindToken;
 
-/// The kind of a name by which a connection is found.
+/// The kind of a name, which is what a connection is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A connection ID that packets to the connection may carry.
@@ -50,7 +50,7 @@ pub(super) struct FirstName {
 }
 
 impl FirstName {
-    /// Length of a connection ID, an IPv6 address and a port.
+    /// Largest length of a name: a connection ID, an IPv6 address and a port.
     const MAX: usize = ConnectionId::MAX_LEN + 16 + 2;
 
     pub(super) fn new(id: ConnectionId, remote: SocketAddr) -> FirstName {
@@ -211,7 +211,7 @@ impl Routes {
         self.find(Kind::First, FirstName::new(id, remote).as_bytes())
     }
 
-    /// Returns the connection whose peer may send this reset token.
+    /// Returns the connection whose peer may reset it with this token.
     pub(super) fn by_token(&self, token: &BlindToken) -> Option<Handle> {
         self.find(Kind::Token, token)
     }
@@ -245,7 +245,7 @@ impl Routes {
         hasher.finish() as u32
     }
 
-    /// Returns all names of a kind, of all connections.
+    /// Returns all names of this kind, of all connections.
     #[cfg(test)]
     pub(super) fn all(&self, kind: Kind) -> Vec<&[u8]> {
         let all = self.names.iter().flatten().flat_map(Names::iter);
@@ -265,7 +265,7 @@ impl Routes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
-    /// Index of the connection in `Routes::names`.
+    /// Index of the connection's names in `Routes::names`.
     index: u32,
 }
 
@@ -274,7 +274,8 @@ impl Slot {
         spread(self.hash)
     }
 
-    /// Returns true if the slot's connection has this name. `hash` is the hash of the name.
+    /// Returns true if the connection to which this entry of the table belongs has this name.
+    /// `hash` is the hash of the name.
     fn leads_to(&self, hash: u32, names: &[Option<Names>], kind: Kind, name: &[u8]) -> bool {
         let names = names.get(self.index as usize).and_then(Option::as_ref);
         self.hash == hash && names.is_some_and(|own| own.contains(kind, name))

@@ -22,8 +22,8 @@ use crate::violation::Condition;
 /// Length of every AEAD tag in QUIC, in bytes (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
 
-/// Smallest length of a stateless reset in bytes: five bytes that look like a header, and the token
-/// (RFC 9000 s.10.3).
+/// Smallest length of a stateless reset in bytes: five bytes that look like a header, and the reset
+/// token (RFC 9000 s.10.3).
 const MIN_RESET: usize = 5 + ResetToken::LEN;
 /// Largest length of a stateless reset in bytes. With more bytes, a reset would not look more like
 /// a packet.
@@ -126,8 +126,8 @@ impl Endpoint {
         Received::Respond
     }
 
-    /// Writes a Version Negotiation packet (RFC 9000 s.6.1). It has at most 533 bytes and answers a
-    /// datagram of at least 1,200 bytes.
+    /// Writes a Version Negotiation packet (RFC 9000 s.6.1). The packet has at most 533 bytes and
+    /// answers a datagram of at least 1,200 bytes.
     pub(super) fn write_version_negotiation(
         &mut self,
         header: &LongInvariant<'_>,

@@ -97,8 +97,8 @@ fn incoming(received: Received) -> Incoming {
     }
 }
 
-/// Returns the close code in the server's Initial packet. `sent_to` is the Destination Connection
-/// ID of the client's packet.
+/// Returns the error code of the CONNECTION_CLOSE frame in the server's Initial packet. `sent_to`
+/// is the Destination Connection ID of the client's packet.
 fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode {
     let options = ParseOptions::default();
     let Some(Ok(Packet::Long(long))) = Datagram::new(response, options).next() else {
@@ -283,7 +283,8 @@ fn endpoint_many_connections_on_one_socket() {
         assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
         seen.push(byte[0]);
     }
-    // All servers took the memory for their streams from the endpoint's pool and have returned it.
+    // All server connections took the memory for their streams from the endpoint's pool and have
+    // returned it.
     assert_eq!((pair.ends[0].pages.count(), pair.ends[1].pages.count()), (0, 20));
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..20), "{seen:?}");
@@ -485,7 +486,7 @@ fn reset_is_shorter_and_rate_limited() {
     }
     // Receivers in one prefix get an eighth of the budget, and a burst of a tenth of that.
     assert!((125..=138).contains(&count), "{count} in a second");
-    // A flood from one prefix does not affect resets to other prefixes.
+    // A flood from one prefix must not affect resets to other prefixes.
     let mut others = 0;
     for number in 0..200_u8 {
         let now = NOW + Duration::from_secs(2000) + Duration::from_millis(number.into());
@@ -707,7 +708,7 @@ fn version_negotiation_packet_lists_ours() {
         panic!("there is no Version Negotiation packet")
     };
     assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
-    // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
+    // RFC 9000 s.6.1: the endpoint must not answer a Version Negotiation packet.
     let mut buffer = vec![0; 1200];
     let mut writer = Writer::new(&mut buffer);
     VersionNegotiation::write(&mut writer, b"12345678", b"12345678", [Version::V1], 0).unwrap();

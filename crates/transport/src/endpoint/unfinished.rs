@@ -26,7 +26,7 @@ const MAX_SOURCES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     sources: BTreeMap<u128, Attempts>,
-    /// Time at which sources without remembered attempts are next removed.
+    /// Time of the next clean-up, which removes sources that have no remembered attempts.
     next_sweep: Duration,
 }
 
@@ -69,7 +69,8 @@ impl Unfinished {
         begins
     }
 
-    /// Removes one attempt of a source, because it completed or nothing was sent for it.
+    /// Removes one attempt from the count of a source, because the attempt completed or nothing was
+    /// sent for it.
     pub(super) fn finish(&mut self, address: IpAddr) {
         let source = source(address);
         let Some(attempts) = self.sources.get_mut(&source) else { return };
@@ -150,7 +151,7 @@ mod tests {
         begin_all(&mut unfinished, START, v4(1));
         unfinished.finish(v4(1));
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), 1);
-        // Finishing an attempt of an unknown or forgotten source must do nothing.
+        // Finishing an attempt from a source that is unknown or forgotten must do nothing.
         unfinished.finish(v4(9));
     }
 
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(unfinished.sources.len(), MAX_SOURCES);
         assert!(unfinished.begin(START, v4(0)), "a known source can begin further attempts");
         assert!(!unfinished.begin(START + FORGOTTEN / 2, v4(all)));
-        // By then, all sources except the first are forgotten.
+        // By this time, all sources except the first are forgotten.
         let later = START + FORGOTTEN + FORGOTTEN / 2;
         assert!(unfinished.begin(later, v4(all)));
         assert_eq!(unfinished.sources.len(), 2);

@@ -13,7 +13,7 @@ use crate::crypto::CLOCK_SKEW;
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
-    /// Time at which the `recent` generation began.
+    /// Time at which the newer generation of used tokens, `recent`, began.
     began: Duration,
     /// Tokens issued up to this time are treated as used, because the record of their use may have
     /// been discarded. `None` if no record was discarded.

@@ -2,7 +2,7 @@
 
 use super::hooks::MAX_HOOKS;
 
-/// Value in [`Callees`] if no hook is called.
+/// Value in [`Callees`] for a part of the call in which no hook is called.
 pub(super) const NO_HOOK: u8 = u8::MAX;
 
 /// Value in [`Callees`] if several hooks are called. The table has a list of them.
@@ -32,7 +32,7 @@ impl Default for Callees {
     }
 }
 
-/// The hooks that are called before, in place of, or after an operation.
+/// The hooks that a call reaches before, in place of, or after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watchers {
     Nobody,
@@ -76,7 +76,7 @@ impl Callees {
         Callees(places | if by_type { BY_TYPE } else { 0 } | list as u64)
     }
 
-    /// Returns the same hooks without those that replace the operation.
+    /// Returns the same hooks, except for those that replace the operation.
     pub(super) fn without_replacing(self) -> Callees {
         Callees(self.0 | u64::from(NO_HOOK) << REPLACE_BITS)
     }

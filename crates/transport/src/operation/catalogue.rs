@@ -1,40 +1,41 @@
 //! The catalogue of operations, from which [`Operation`] and its documentation are generated.
-//! `meaning.rs` documents the words and their units.
+//! `meaning.rs` documents the input and output words of operations, and their units.
 
 use super::meaning::{carried, heading, meaning};
 
-/// What a call carries in addition to its words.
+/// What a call of an operation carries in addition to its input words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
-    /// The call carries only its words.
+    /// The call carries only its input words.
     Words,
-    /// Bytes to read.
+    /// The call carries bytes, which hooks can read.
     Bytes,
-    /// A buffer to write.
+    /// The call carries a buffer, which hooks can write.
     Buffer,
     /// The operation is called separately for each frame type, and carries bytes to read or write.
     Frame,
 }
 
-/// The catalogue's entry for an operation.
+/// Describes one operation: an entry of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
     /// Name of the operation.
     pub name: &'static str,
     /// Number of the operation in the plugin interface.
     pub id: u8,
-    /// Section of the specification that describes the default behaviour.
+    /// Section of the specification that describes the operation's default behaviour.
     pub section: &'static str,
-    /// What a call carries in addition to its words.
+    /// What a call of the operation carries in addition to its input words.
     pub carries: PayloadKind,
-    /// Names of the input words, in order.
+    /// Names of the operation's input words, in order.
     pub inputs: &'static [&'static str],
-    /// Names of the output words, in order.
+    /// Names of the operation's output words, in order.
     pub outputs: &'static [&'static str],
-    /// Meanings of the input words, in order. Each has the form ``"`name`: text"`` and includes the
-    /// unit, if there is one.
+    /// Meanings of the operation's input words, in order. Each has the form ``"`name`: text"`` and
+    /// includes the unit, if there is one.
     pub input_meanings: &'static [&'static str],
-    /// Meanings of the output words, in order.
+    /// Meanings of the operation's output words, in order, in the same form as those of the input
+    /// words.
     pub output_meanings: &'static [&'static str],
     /// Description of what the operation does or decides.
     pub does: &'static str,
@@ -297,7 +298,7 @@ operations! {
     /// Notifies that the peer has closed the connection.
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
-    // Events of the handshake.
+    // Operations for events of the handshake.
     /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores
     /// the packet.
     FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
@@ -313,7 +314,7 @@ operations! {
     /// Decides whether a packet that arrived before its keys is kept.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
 
-    // Extensions and keep-alive.
+    // Operations for extensions of QUIC, and for keep-alive.
     /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
     /// Returns how often the peer should acknowledge packets. A request is sent if this differs
@@ -338,7 +339,7 @@ operations! {
     /// and at most a quarter of the room.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
 
-    // Further operations of paths and of the application.
+    // Further operations on paths, and for the application.
     /// Notifies of a new path: the first datagram between two addresses was sent or received.
     PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
     /// Notifies that a path was removed. Its number is never used again.
@@ -347,7 +348,7 @@ operations! {
     /// operation is called before the next datagram is built.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 
-    // Transport parameters of a hook. These operations are called for that hook only.
+    // Operations for transport parameters that a hook declares. They are called for that hook only.
     /// Lets a hook declare its own transport parameters, encoded one after the other. It can
     /// declare at most eight, with numbers from 0x40 up that the transport does not know. The
     /// operation is called for a hook that the application attaches before the first packet. It may
@@ -357,7 +358,7 @@ operations! {
     /// the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 
-    // Redundancy over several paths.
+    // Operations for redundancy over several paths.
     /// Decides whether stream data that was sent on a path is also sent on another one. The copy is
     /// sent when the other path has room, unless the data was acknowledged before. The last 1,024
     /// waiting pieces are kept for each path.

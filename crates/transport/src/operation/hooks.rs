@@ -22,16 +22,17 @@ pub(super) const MAX_FRAME_TYPES: usize = 16;
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that has hooks before it or in place of its default.
+    /// A bit for each operation. It is set if hooks are called before the operation, or in place of
+    /// its default.
     begun: u128,
-    /// A bit for each operation that has hooks after it.
+    /// A bit for each operation. It is set if hooks are called after the operation.
     ended: u128,
-    /// A bit for each operation with a replacing hook that wants the answer of the default.
+    /// A bit for each operation. It is set if a replacing hook wants the answer of the default.
     asked: u128,
     /// The hooks. `None` if no hook is attached, and also while a hook is called, because the table
     /// is moved out then. If that hook panics, all hooks are lost.
     table: Option<Box<Table>>,
-    /// The ID of the next hook. It cannot overflow in practice.
+    /// The ID of the next hook to be attached. It cannot overflow in practice.
     next: u64,
 }
 
@@ -129,7 +130,8 @@ impl Hooks {
     /// Puts the table of hooks back after a hook was called.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, table: Box<Table>) {
-        // The old value is `None`, so nothing must be dropped. `forget` saves the check for that.
+        // The old value of the table is `None`, so nothing must be dropped. With `forget`, the
+        // compiler need not check this.
         std::mem::forget(self.table.replace(table));
     }
 
@@ -204,7 +206,7 @@ impl Hooks {
         Ok(id)
     }
 
-    /// Returns the memory that the hooks hold, in bytes.
+    /// Returns the memory that the hooks hold for the connection, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.attached().iter().map(|one| one.hook.memory()).sum()
     }
@@ -231,7 +233,7 @@ impl Hooks {
         Some(gone.hook)
     }
 
-    /// Sets the bits of the operations that have hooks.
+    /// Computes the bits of the operations that have hooks.
     fn mark(&mut self) {
         let bits = |wanted| self.table.as_ref().map_or(0, |table| table.bits(wanted));
         self.begun = bits(|point| point.before || point.replace);

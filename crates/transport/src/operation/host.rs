@@ -25,8 +25,8 @@ macro_rules! fields {
         $name:ident = $number:literal,
     )+) => {
         /// A value of the connection that hooks can read, identified by a number that never
-        /// changes. Durations and times are in nanoseconds, sizes in bytes. Fields of a path refer
-        /// to the active path, unless [`HookContext::get_of`] names another one.
+        /// changes. Durations and times are in nanoseconds, sizes in bytes. For a field of a path,
+        /// the path is the active one, unless [`HookContext::get_of`] names another path.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -149,16 +149,16 @@ impl Field {
     }
 }
 
-/// The reason why a hook's request was denied.
+/// The reason why a request of a hook was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// The field cannot be set.
+    /// Hooks cannot set this field.
     ReadOnly(Field),
     /// Too many frames or messages of the hook are waiting.
     Full,
-    /// A message or payload is too long.
+    /// The message or payload is too long.
     TooLong,
-    /// The hook does not own the frame type.
+    /// The hook does not own the type of the frame that it wants to queue.
     FrameType,
     /// Too many requests of hooks are waiting.
     TooMany,
@@ -186,8 +186,8 @@ impl std::fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is
-/// room for it.
+/// A frame that a hook has queued. When a packet has room for the frame, [`Operation::WriteFrame`]
+/// is called for its type.
 ///
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,10 +215,11 @@ pub(crate) struct Extensions {
     /// Limits the share of packets for frames of nested hooks while the application has data to
     /// send.
     pub(crate) share: Share,
-    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared
+    /// The frame types that are skipped unless a hook owns them, sorted, and the hook that declared
     /// them.
     skipped: Option<(HookId, Vec<u64>)>,
-    /// Waiting requests: at most [`MAX_REQUESTS`], and one more for each hook that failed.
+    /// Requests of hooks that wait to be carried out: at most [`MAX_REQUESTS`], and one more for
+    /// each hook that failed.
     pub(super) requests: VecDeque<Request>,
     /// Nested hooks, each with the hook that attached it.
     pub(super) nested: Vec<(HookId, HookId)>,
@@ -266,17 +267,17 @@ impl Extensions {
         if nested { &mut self.waiting_of_nested } else { &mut self.waiting }
     }
 
-    /// Records the frame types of a hook that the application has attached.
+    /// Records which frame types a hook owns that the application has attached.
     pub(crate) fn on_attached(&mut self, hook: HookId, frames: &[OwnFrame]) {
         self.owned.extend(frames.iter().map(|own| (hook, own.frame_type)));
     }
 
-    /// Records that a hook has written a transport parameter with this number.
+    /// Records that a hook has declared a transport parameter with this number.
     pub(crate) fn on_declared(&mut self, hook: HookId, parameter: u64) {
         self.declared.push((hook, parameter));
     }
 
-    /// Returns the hook that has written a transport parameter with this number.
+    /// Returns the hook that has declared a transport parameter with this number, or `None`.
     pub(crate) fn declared_by(&self, parameter: u64) -> Option<HookId> {
         self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
@@ -287,8 +288,8 @@ impl Extensions {
         if nested { self.waiting_of_nested.len() } else { self.waiting.len() }
     }
 
-    /// Takes the next queued frame: one of a nested hook if `nested` is true, otherwise one of
-    /// another hook.
+    /// Takes the next queued frame: of a nested hook if `nested` is true, otherwise of a hook of
+    /// the application.
     pub(crate) fn pop(&mut self, nested: bool) -> Option<Extension> {
         let one = self.waiting(nested).pop_front()?;
         if let Some(count) = self.waiting_of.get_mut(&one.hook) {
@@ -303,7 +304,7 @@ impl Extensions {
         types.binary_search(&frame_type).is_ok()
     }
 
-    /// Returns the memory that is kept for hooks, in bytes.
+    /// Returns the memory that the connection keeps for its hooks, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let frames = self.waiting.capacity() + self.waiting_of_nested.capacity();
         frames * size_of::<Extension>() + self.messages.memory()
@@ -353,7 +354,7 @@ impl<'a> HookContext<'a> {
         HookContext { view }
     }
 
-    /// Returns the time at which the hook is called.
+    /// Returns the time of the current call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
     }
@@ -368,7 +369,7 @@ impl<'a> HookContext<'a> {
         self.view.own().id
     }
 
-    /// Reads a field. Fields of a path are those of the active path.
+    /// Reads a field of the connection. For a field of a path, reads that of the active path.
     pub fn get(&self, field: Field) -> u64 {
         self.view.get(field)
     }
@@ -583,7 +584,7 @@ impl<'a> HookContext<'a> {
         self.view.extensions().depth
     }
 
-    /// Returns the context for another hook that this hook calls.
+    /// Returns the context for a hook that this hook calls.
     pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> HookContext<'b> {
         self.view.extensions().depth += 1;
         HookContext::new(self.view.of(own))

@@ -3,7 +3,7 @@
 use super::Operation;
 use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 
-/// An operation that a hook is attached to, and when the hook is called.
+/// Attaches a hook to an operation, and says when the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachPoint {
     /// Operation that the hook is attached to.
@@ -11,16 +11,17 @@ pub struct AttachPoint {
     /// Frame type for which the hook is called. If `None`, the hook is called for all frame types,
     /// or the operation has no frame types.
     pub frame_type: Option<u64>,
-    /// True if [`Hook::before`](super::Hook::before) is called.
+    /// True if the hook is called before the operation, with [`Hook::before`](super::Hook::before).
     pub before: bool,
-    /// True if [`Hook::replace`](super::Hook::replace) is called.
+    /// True if the hook is called in place of the default, with
+    /// [`Hook::replace`](super::Hook::replace).
     pub replace: bool,
     /// True if `outputs` already contains an answer when [`Hook::replace`](super::Hook::replace) is
     /// called: that of the default, or of a hook that was attached before. The default is then
     /// computed in every call. This is permitted only for operations with
     /// [`Operation::offers_default`].
     pub with_default: bool,
-    /// True if [`Hook::after`](super::Hook::after) is called.
+    /// True if the hook is called after the operation, with [`Hook::after`](super::Hook::after).
     pub after: bool,
 }
 
@@ -43,7 +44,7 @@ impl AttachPoint {
         AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
     }
 
-    /// Restricts the point to one frame type.
+    /// Restricts the point to one frame type: the hook is called only for frames of that type.
     pub const fn of_frame(self, frame_type: u64) -> AttachPoint {
         AttachPoint { frame_type: Some(frame_type), ..self }
     }
@@ -86,8 +87,8 @@ pub enum AttachError {
     FrameType(u64),
     /// The hook declares more than 16 frame types.
     TooManyFrameTypes,
-    /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. The
-    /// length of such frames would be unknown.
+    /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. So the
+    /// length of frames of this type would be unknown.
     NoParser(u64),
     /// Only the hook that owns this frame type can replace the operation for it.
     NotOwn(Operation, u64),

@@ -10,12 +10,12 @@ const MAX_DEPTH: u32 = 4;
 /// A call of an operation that another hook defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProvidedCall<'a> {
-    /// Name of the operation, on which the calling and the defining hook agree.
+    /// Name of the operation, on which the calling hook and the defining hook have agreed.
     pub name: &'a str,
     /// Input words of the call.
     pub inputs: &'a [u64],
-    /// Budget of the called hook, in bytecode instructions. It is deducted from the caller's
-    /// budget.
+    /// Instruction budget of the called hook, in bytecode instructions. What it uses is deducted
+    /// from the caller's budget.
     pub budget: u64,
 }
 
@@ -25,7 +25,7 @@ pub enum Provided {
     /// The hook does not define an operation with this name and this number of words, or the budget
     /// is too small.
     Nothing,
-    /// The hook has written the outputs. The number is the part of the budget that it used.
+    /// The hook has written the outputs. The number is how many instructions of the budget it used.
     Done(u64),
 }
 

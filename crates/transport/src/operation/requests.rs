@@ -1,5 +1,5 @@
-//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`]
-//! carries them out between calls of operations, when no hook is running.
+//! Requests of hooks: to attach or detach other hooks, or to close the connection.
+//! [`crate::Connection`] carries them out between calls of operations, when no hook is running.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,11 +26,11 @@ pub enum HookEvent {
         /// The ID of the other hook, or the reason why it was not attached.
         outcome: Result<HookId, AttachError>,
     },
-    /// A hook that this hook has attached has failed and was detached.
+    /// Another hook, which this hook had attached, has failed and was detached.
     Failed {
-        /// The ID of the other hook.
+        /// The ID of the hook that failed.
         hook: HookId,
-        /// The reason why the other hook failed.
+        /// The reason why the hook failed.
         error: HookError,
     },
 }
@@ -91,7 +91,7 @@ pub(crate) struct Hold {
 }
 
 impl Request {
-    /// Returns the hook that made the request or that the request is for.
+    /// Returns the hook that made the request, or the hook that the request is about.
     fn by(&self) -> HookId {
         match self {
             Request::Attach { by, .. }
@@ -155,7 +155,8 @@ impl Extensions {
         self.nested.contains(&(hook, by))
     }
 
-    /// Records that a hook has failed and is detached. Notifies the hook that attached it.
+    /// Records that a hook has failed and is detached. If another hook attached it, that hook is
+    /// notified.
     pub(crate) fn on_failed(&mut self, hook: HookId, error: &HookError) {
         let by = self.nested.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
         self.nested.retain(|(child, _)| *child != hook);

@@ -2,7 +2,7 @@
 //! frames while the application has data to send. So a plugin from the peer cannot keep the
 //! application from sending.
 
-/// Default share, in percent of the room in packets.
+/// Default share of packets for frames of nested hooks, in percent of the room in packets.
 /// [`HookContext::share_frames`](super::HookContext::share_frames) changes it.
 const USUAL: u8 = 25;
 
@@ -14,7 +14,7 @@ pub(crate) struct Share {
     percent: u8,
     /// Number of bytes that nested hooks may write now; at most one packet.
     credit: i64,
-    /// True if the application has data for the packet that is being written.
+    /// True if the application, too, has data for the packet that is being written.
     contended: bool,
 }
 
@@ -29,13 +29,13 @@ impl Share {
         Share { percent: USUAL, credit: 0, contended: false }
     }
 
-    /// Sets the share, in percent of the room in packets.
+    /// Sets the share of packets for frames of nested hooks, in percent of the room in packets.
     pub(super) fn set(&mut self, percent: u8) {
         self.percent = percent.min(100);
     }
 
     /// Begins a packet with `room` bytes for frames. `contended` is true if the application has
-    /// data for it.
+    /// data for the packet.
     pub(crate) fn begin_packet(&mut self, room: usize, contended: bool) {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         self.contended = contended;

@@ -26,7 +26,7 @@ pub(crate) struct Own {
     pub(crate) nested: bool,
 }
 
-/// A hook that is attached.
+/// A hook of a connection, with the points at which it is attached.
 pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
@@ -37,7 +37,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Takes the hook out to run it. [`Attached::give_back`] must follow, unless the hook fails.
+    /// Takes the hook out to run it. The caller must then call [`Attached::give_back`], unless the
+    /// hook fails.
     pub(super) fn take(&mut self) -> Lent {
         let (id, nested) = (self.own.id, self.own.nested);
         let own = std::mem::replace(&mut self.own, Own { id, frames: Vec::new(), nested });
@@ -70,7 +71,8 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// A placeholder for a hook that is lent, or that failed while it was lent and will be detached.
+/// A placeholder for a hook that was taken out of the table. It stays if the hook failed, until the
+/// hook is detached.
 struct Absent;
 
 impl Hook for Absent {}
@@ -81,10 +83,10 @@ pub(super) const BEFORE: usize = 0;
 pub(super) const REPLACE: usize = 1;
 pub(super) const AFTER: usize = 2;
 
-/// Upper bound for the numbers of operations.
+/// Upper bound for the numbers of operations in the catalogue.
 const OPERATIONS: usize = 128;
 
-/// Finds the hooks of a call. It is computed from the declarations of all hooks.
+/// Finds the hooks that a call reaches. It is computed from the points of all hooks.
 struct Dispatch {
     /// Hooks that a call reaches, by the operation's number.
     by_operation: [Callees; OPERATIONS],
@@ -135,8 +137,8 @@ impl Table {
             Ok(at) => dispatch.by_type[at].1,
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
-                // A frame type that the transport does not know and that no hook owns cannot be
-                // replaced.
+                // If the transport does not know a frame type and no hook owns it, no hook can
+                // replace the operation for it.
                 if is_known(frame_type) { general } else { general.without_replacing() }
             }
         }
@@ -194,7 +196,7 @@ impl Table {
         }
     }
 
-    /// Appends a hook.
+    /// Appends a hook to the table.
     pub(super) fn push(&mut self, attached: Attached) {
         self.attached.push(attached);
         self.arrange();
@@ -248,8 +250,8 @@ impl Table {
         self.provides = self.attached.iter().any(|one| one.provides);
     }
 
-    /// Adds the hooks for calls with this frame type. `None` stands for frame types that no hook
-    /// has named.
+    /// Adds the hooks that calls with this frame type reach. `None` stands for all frame types that
+    /// no hook has named.
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,
@@ -334,7 +336,7 @@ pub(super) fn asks(point: &AttachPoint) -> bool {
     point.replace && point.with_default
 }
 
-/// Returns true if the operation has frame types.
+/// Returns true if the operation is called separately for each frame type.
 pub(super) fn has_frame_types(operation: Operation) -> bool {
     operation.describe().carries == PayloadKind::Frame
 }

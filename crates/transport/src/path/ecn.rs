@@ -1,4 +1,4 @@
-//! Validates that a path supports ECN (RFC 9000 s.13.4.2, A.4).
+//! Validates that a path carries ECN marks unchanged (RFC 9000 s.13.4.2, A.4).
 
 use crate::received::EcnCounts;
 
@@ -53,7 +53,7 @@ impl Default for EcnValidation {
 }
 
 impl EcnValidation {
-    /// Creates a state that never marks packets, for sockets that cannot set ECN marks.
+    /// Creates a state in which packets are never marked, for sockets that cannot set ECN marks.
     pub(crate) fn disabled() -> EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
     }
@@ -84,16 +84,16 @@ impl EcnValidation {
         }
     }
 
-    /// Records that a marked packet was lost. If all test packets are lost, the path probably drops
-    /// marked packets.
+    /// Records that a marked packet was lost. If all marked packets of the test are lost, the path
+    /// probably drops marked packets.
     pub(crate) fn on_marked_lost(&mut self) {
         self.lost += 1;
         self.judge_test();
     }
 
-    /// Fails validation if no test packet arrived with its mark, because all were lost or arrived
-    /// with ECN-CE (RFC 9000 A.4). If a network sets ECN-CE on every packet, the mark does not
-    /// indicate congestion.
+    /// Fails validation if no marked packet of the test arrived with its mark, because all were
+    /// lost or arrived with ECN-CE (RFC 9000 A.4). If a network sets ECN-CE on every packet, the
+    /// mark does not indicate congestion.
     fn judge_test(&mut self) {
         let sent = self.marked - self.before;
         if self.state == EcnState::Unknown && self.lost.saturating_add(self.ce) >= sent {
@@ -211,7 +211,8 @@ mod tests {
                 "before validation fails, each mark counts as congestion"
             );
         }
-        // Test packets were lost or arrived with ECN-CE. None arrived with its original mark.
+        // All marked packets of the test were lost or arrived with ECN-CE. None arrived with its
+        // original mark.
         let mut ecn = marked(10);
         for _ in 0..6 {
             ecn.on_marked_lost();
@@ -219,8 +220,8 @@ mod tests {
         assert!(ecn.on_ack((3, 0), counts(0, 0, 3)) && ecn.state() == EcnState::Unknown);
         ecn.on_ack((1, 0), counts(0, 0, 4));
         assert_eq!(ecn.state(), EcnState::Failed);
-        // One of ten test packets arrives with its original mark, so the ECN-CE marks of the others
-        // indicate congestion.
+        // One of ten marked packets of the test arrives with its original mark, so the ECN-CE marks
+        // of the others indicate congestion.
         let mut ecn = marked(10);
         assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
         assert_eq!(ecn.state(), EcnState::Capable);
@@ -233,7 +234,7 @@ mod tests {
     fn ecn_of_a_new_path_is_not_judged_by_packets_of_the_old_one() {
         let mut old = marked(30);
         old.on_ack((10, 0), counts(10, 0, 0));
-        // The new path marks its test packets while 20 packets of the old path are still
+        // The new path marks packets for its test while 20 packets of the old path are still
         // unacknowledged.
         let mut new = old.restart(true);
         for _ in 0..10 {

@@ -1,4 +1,5 @@
-//! Finds the datagram size of a path (RFC 9000 s.14.3; DPLPMTUD, RFC 8899).
+//! Searches for the largest datagram size that a path carries (RFC 9000 s.14.3; DPLPMTUD, RFC
+//! 8899).
 
 use std::time::Duration;
 
@@ -36,22 +37,23 @@ const BLACK_HOLE_LOSSES: u8 = 6;
 /// Searches for the largest datagram size of a path.
 #[derive(Debug, Clone)]
 pub(crate) struct MtuDiscovery {
-    /// Largest datagram size that is known to arrive, in bytes of UDP payload.
+    /// Largest datagram size that is known to arrive at the peer, in bytes of UDP payload.
     current: u16,
-    /// Largest datagram size that may still arrive, in bytes of UDP payload: the upper end of the
-    /// search.
+    /// Largest datagram size that may still arrive at the peer, in bytes of UDP payload: the upper
+    /// end of the search.
     upper: u16,
     /// Largest datagram size that the peer and the configuration permit, in bytes of UDP payload.
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// Time at which the search for a larger size starts again. `None` if none is planned.
+    /// Time at which the search for a larger datagram size starts again. `None` if no search is
+    /// planned.
     raise_at: Option<Timestamp>,
     /// Send time and size of the datagram that was sent last among those that have arrived and are
     /// larger than the base size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
-    /// True if larger sizes are searched for.
+    /// True if this path is searched for larger datagram sizes at all.
     searches: bool,
     /// True once this end has had enough data to send to benefit from larger datagrams. The search
     /// does not start until then.
@@ -64,7 +66,7 @@ pub(crate) struct MtuDiscovery {
 struct Suspicion {
     /// Size of the smallest lost large datagram, in bytes of UDP payload.
     size: u16,
-    /// Time at which the first of the lost datagrams was sent.
+    /// Time at which the first of the lost large datagrams was sent.
     since: Timestamp,
     /// Time at which the first loss of the current round trip was noticed. Datagrams that are sent
     /// later belong to the next round trip.
@@ -83,7 +85,8 @@ impl Suspicion {
 }
 
 impl MtuDiscovery {
-    /// Starts at the base size and searches up to `max` bytes of UDP payload.
+    /// Creates the state for a search that starts at the base size and goes up to `max` bytes of
+    /// UDP payload.
     #[cfg(test)]
     pub(crate) fn new(max: u16) -> MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
@@ -113,7 +116,8 @@ impl MtuDiscovery {
         self.current
     }
 
-    /// Returns the largest size that may still arrive, in bytes of UDP payload.
+    /// Returns the largest datagram size that may still arrive at the peer, in bytes of UDP
+    /// payload.
     pub(crate) fn upper(&self) -> u16 {
         self.upper
     }
@@ -126,7 +130,8 @@ impl MtuDiscovery {
         self.wanted = true;
     }
 
-    /// Returns true if [`MtuDiscovery::want`] was called, or if no larger sizes are searched for.
+    /// Returns true if [`MtuDiscovery::want`] was called, or if the path is not searched for larger
+    /// datagram sizes.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted || !self.searches
@@ -142,7 +147,7 @@ impl MtuDiscovery {
         takes
     }
 
-    /// Applies the peer's `max_udp_payload_size` (RFC 9000 s.18.2), which is at least 1,200.
+    /// Applies the peer's `max_udp_payload_size` (RFC 9000 s.18.2), which is at least 1,200 bytes.
     pub(crate) fn on_peer_limit(&mut self, limit: u64) {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX).max(BASE_SIZE);
         self.max = self.max.min((limit - limit % BLOCK).max(self.current.min(limit)));
@@ -150,8 +155,8 @@ impl MtuDiscovery {
         self.current = self.current.min(self.max);
     }
 
-    /// Returns the size of a probe to send now, or `None` if no probe is due. Only one probe is in
-    /// flight at a time.
+    /// Returns the size of the PMTU probe to send now, or `None` if no probe is due. Only one probe
+    /// is in flight at a time.
     pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
         if !self.searches || !self.wanted {
             return None;
@@ -196,12 +201,13 @@ impl MtuDiscovery {
         grew
     }
 
-    /// Records that the probe was lost.
+    /// Records that the PMTU probe was lost.
     pub(crate) fn on_probe_lost(&mut self) {
         let Some(size) = self.probe.take() else { return };
         self.probes_lost += 1;
         if size == self.max || self.probes_lost >= MAX_PROBES {
-            // The largest size gets only one try. If its loss was random, a later search finds it.
+            // The largest size gets only one probe. If that probe was lost at random, a later
+            // search finds the size.
             self.upper = size.saturating_sub(1).max(self.current);
             self.probes_lost = u8::from(self.upper == self.max);
         }
@@ -266,15 +272,15 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Creates a search up to `max` bytes that starts at once.
+    /// Creates the state for a search up to `max` bytes that starts at once.
     fn wanted(max: u16) -> MtuDiscovery {
         let mut discovery = MtuDiscovery::new(max);
         discovery.want();
         discovery
     }
 
-    /// Searches on a path that carries `fits` bytes. Returns the size found and the number of
-    /// probes.
+    /// Searches a path that carries datagrams of `fits` bytes. Returns the size found and the
+    /// number of probes.
     fn search(discovery: &mut MtuDiscovery, fits: u16, now: Timestamp) -> (u16, u32) {
         let mut probes = 0;
         while let Some(size) = discovery.next_probe(now) {
@@ -353,8 +359,8 @@ mod tests {
     fn mtu_black_hole_is_left() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
-        // Each round loses three datagrams that were sent at the same time. A smaller datagram that
-        // arrives reveals the losses.
+        // Each round trip loses three datagrams that were sent at the same time. A smaller datagram
+        // that arrives reveals the losses.
         let lose = |discovery: &mut MtuDiscovery, round: u64| {
             let (sent, now) = (at(100 * round), at(100 * round + 50));
             discovery.on_acked(400, sent);
@@ -419,8 +425,8 @@ mod tests {
         }
     }
 
-    /// If another connection found a size on the same path, no probe is needed. A size that was
-    /// lost on this connection is not adopted.
+    /// If another connection found a datagram size on the same path, no probe must be needed. A
+    /// size that was lost on this connection must not be adopted.
     #[test]
     fn mtu_of_another_connection_is_adopted() {
         let mut discovery = wanted(1472);

@@ -22,7 +22,8 @@ use crate::received::EcnCodepoint;
 pub struct Event<'a> {
     /// Time of the event.
     pub time: Timestamp,
-    /// Number of the event's path. The first path has number 0, and numbers are never reused.
+    /// Number of the path that the event is about. The first path has number 0, and numbers are
+    /// never reused.
     pub path: u32,
     /// The kind of the event, with its details.
     pub kind: EventKind<'a>,
@@ -34,7 +35,7 @@ pub struct Event<'a> {
 pub enum EventKind<'a> {
     /// A client opens the connection, or a server accepts it.
     ConnectionStarted {
-        /// Local address, or `None` if it is unknown.
+        /// Local IP address, or `None` if it is unknown.
         local: Option<IpAddr>,
         /// The peer's address.
         remote: SocketAddr,
@@ -65,7 +66,7 @@ pub enum EventKind<'a> {
     /// The path of the event has these addresses: the local one, if it is known, and the peer's.
     /// `None` means that the path was removed.
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
-    /// The largest size of datagrams on the event's path has changed, in bytes.
+    /// The largest datagram size on the path of the event has changed.
     MtuUpdated {
         /// The previous largest datagram size, in bytes.
         old: u16,
@@ -74,14 +75,14 @@ pub enum EventKind<'a> {
     },
     /// The QUIC version in use, and the versions that the ends support.
     VersionInformation {
-        /// Versions of this end. On a client, they are in order of preference.
+        /// Versions that this end supports. On a client, they are in order of preference.
         ours: &'a [Version],
         /// True if this end is the client.
         client: bool,
         /// Versions that a Version Negotiation packet of the server has listed. `None` if there was
         /// no such packet.
         theirs: Option<Versions<'a>>,
-        /// The version in use, or `None` if there is no common version.
+        /// The QUIC version in use, or `None` if the ends have no common version.
         chosen: Option<Version>,
     },
     /// The application protocol that TLS negotiated.
@@ -153,17 +154,17 @@ pub enum EventKind<'a> {
         id: StreamId,
         /// The part of the stream that has changed: sending or receiving.
         part: StreamPart,
-        /// State before the change. `None` if it is unknown.
+        /// State of the part before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the part after the change.
         new: &'static str,
     },
-    /// The connection migrates to the event's path. The states are those of the draft's
-    /// `MigrationState`.
+    /// The connection migrates to the path of the event, or has done so. The states are those of
+    /// the draft's `MigrationState`.
     MigrationStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the migration before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the migration after the change.
         new: &'static str,
     },
     /// A timer was set, expired, or was cancelled.
@@ -177,7 +178,7 @@ pub enum EventKind<'a> {
     KeyUpdated(KeyChange),
     /// Keys were discarded.
     KeyDiscarded(KeyChange),
-    /// Initial values of loss recovery and congestion control.
+    /// The parameters with which loss recovery and congestion control start.
     RecoveryParametersSet {
         /// RTT that the connection assumes before the first sample.
         initial_rtt: Duration,
@@ -188,16 +189,16 @@ pub enum EventKind<'a> {
         /// Name of the congestion control algorithm.
         algorithm: &'static str,
     },
-    /// Metrics of the event's path that have changed since the last event of this kind.
+    /// Metrics of the path of the event have changed since the last event of this kind.
     RecoveryMetricsUpdated(Metrics),
     /// The congestion controller has changed its state. The names of the states depend on the
     /// algorithm.
     CongestionStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the congestion controller before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the congestion controller after the change.
         new: &'static str,
-        /// Reason for the change, or `None` if it is unknown.
+        /// Reason why the congestion controller changed its state, or `None` if it is unknown.
         trigger: Option<&'static str>,
     },
     /// A packet was declared lost.
@@ -206,9 +207,9 @@ pub enum EventKind<'a> {
     MarkedForRetransmit(&'a [Retransmitted]),
     /// The state of ECN validation has changed on the path of the event.
     EcnStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of ECN validation before the change. `None` if it is unknown.
         old: Option<EcnState>,
-        /// State after the change.
+        /// State of ECN validation after the change.
         new: EcnState,
     },
 }
@@ -246,16 +247,16 @@ pub enum Timer {
     /// The loss detection timer: the time threshold of a packet, or a probe timeout (RFC 9002
     /// s.6.2).
     Loss,
-    /// The timer for a delayed acknowledgment.
+    /// The timer after which a delayed acknowledgment is sent.
     Ack,
-    /// The idle timeout.
+    /// The timer for the idle timeout of the connection.
     Idle,
 }
 
-/// A change of a timer.
+/// What happened to a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
-    /// The timer expires after this time.
+    /// The timer was set. It expires after this duration.
     Set(Duration),
     /// The timer expired.
     Expired,
@@ -290,11 +291,11 @@ pub struct KeyChange {
 /// Metrics of a path. A metric is `None` if it has not changed since the last event of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Smallest RTT sample.
+    /// Smallest RTT sample of the path so far.
     pub min_rtt: Option<Duration>,
     /// Smoothed RTT.
     pub smoothed_rtt: Option<Duration>,
-    /// Latest RTT sample.
+    /// Latest RTT sample of the path.
     pub latest_rtt: Option<Duration>,
     /// RTT variation.
     pub rtt_variance: Option<Duration>,
@@ -302,7 +303,7 @@ pub struct Metrics {
     pub pto_count: Option<u32>,
     /// Congestion window in bytes.
     pub congestion_window: Option<u64>,
-    /// Bytes in flight.
+    /// Number of bytes in flight on the path.
     pub bytes_in_flight: Option<u64>,
     /// Slow start threshold in bytes.
     pub ssthresh: Option<u64>,
@@ -310,25 +311,26 @@ pub struct Metrics {
     pub pacing_rate: Option<u64>,
 }
 
-/// A lost packet.
+/// Details of a lost packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
     /// Type of the lost packet. The type 1-RTT stands for the application data space.
     pub packet_type: PacketType,
     /// Packet number of the lost packet.
     pub number: u64,
-    /// True if the packet was a PMTU probe.
+    /// True if the lost packet was a PMTU probe.
     pub mtu_probe: bool,
     /// The loss detection threshold that was exceeded. `None` if it is unknown.
     pub trigger: Option<&'static str>,
 }
 
-/// A frame that will be sent again. Data frames are recorded without their bytes.
+/// A frame that will be sent again. For stream and CRYPTO data, only the range is recorded, not the
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retransmitted {
     /// CRYPTO data of the TLS handshake: its range of offsets.
     Crypto(Range<u64>),
-    /// Data of a stream.
+    /// STREAM data of the stream `id`.
     Stream {
         /// The stream ID.
         id: StreamId,
@@ -337,6 +339,6 @@ pub enum Retransmitted {
         /// True if the data ends the stream.
         fin: bool,
     },
-    /// Any other frame.
+    /// A frame that carries neither STREAM nor CRYPTO data.
     Frame(Frame<'static>),
 }

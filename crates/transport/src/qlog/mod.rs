@@ -39,7 +39,7 @@ pub use text::Trace;
 /// Receives the events of a connection as they happen. The connection calls the sink while it
 /// works, so pass slow work such as disk writes to another thread.
 pub trait QlogSink: Send {
-    /// Receives an event. The times of events never decrease.
+    /// Receives an event. The times of successive events never decrease.
     fn event(&mut self, event: &Event<'_>);
 }
 

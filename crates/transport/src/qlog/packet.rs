@@ -7,15 +7,15 @@ use equic_wire::{ConnectionId, Version};
 /// A packet header after header protection was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Type of the packet.
+    /// Type of the packet, for example Initial or 1-RTT.
     pub packet_type: PacketType,
-    /// The full packet number.
+    /// The full packet number, as decoded from the header.
     pub number: u64,
-    /// Number of bytes in which the packet number was encoded.
+    /// Number of bytes that the packet number takes in the header.
     pub number_length: u8,
-    /// Destination Connection ID.
+    /// Destination Connection ID of the packet.
     pub dcid: ConnectionId,
-    /// Fields that only some forms of header have.
+    /// Fields that only a long or only a short header has.
     pub form: Form<'a>,
 }
 
@@ -26,11 +26,12 @@ pub enum Form<'a> {
     Long {
         /// QUIC version of the packet.
         version: Version,
-        /// Source Connection ID.
+        /// Source Connection ID of the packet.
         scid: ConnectionId,
-        /// Length of the packet number and the protected payload, in bytes.
+        /// Value of the header's Length field: length of the packet number and the protected
+        /// payload, in bytes.
         length: usize,
-        /// Token of an Initial packet. It is empty if the packet has none.
+        /// Token of an Initial packet. It is empty if the packet has no token.
         token: &'a [u8],
     },
     /// The fields of a short header: 1-RTT packets.
@@ -43,8 +44,8 @@ pub enum Form<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of a packet whose header protection was removed. `packet` includes the room
-    /// for the AEAD tag. Returns `None` if the header is not valid.
+    /// Reads the header of a packet after header protection was removed. `packet` includes the
+    /// bytes for the AEAD tag. Returns `None` if the header is not valid.
     pub(crate) fn read(packet: &'a [u8], number: u64, dcid_len: usize) -> Option<Header<'a>> {
         let first = *packet.first()?;
         let number_length = (first & 3) + 1;
@@ -73,7 +74,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Returns the length of a long header before its packet number, in bytes.
+/// Returns the length in bytes of the part of a long header that comes before the packet number.
 fn header_len(
     dcid: ConnectionId,
     scid: ConnectionId,
@@ -81,8 +82,8 @@ fn header_len(
     packet_type: PacketType,
     packet: &[u8],
 ) -> usize {
-    /// Returns the length of a variable-length integer, which its first two bits encode (RFC 9000
-    /// s.16).
+    /// Returns the length of a variable-length integer in bytes. The first two bits of the integer
+    /// encode it (RFC 9000 s.16).
     fn varint_len(first: Option<&u8>) -> usize {
         1 << (first.copied().unwrap_or(0) >> 6)
     }
@@ -100,7 +101,7 @@ fn header_len(
 pub struct Packet<'a> {
     /// Header of the packet.
     pub header: Header<'a>,
-    /// Payload of the packet without protection, which contains its frames.
+    /// Payload of the packet after decryption. It contains the frames.
     pub payload: &'a [u8],
     /// Length of the protected packet in bytes, including header and tag.
     pub length: usize,

@@ -31,7 +31,7 @@ pub enum ReferenceTime {
     },
     /// Times are calendar times.
     System {
-        /// Timestamp that corresponds to `epoch`.
+        /// Timestamp of the calendar time `epoch`.
         zero: Timestamp,
         /// Calendar time at `zero`, since 1970-01-01 in UTC.
         epoch: Duration,
@@ -45,7 +45,7 @@ pub struct FileHeader {
     pub title: Option<String>,
     /// Name of the program that wrote the file, for human readers.
     pub vantage_name: Option<String>,
-    /// End of the connection at which the file was written.
+    /// The end of the connection (client or server) that wrote the file.
     pub vantage: Side,
     /// Destination Connection ID of the client's first packet. It is the `group_id` of all events
     /// (quic-events s.1.1).
@@ -116,24 +116,25 @@ impl<W: Write> JsonSeq<W> {
         made
     }
 
-    /// Limits the log to about this number of further bytes. A note (`loglevel:warning`, main
-    /// schema s.9.1) replaces the first event beyond the limit. Nothing is written after the note.
+    /// Limits the log to about this number of further bytes. The first event beyond the limit is
+    /// replaced by a note (`loglevel:warning`, main schema s.9.1). Nothing is written after the
+    /// note.
     pub fn limit(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Returns the error that ended the log, or `None` if it continues.
+    /// Returns the write error that ended the log, or `None` if there was no error.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// Returns the writer.
+    /// Ends the log and returns its writer.
     pub fn into_inner(self) -> W {
         self.writer
     }
 
-    /// Writes a record. Returns false, and writes nothing, if fewer than `keep` bytes would be
-    /// left.
+    /// Writes a record if at least `keep` bytes may still be written afterwards. Otherwise returns
+    /// false and writes nothing.
     fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
             return true;
@@ -197,7 +198,7 @@ mod tests {
     use super::super::{EventKind, schema};
     use super::*;
 
-    /// The expected values are from `date -u -d @N +%FT%T`.
+    /// The expected values were printed by `date -u -d @N +%FT%T`.
     #[test]
     fn qlog_dates() {
         for (seconds, expected) in [
@@ -264,7 +265,8 @@ mod tests {
         }
     }
 
-    /// With every limit, all records must be complete, and the last one must say why the log ends.
+    /// Whatever the limit is, all records must be complete, and the last one must say why the log
+    /// ends.
     #[test]
     fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {

@@ -37,11 +37,11 @@ pub(crate) const PACKET_THRESHOLD: u64 = 3;
 /// it was sent (RFC 9002 s.6.1.2, kTimeThreshold).
 pub(crate) const TIME_THRESHOLD: f32 = 9.0 / 8.0;
 
-/// Largest number of ranges of lost packets that are remembered, to detect a packet that is
-/// acknowledged after it was declared lost.
+/// Largest number of ranges of lost packets that are remembered. They are needed to detect that a
+/// packet is acknowledged after it was declared lost.
 const LOST_RANGES: usize = 64;
 
-/// Largest number of ranges of skipped packet numbers that are remembered.
+/// Largest number of remembered ranges of packet numbers that were skipped deliberately.
 const SKIPPED_RANGES: usize = 64;
 
 /// Largest number of remembered packets that elicit no acknowledgment. A peer need not acknowledge
@@ -65,13 +65,13 @@ pub(crate) struct Thresholds {
     pub delay: Duration,
 }
 
-/// The packets that an ACK frame newly acknowledged.
+/// What an ACK frame newly acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
     /// The newly acknowledged packets, from the highest number down. Consecutive packets of one run
     /// (see `sent.rs`) form one entry, which has the number of the first.
     pub packets: Vec<(u64, SentPacket<C>)>,
-    /// Number of acknowledged packets that had been declared lost.
+    /// Number of newly acknowledged packets that had been declared lost.
     pub spurious: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct LossDetector<C> {
     loss_time: Option<Timestamp>,
     last_ack_eliciting: Option<Timestamp>,
     ack_eliciting: usize,
-    /// Numbers of packets that elicit no acknowledgment, in the order in which they were sent.
+    /// Numbers of sent packets that elicit no acknowledgment, in the order in which they were sent.
     silent: VecDeque<u64>,
     /// Number of packets sent since the last ack-eliciting packet.
     silent_since: usize,
@@ -134,7 +134,7 @@ impl<C> Default for LossDetector<C> {
 }
 
 impl<C: Content> LossDetector<C> {
-    /// Returns the packets in flight.
+    /// Returns the packets in flight of this packet number space.
     pub(crate) fn sent(&self) -> &SentPackets<C> {
         &self.sent
     }
@@ -144,8 +144,8 @@ impl<C: Content> LossDetector<C> {
         self.largest_acked
     }
 
-    /// Returns the time at which the next packet will be declared lost, or `None` if no packet
-    /// waits for that.
+    /// Returns the time at which the next packet will be declared lost. Returns `None` if only
+    /// further acknowledgments can show a loss.
     pub(crate) fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }

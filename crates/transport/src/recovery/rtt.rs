@@ -25,7 +25,7 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Creates an estimator without samples. `initial` is the RTT that it assumes before the first
+    /// Creates an estimator without samples. `initial` is the RTT that is assumed before the first
     /// sample.
     pub fn new(initial: Duration) -> RttEstimator {
         RttEstimator {
@@ -53,7 +53,7 @@ impl RttEstimator {
             self.variation = latest / 2;
             return;
         }
-        // min_rtt ignores the acknowledgment delay (RFC 9002 s.5.2).
+        // The acknowledgment delay is not subtracted for min_rtt (RFC 9002 s.5.2).
         self.min = self.min.min(latest);
         // Subtracting the acknowledgment delay must not make the sample lower than min_rtt (RFC
         // 9002 s.5.3).
@@ -116,7 +116,7 @@ impl RttEstimator {
     /// at least one round trip.
     pub fn loss_delay(&self, threshold: f32) -> Duration {
         let rtt = self.smoothed.max(self.latest);
-        // Compute in units of 1/65,536, so that the threshold 9/8 is exact.
+        // Compute in units of 1/65,536, so that the threshold of 9/8 is exact.
         let beyond = (threshold.clamp(1.0, MAX_TIME_THRESHOLD) - 1.0) * 65_536.0;
         let beyond = (rtt.as_nanos() * beyond as u128) >> 16;
         let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap_or(u64::MAX));
@@ -147,7 +147,7 @@ mod tests {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         rtt.update(Timestamp::START, ms(100), Duration::ZERO);
         rtt.update(Timestamp::START, ms(140), ms(20));
-        // adjusted_rtt = 120: smoothed = 7/8*100 + 1/8*120, rttvar = 3/4*50 + 1/4*20.
+        // The adjusted RTT is 120 ms: smoothed = 7/8*100 + 1/8*120, rttvar = 3/4*50 + 1/4*20.
         assert_eq!(rtt.smoothed(), Duration::from_micros(102_500));
         assert_eq!(rtt.variation(), Duration::from_micros(42_500));
         let before = rtt.smoothed();

@@ -10,8 +10,9 @@ use std::ops::RangeInclusive;
 
 use crate::Timestamp;
 
-/// The record of a packet, or of a run of packets, until it is acknowledged or declared lost (RFC
-/// 9002 A.1.1). `C` is the content, which the caller needs to send the data again.
+/// The record of a sent packet, or of a run of packets, until it is acknowledged or declared lost
+/// (RFC 9002 A.1.1). The type parameter `C` is the content, which the caller needs to send the data
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SentPacket<C> {
     /// Time at which the packet was sent.
@@ -57,8 +58,8 @@ impl<C> SentPacket<C> {
         if self.ack_eliciting { self.count.into() } else { 0 }
     }
 
-    /// Returns the delivery mark of the packet at an index of the run. Its bytes in flight include
-    /// the packets before it.
+    /// Returns the delivery mark of the packet at the index `place` of the run. Its bytes in flight
+    /// include those of the packets before it.
     fn delivery_at(&self, place: u16) -> DeliveryMark {
         let before = u64::from(self.size) * u64::from(place);
         DeliveryMark { in_flight: self.delivery.in_flight + before, ..self.delivery }
@@ -77,8 +78,8 @@ impl<C> SentPacket<C> {
 }
 
 impl<C: Content> SentPacket<C> {
-    /// Adds a packet to the run, directly after whose last packet it was sent. Returns false if the
-    /// packet differs too much to be part of the run.
+    /// Adds a packet to the run. The packet must have been sent directly after the last packet of
+    /// the run. Returns false if it differs too much to be part of the run.
     #[inline(always)]
     fn merge(&mut self, next: &SentPacket<C>) -> bool {
         let follows = self.time_sent == next.time_sent
@@ -92,7 +93,7 @@ impl<C: Content> SentPacket<C> {
         follows
     }
 
-    /// Returns `count` packets of the run, beginning with the packet at index `from`.
+    /// Returns the record of `count` packets of the run, beginning with the packet at index `from`.
     fn part(&self, from: u16, count: u16) -> SentPacket<C> {
         let (delivery, content) =
             (self.delivery_at(from), self.content.part(self.count, from, count));
@@ -119,20 +120,21 @@ impl<C: Content> SentPacket<C> {
 pub struct DeliveryMark {
     /// Number of bytes delivered on the path so far.
     pub delivered: u64,
-    /// Time at which `delivered` last grew.
+    /// Time at which the number `delivered` last grew.
     pub delivered_at: Timestamp,
-    /// Time at which the first packet of the current flight was sent.
+    /// Time at which the first packet of the current flight was sent on the path.
     pub first_sent: Timestamp,
     /// Number of bytes in flight, including this packet.
     pub in_flight: u64,
     /// Number of bytes lost on the path so far.
     pub lost: u64,
-    /// True if the application did not supply enough data to fill the congestion window.
+    /// True if, when the packet was sent, the application did not supply enough data to fill the
+    /// congestion window.
     pub app_limited: bool,
 }
 
-/// Largest number of packets in a run. A mask with one bit per packet records which of them are in
-/// flight.
+/// Largest number of packets in a run: one for each bit of the mask that records which packets are
+/// in flight.
 const MOST: u16 = u64::BITS as u16;
 
 /// A run of packets, with a record of which of them are still in flight.
@@ -296,8 +298,8 @@ impl<C> SentPackets<C> {
 }
 
 impl<C: Content> SentPackets<C> {
-    /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller, and the
-    /// packet is ignored.
+    /// Adds a packet that was sent. A number below [`SentPackets::next`] is an error of the caller,
+    /// and the packet is ignored.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, packet: SentPacket<C>) {
         debug_assert!(number >= self.next && packet.count == 1, "packet numbers increase");
@@ -318,7 +320,7 @@ impl<C: Content> SentPackets<C> {
         self.iter().find(|(other, _)| *other == number).map(|(_, packet)| packet)
     }
 
-    /// Removes and returns a packet.
+    /// Removes the packet with this number and returns it.
     pub(crate) fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
         let mut found = None;
         self.remove_range(number..=number, |_, packet| found = Some(packet));

@@ -41,12 +41,12 @@ impl<S: Copy + Ord> LossTimer<S> {
 /// The state of a packet number space that determines its probe timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeState {
-    /// True for the application data space.
+    /// True for the application data space, which contains 0-RTT and 1-RTT packets.
     pub application: bool,
     /// Time at which the last ack-eliciting packet was sent. `None` if no ack-eliciting packet is
     /// in flight.
     pub last_ack_eliciting: Option<Timestamp>,
-    /// True if the space has CRYPTO data to send and only the congestion window prevents it.
+    /// True if the space has CRYPTO data that only the congestion window prevents from being sent.
     pub held: bool,
 }
 
@@ -89,7 +89,7 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         self.add_with(space, from, pto, self.backoff);
     }
 
-    /// Like [`ProbeTimer::add`], for a space whose path has its own backoff.
+    /// Like [`ProbeTimer::add`], for a packet number space whose path has its own backoff.
     pub(crate) fn add_with(&mut self, space: S, from: Timestamp, pto: Duration, backoff: u32) {
         let probe = (from + pto * backoff, space);
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
@@ -102,7 +102,8 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
 
-    /// Returns the timer for the space that is due first, or `None` if no space was added.
+    /// Returns the timer for the packet number space that is due first, or `None` if no space was
+    /// added.
     pub(crate) fn timer(self) -> Option<LossTimer<S>> {
         self.first.map(|(at, space)| LossTimer { at, space, due: Due::Probe })
     }

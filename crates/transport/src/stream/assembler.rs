@@ -26,14 +26,14 @@ pub(crate) struct TooFragmented;
 /// of the stream. The methods take memory from the connection's [`Pages`], and return it to them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
-    /// Offset of the first byte of `pages[0]`, a multiple of [`PAGE`].
+    /// Stream offset of the first byte of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
     pages: VecDeque<Option<Page>>,
-    /// Offset below which the application has read all bytes.
+    /// Stream offset up to which the application has read all bytes.
     read: u64,
     /// Ranges of offsets whose bytes have arrived and have not been read.
     waiting: RangeSet,
-    /// Number of bytes in `waiting`.
+    /// Number of bytes that have arrived and have not been read: those in `waiting`.
     buffered: u64,
 }
 
@@ -49,7 +49,8 @@ impl Buffer for Assembler {
 }
 
 impl Assembler {
-    /// Returns the offset of the next byte to read, which is the number of bytes read so far.
+    /// Returns the stream offset of the next byte to read. It is also the number of bytes read so
+    /// far.
     pub(crate) fn read_offset(&self) -> u64 {
         self.read
     }
@@ -67,7 +68,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the memory that the assembler holds, in bytes.
+    /// Returns the memory that the pages and ranges take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.pages.iter().flatten().count() * PAGE
             + self.pages.capacity() * size_of::<Option<Page>>()
@@ -183,7 +184,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the next contiguous bytes to read. The result is empty if no bytes can be read.
+    /// Returns contiguous bytes that can be read next. The result is empty if no bytes can be read.
     pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
@@ -205,8 +206,8 @@ impl Assembler {
         }
     }
 
-    /// Records that `count` bytes of [`Assembler::chunk`] were read. Returns the page if all of it
-    /// has been read.
+    /// Records that `count` bytes of [`Assembler::chunk`] were read. Returns the page of these
+    /// bytes if the whole page has been read.
     fn advance(&mut self, count: usize) -> Option<Page> {
         let count = count.min(self.chunk().len());
         self.read += count as u64;
@@ -294,7 +295,7 @@ impl Assembler {
         count
     }
 
-    /// Discards all received data, because the stream was reset or stopped.
+    /// Discards all received data of the stream, because the stream was reset or stopped.
     pub(crate) fn clear(&mut self, pages: &mut Pages) {
         self.give_back(pages);
         *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };

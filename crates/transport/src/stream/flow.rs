@@ -18,7 +18,7 @@ use crate::Timestamp;
 pub(super) struct ReceiveWindow {
     /// Limit that was advertised to the peer. The peer may send bytes at offsets below it.
     limit: u64,
-    /// Number of bytes that the application has read.
+    /// Number of bytes of the stream or connection that the application has read.
     read: u64,
     size: u64,
     max_size: u64,
@@ -29,11 +29,11 @@ pub(super) struct ReceiveWindow {
 
 /// The peer gets a higher limit when one part in this many of the window is used: a fourth.
 const PART: u64 = 4;
-/// A window doubles if a fourth of it is read within this number of round trips.
+/// A receive window doubles if a fourth of it is read within this number of round trips.
 const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
-    /// Creates a window of `size` bytes that can grow to `max_size`.
+    /// Creates a receive window of `size` bytes that can grow to `max_size`.
     pub(super) fn new(size: u64, max_size: u64) -> ReceiveWindow {
         ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
     }
@@ -69,8 +69,8 @@ impl ReceiveWindow {
             self.size = self.size.saturating_mul(2).min(self.max_size);
         }
         self.epoch = Some((now, self.read));
-        // The limit never decreases (RFC 9000 s.4.1) and never exceeds the largest variable-length
-        // integer.
+        // The limit must not decrease (RFC 9000 s.4.1), and must not exceed the largest
+        // variable-length integer.
         self.raise(self.read.saturating_add(self.size))
     }
 
@@ -107,15 +107,16 @@ impl SendWindow {
         SendWindow { limit, used: 0, told: None }
     }
 
-    /// Applies a new limit of the peer: bytes at offsets below `limit` may be sent. A limit lower
-    /// than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit grew.
+    /// Applies a new limit that the peer sent: bytes at offsets below `limit` may be sent. A limit
+    /// that is lower than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit
+    /// grew.
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         self.limit = self.limit.max(limit);
         more
     }
 
-    /// Returns the peer's limit.
+    /// Returns the peer's flow control limit.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
@@ -125,7 +126,7 @@ impl SendWindow {
         self.used
     }
 
-    /// Returns the number of bytes that may still be sent.
+    /// Returns the number of bytes that the peer's limit still permits.
     pub(super) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -151,7 +152,8 @@ impl SendWindow {
         self.told
     }
 
-    /// Makes [`SendWindow::blocked`] report the limit again, because the frame was lost.
+    /// Makes [`SendWindow::blocked`] report the limit again, because the frame that reported it was
+    /// lost.
     pub(super) fn on_blocked_lost(&mut self, limit: u64) {
         if self.told == Some(limit) {
             self.told = None;

@@ -34,13 +34,13 @@ pub(super) type Page = Box<[u8; PAGE]>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
-/// A free page. It still contains data of the connection that used it last.
+/// A free page of memory. It still contains data of the connection that used it last.
 #[derive(Debug)]
 struct Left(Owner, Page);
 
 impl Left {
-    /// Returns the page for a connection. If another connection used it before, it is filled with
-    /// zeros.
+    /// Returns the page for use by the connection `owner`. If another connection used the page
+    /// before, it is filled with zeros.
     fn page_for(self, owner: Owner) -> Page {
         let Left(before, mut page) = self;
         if before != owner {
@@ -50,7 +50,7 @@ impl Left {
     }
 }
 
-/// The free pages of a pool, and the number for the next connection.
+/// The free pages of a pool, and the number that the next connection of the pool gets.
 #[derive(Debug)]
 struct Free {
     pages: Vec<Left>,
@@ -91,8 +91,8 @@ fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pages of one connection. Without a pool, which is the default, pages are allocated and freed
-/// directly.
+/// The page store of one connection. Without a pool, which is the default, pages are allocated and
+/// freed directly.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
@@ -104,9 +104,10 @@ pub(crate) struct Pages {
 struct Stock {
     /// Free pages. A page of another connection is filled with zeros when it is taken for use.
     here: Vec<Left>,
-    /// Number of pages in use: taken and not yet put back.
+    /// Number of this connection's pages in use: taken and not yet put back.
     out: usize,
-    /// Largest number of pages in use at the same time since the connection was last idle.
+    /// Largest number of pages that were in use at the same time since the connection was last
+    /// idle.
     most: usize,
 }
 
@@ -120,8 +121,8 @@ impl Pages {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
 
-    /// Takes a free page or allocates one. It contains zeros, or data that the same connection
-    /// received before.
+    /// Takes a free page, or allocates one. The page contains zeros, or data that the same
+    /// connection received before.
     #[inline]
     pub(super) fn take(&mut self) -> Page {
         let Some((pool, owner)) = &self.pool else { return Box::new([0; PAGE]) };

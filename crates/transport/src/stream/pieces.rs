@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::pages::{Owner, Page, Pages};
 
-/// A page, and the range of its bytes that contains data.
+/// A page of memory, and the range of its bytes that contains data.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub page: Page,
@@ -43,7 +43,7 @@ impl Pieces {
     }
 
     /// Returns the pages to the connection that received them. If `pages` belongs to another
-    /// connection, they are freed.
+    /// connection, the pages are freed.
     pub(super) fn give_back(&mut self, pages: &mut Pages) {
         let own = self.owner == pages.owner();
         self.list.drain(..).filter(|_| own).for_each(|piece| pages.put(piece.page));

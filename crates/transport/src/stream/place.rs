@@ -17,12 +17,13 @@ pub(super) const BEFORE: usize = 16;
 /// bytes.
 const MIN_PACKET_SIZE: usize = 512;
 
-/// The header of a STREAM frame that fills a packet. Its integers must have the shortest encoding.
+/// The form of a STREAM frame that fills a packet: its header without the offset. The integers in
+/// the header must have the shortest encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     id: StreamId,
     has_length: bool,
-    /// Length of the header without the offset field, in bytes.
+    /// Length of the frame's header without the offset field, in bytes.
     fixed: u8,
 }
 
@@ -40,8 +41,8 @@ impl Form {
         self.id
     }
 
-    /// Returns the lengths of the header and of the data of a frame at this offset that fills a
-    /// packet of this size. Returns `None` if the packet is too small.
+    /// Returns the lengths of the header and of the data, for a STREAM frame at this offset that
+    /// fills a packet of this size. Returns `None` if the packet is too small.
     #[inline]
     pub(super) fn split(self, packet: usize, offset: u64) -> Option<(usize, usize)> {
         // A frame at offset 0 has no offset field. Such a frame need not be considered, because
@@ -142,8 +143,9 @@ mod tests {
         Form::of(&Stream::first_of(packet).unwrap().0)
     }
 
-    /// Decrypts `packet` where a packet like `last` is expected at the stream offset `offset`.
-    /// Returns the data if it is in place, or the packet if it had to be moved.
+    /// Decrypts `packet`, after a packet like `last` has led to the expectation of more data at the
+    /// stream offset `offset`. Returns the data if it was decrypted in place, or the packet if it
+    /// had to be moved.
     fn settled(last: &[u8], offset: u64, packet: &[u8]) -> Option<Result<Vec<u8>, Vec<u8>>> {
         let (header, data) = form_of(last).split(packet.len(), offset)?;
         let mut memory = vec![0xdb; BEFORE + data];

@@ -29,9 +29,10 @@ pub(crate) enum ReceiveState {
 /// too fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveError {
-    /// The peer sent more data than permitted: FLOW_CONTROL_ERROR.
+    /// The peer sent more data than a flow control limit permits: FLOW_CONTROL_ERROR.
     FlowControl,
-    /// The peer changed the final size, or sent data beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
+    /// The peer changed the final size of the stream, or sent data beyond it: FINAL_SIZE_ERROR (RFC
+    /// 9000 s.4.5).
     FinalSize,
     /// The data would create too many gaps. The packet with the data must be treated as lost.
     TooFragmented,
@@ -46,11 +47,11 @@ impl From<TooFragmented> for ReceiveError {
 /// The result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// This many bytes were read.
+    /// This many bytes of the stream were read.
     Bytes(usize),
-    /// No data can be read now.
+    /// The stream has no data that can be read now.
     Blocked,
-    /// All data of the stream has been read.
+    /// All data of the stream has been read before.
     Finished,
     /// The peer reset the stream with this application error code.
     Reset(u64),
@@ -158,8 +159,9 @@ impl ReceiveHalf {
         self.highest
     }
 
-    /// Returns memory for bytes that directly follow all received data, like [`Assembler::place`].
-    /// Returns `None` if the limits do not permit these bytes, or if they must be copied.
+    /// Like [`Assembler::place`], returns memory for bytes that directly follow all received data.
+    /// Returns `None` if the flow control limits do not permit these bytes, or if the bytes must be
+    /// copied.
     #[inline]
     pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
         let (offset, bytes) = (self.highest, length as u64);
@@ -346,14 +348,14 @@ impl ReceiveHalf {
         open
     }
 
-    /// Returns the code for a STOP_SENDING frame. Returns `None` if the frame is not needed, for
-    /// example because the final size is known.
+    /// Returns the error code for a STOP_SENDING frame. Returns `None` if no such frame is needed,
+    /// for example because the final size is known.
     pub(super) fn stop_code(&self) -> Option<u64> {
         self.stopped.filter(|_| self.state == ReceiveState::Receive)
     }
 
-    /// Returns true if a MAX_STREAM_DATA frame should be sent. That is not necessary if the final
-    /// size is known (RFC 9000 s.3.2).
+    /// Returns true if a MAX_STREAM_DATA frame should be sent to raise the limit. No such frame is
+    /// needed if the final size is known (RFC 9000 s.3.2).
     pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()

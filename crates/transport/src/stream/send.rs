@@ -30,7 +30,7 @@ pub enum WriteError {
     Blocked,
     /// The peer wants no more data (STOP_SENDING), with this application error code.
     Stopped(u64),
-    /// The stream was finished or reset before.
+    /// The stream was already finished or reset.
     Closed,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct SendHalf {
     /// Number of bytes that the buffer may hold in total. This includes acknowledged bytes that are
     /// kept because earlier bytes are not acknowledged.
     most: u64,
-    /// The state of the stream's FIN.
+    /// Whether the end of the stream (FIN) must be sent, was sent, or is acknowledged.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -126,7 +126,7 @@ impl SendHalf {
         (self.capacity, self.most) = (capacity, most.max(capacity));
     }
 
-    /// Returns the number of bytes in the buffer.
+    /// Returns the number of bytes in the send buffer of this stream.
     pub(super) fn buffered(&self) -> u64 {
         self.buffer.buffered()
     }
@@ -226,8 +226,8 @@ impl SendHalf {
     }
 
     fn sent_end(&self) -> u64 {
-        // Data that was discarded before it was sent does not count toward the final size (RFC 9000
-        // s.4.5).
+        // Data that the reset discards before it was sent does not count toward the final size (RFC
+        // 9000 s.4.5).
         self.window.used()
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct SendBuffer {
     /// Offset after all data that was sent at least once.
     sent: u64,
     acked: RangeSet,
-    /// Number of bytes in `acked`.
+    /// Number of bytes in the ranges of `acked`: acknowledged data that follows data which is not.
     ahead: u64,
     lost: RangeSet,
 }
@@ -50,7 +50,7 @@ impl SendBuffer {
         self.end
     }
 
-    /// Returns the offset below which all data is acknowledged.
+    /// Returns the offset below which the peer has acknowledged all data.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
@@ -71,13 +71,13 @@ impl SendBuffer {
         self.end - self.base
     }
 
-    /// Returns the number of bytes in the buffer that are acknowledged, and are kept only because
-    /// earlier ones are not.
+    /// Returns the number of bytes in the buffer that the peer has acknowledged. They are kept only
+    /// because earlier bytes are not acknowledged.
     pub(crate) fn acked_ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// Returns true if all written data is acknowledged.
+    /// Returns true if the peer has acknowledged all written data.
     pub(crate) fn is_done(&self) -> bool {
         self.base == self.end
     }

@@ -19,7 +19,7 @@ use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 pub(super) struct Orders {
     /// Payloads to send in the next packets, in place of their content.
     pub payloads: VecDeque<Vec<u8>>,
-    /// Changes of the next packets: the position of a byte, and the bits to flip.
+    /// Changes to make in the next packets: the position of a byte, and the bits to flip in it.
     pub changes: VecDeque<(u8, u8)>,
 }
 
@@ -27,8 +27,8 @@ impl Orders {
     /// Carries out the next order in a packet that is about to be protected.
     fn carry_out(&mut self, header: &[u8], payload: &mut [u8]) {
         let short = header.first().is_some_and(|first| first & 0x80 == 0);
-        // The hook at `PadPacket` has requested PADDING at the end of the payload. It makes room
-        // for the ordered payload.
+        // The hook at `PadPacket` has requested PADDING at the end of the payload, so that the
+        // ordered payload has room there.
         if let Some(order) = self.payloads.front().filter(|_| short)
             && let Some(at) = payload.len().checked_sub(order.len())
             && payload[at..].iter().all(|byte| *byte == 0)
@@ -49,12 +49,12 @@ thread_local! {
     static ORDERS: RefCell<Option<Arc<Mutex<Orders>>>> = const { RefCell::new(None) };
 }
 
-/// Makes all keys that are created on this thread from now on follow these orders.
+/// Makes all keys that are created on this thread from now on follow the orders `orders`.
 pub(super) fn obey(orders: &Arc<Mutex<Orders>>) {
     ORDERS.set(Some(orders.clone()));
 }
 
-/// Creates keys that follow orders.
+/// A TLS algorithm that creates keys which follow orders.
 struct Armed(&'static dyn Algorithm);
 
 impl Algorithm for Armed {
@@ -135,8 +135,8 @@ impl PacketKey for ArmedKey {
     }
 }
 
-/// Returns a provider whose keys follow orders. Call this only once, because its cipher suites are
-/// never freed.
+/// Returns a crypto provider whose keys follow orders. Call this only once, because its cipher
+/// suites are never freed.
 pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     let armed = |suite: &SupportedCipherSuite| {
         let tls13 = suite.tls13()?;
@@ -154,7 +154,7 @@ pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     CryptoProvider { cipher_suites, ..provider.clone() }
 }
 
-/// A hook that makes room for ordered payloads and removes all limits on sending.
+/// A hook of the attacker. It makes room for ordered payloads and removes all limits on sending.
 pub(super) struct Attack {
     pub orders: Arc<Mutex<Orders>>,
     pub deaf: bool,

@@ -1,4 +1,4 @@
-//! Generates random inputs: records with frames whose fields have boundary values.
+//! Generates random inputs for the attacker: records with frames whose fields have boundary values.
 
 use equic_wire::frame::{AckRange, write_ack, write_path_ack};
 use equic_wire::{PacketNumber, PathId, VarInt, Writer};
@@ -25,7 +25,7 @@ pub(crate) struct Generator {
     /// If true, the generator avoids frames that end the connection at once. Otherwise most cases
     /// end early.
     gentle: bool,
-    /// The attacking side: 0 for the client, 1 for the server.
+    /// The side that attacks: 0 for the client, 1 for the server.
     initiator: u32,
 }
 
@@ -94,7 +94,7 @@ impl Generator {
         }
         let length = writer.position();
         buffer.truncate(length);
-        // Sometimes the frame is malformed.
+        // Sometimes the generated frame is malformed.
         if length > 0 && !self.gentle && self.rng.random_bool(0.1) {
             let at = self.rng.random_range(0..length);
             buffer[at] ^= 1 << self.rng.random_range(0..8);
@@ -238,7 +238,7 @@ impl Generator {
 
     /// Writes an ACK frame, or with `path` a PATH_ACK frame.
     fn ack(&mut self, path: Option<PathId>, writer: &mut Writer<'_>) -> Option<()> {
-        // Acknowledge a few numbers, most of which were sent.
+        // Acknowledge a few packet numbers, most of which were sent.
         let mut top = self.rng.random_range(0..if self.gentle { 4 } else { 30u64 });
         let mut ranges = Vec::new();
         for _ in 0..self.rng.random_range(1..6) {

@@ -95,7 +95,7 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// Returns as many bytes of the input as its next word says, or all that are left if there are
     /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
@@ -105,7 +105,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Number of bytes received from an address and sent to it.
+/// The bytes exchanged with one address: how many were received from it, and how many were sent to
+/// it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -126,7 +127,7 @@ pub(crate) struct Case {
     flight: VecDeque<Vec<u8>>,
     last: Vec<u8>,
     buffer: Vec<u8>,
-    /// Result of the case.
+    /// How far the connection came in this case.
     pub outcome: Outcome,
 }
 
@@ -250,7 +251,7 @@ impl Case {
         DatagramMeta { remote, local: None, ecn: EcnCodepoint::Ect0 }
     }
 
-    /// Delivers a datagram to the victim.
+    /// Delivers a datagram from the address `from` to the victim.
     fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         self.accounts.entry(from).or_default().received += datagram.len();
         let (now, arrival) = (self.now, self.arrival(from));

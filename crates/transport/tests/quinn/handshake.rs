@@ -54,7 +54,7 @@ fn client_config(tls: rustls::ClientConfig) -> ClientConfig {
     ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }
 }
 
-/// Sends data on one stream and expects it back.
+/// Sends data on one stream, and checks that the peer returns it.
 fn echo(driver: &mut Driver, length: usize) {
     let id = driver.connection.open(Direction::Bidirectional).expect("streams are allowed");
     let mut exchange = Exchange { id, data: body(length), written: 0, back: vec![], ended: false };

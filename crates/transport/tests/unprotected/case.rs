@@ -30,7 +30,8 @@ pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// Number of bytes received from an address and sent to it.
+/// The bytes exchanged with one address: how many were received from it, and how many were sent to
+/// it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -146,7 +147,7 @@ impl Case {
             }
             side => {
                 let mut payload = puppet.ack(Space::OneRtt);
-                // A server sends HANDSHAKE_DONE, a client PING.
+                // To confirm the handshake, a server sends HANDSHAKE_DONE. A client sends PING.
                 payload.push(if side == Side::Client { 0x1e } else { 0x01 });
                 say(puppet, Space::OneRtt, &payload, 0);
             }
@@ -154,7 +155,7 @@ impl Case {
         self.deliver(address(PUPPET), datagram);
     }
 
-    /// Delivers a datagram to the victim.
+    /// Delivers a datagram from the address `from` to the victim.
     pub(super) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.last[1].clone_from(&datagram);
         self.accounts.entry(from).or_default().received += datagram.len();

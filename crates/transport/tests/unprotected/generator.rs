@@ -35,7 +35,8 @@ fn row(
 ) {
     for _ in 0..rng.random_range(3..12) {
         if *offset >= 1 << 14 {
-            // Larger offsets have longer headers, which would not test anything new.
+            // Stop at this offset: larger offsets only have longer headers, which would not test
+            // anything new.
             return;
         }
         let length = rng.random_range(500..900);
@@ -84,7 +85,7 @@ fn record(rng: &mut StdRng, frames: &mut Generator, input: &mut Vec<u8>) {
             }
             let mut more = vec![0; *[0, 0, 2, 10, 100].choose(rng).unwrap_or(&0)];
             rng.fill_bytes(&mut more);
-            // A transport parameter whose ID and length have one byte each.
+            // Write a transport parameter whose ID and length have one byte each.
             if let [id, length, rest @ ..] = &mut more[..] {
                 (*id, *length) = (*id & 0x3f, (rest.len() as u8).min(63));
             }

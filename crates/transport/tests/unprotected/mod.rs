@@ -40,7 +40,7 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// Returns as many bytes of the input as its next word says, or all that are left if there are
     /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
@@ -110,7 +110,7 @@ impl Case {
             }
             // Send a datagram with arbitrary content.
             3 => self.deliver(from(kind), input.bytes(1500)?.to_vec()),
-            // Send a packet again that either side has sent, changed or unchanged.
+            // Send a packet again that the victim or the peer has sent, changed or unchanged.
             4 => {
                 let (at, bits) = (usize::from(input.word()?), input.byte()?);
                 let mut datagram = self.last[usize::from(kind >> 3 & 1)].clone();

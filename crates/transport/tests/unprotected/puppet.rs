@@ -97,8 +97,8 @@ impl Puppet {
         number
     }
 
-    /// Appends a packet with this payload, protected with the keys after `generation` key updates.
-    /// It is padded to at least `least` bytes.
+    /// Appends a packet with this payload to a datagram. The packet has the keys after `generation`
+    /// key updates, and is padded to at least `least` bytes.
     pub(crate) fn packet(
         &self,
         (space, number, generation): (Space, u64, u64),

@@ -26,17 +26,18 @@ pub(super) struct Cycle {
     random: u64,
     /// Time at which the current phase of ProbeBW began.
     stamp: Timestamp,
-    /// Time to cruise before the next bandwidth probe.
+    /// How long to cruise before the next bandwidth probe.
     wait: Duration,
     rounds_since_probe: u64,
     /// Bytes acknowledged since the last increase of the long-term bound on the bytes in flight.
     probe_up_acked: u64,
-    /// Number of acknowledged bytes for which the long-term bound grows by one datagram.
+    /// Number of acknowledged bytes after which the long-term bound on the bytes in flight grows by
+    /// one datagram.
     probe_up_step: u64,
     probe_up_rounds: u32,
     /// True if current losses may be caused by this controller's own probing.
     probe_samples: bool,
-    /// True if the last probe ended because of too much loss.
+    /// True if the last bandwidth probe ended because of too much loss.
     prev_too_high: bool,
     /// True if the last probe was ended as a precaution, at the bytes in flight at which the probe
     /// before it had too much loss.
@@ -85,8 +86,7 @@ impl Cycle {
         }
     }
 
-    /// Returns a random number (xorshift64). Its quality is sufficient to keep flows from
-    /// synchronising.
+    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronising.
     fn chance(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -141,7 +141,7 @@ impl Bbr {
         self.raise_slope();
     }
 
-    /// s.5.3.3.6: enters the next phase of ProbeBW, if it is due.
+    /// s.5.3.3.6: enters the next phase of ProbeBW if its time has come.
     pub(super) fn update_probe_bw_cycle_phase(&mut self, sample: &AckSample<'_>) {
         if !self.full_bw_reached {
             return;
@@ -175,7 +175,7 @@ impl Bbr {
             }
             Phase::Up => {
                 if self.time_to_go_down(sample) {
-                    // The probe has caused no excessive loss.
+                    // The bandwidth probe has caused no excessive loss.
                     self.cycle.prev_too_high = false;
                     self.start_probe_bw_down(sample.now);
                 }
@@ -234,8 +234,8 @@ impl Bbr {
                     self.model.advance_max_bw();
                 }
                 if self.cycle.prev_precautionary && !self.cycle.prev_too_high {
-                    // The last probe stopped early as a precaution, and had no excessive loss, so
-                    // probe again.
+                    // The last bandwidth probe stopped early as a precaution, and had no excessive
+                    // loss, so probe again.
                     self.start_refill();
                     return true;
                 }
@@ -267,8 +267,8 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.3.8: processes a lost packet. If the losses are now excessive, the bytes in flight at
-    /// which they became excessive are the new long-term bound.
+    /// s.5.3.3.8: processes a lost packet. If the losses have now become excessive, the bytes in
+    /// flight at this time are the new long-term bound.
     pub(super) fn handle_lost_packet(
         &mut self,
         now: Timestamp,
@@ -290,8 +290,8 @@ impl Bbr {
         self.handle_too_high(now, inflight, sent.app_limited);
     }
 
-    /// s.5.3.3.7: during a probe, the long-term bound grows by 1, 2, 4, ... datagrams in successive
-    /// rounds.
+    /// s.5.3.3.7: during a bandwidth probe, the long-term bound on the bytes in flight grows by 1,
+    /// 2, 4, ... datagrams in successive round trips.
     fn raise_slope(&mut self) {
         let growth = 1u64 << self.cycle.probe_up_rounds;
         self.cycle.probe_up_rounds = (self.cycle.probe_up_rounds + 1).min(30);
@@ -314,7 +314,7 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.4.3: updates the filters of the smallest RTT with a sample.
+    /// s.5.3.4.3: updates the two filters for the smallest RTT with an RTT sample.
     pub(super) fn update_min_rtt(&mut self, now: Timestamp, rtt: Duration) {
         let cycle = &mut self.cycle;
         cycle.probe_rtt_expired = now.since(cycle.probe_rtt_stamp) > PROBE_RTT_INTERVAL;
@@ -389,7 +389,8 @@ impl Bbr {
     }
 }
 
-/// Returns the bandwidth sample of an acknowledgment in bytes per second, or 0 without a sample.
+/// Returns the bandwidth in bytes per second that an acknowledgment shows, or 0 if it provides no
+/// sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)
 }

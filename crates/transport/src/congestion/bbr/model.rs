@@ -6,13 +6,13 @@ use super::secs;
 use crate::Timestamp;
 use crate::congestion::{Rate, RateSample};
 
-/// Factor by which a short-term bound shrinks on loss (s.2.3).
+/// Factor by which a short-term bound shrinks when packets are lost (s.2.3).
 const BETA: f64 = 0.7;
 /// Number of round trips over which the excess of acknowledgments is measured (s.2.10). Startup
 /// uses a different number.
 const EXTRA_ACKED_ROUNDS: u64 = 10;
 const STARTUP_EXTRA_ACKED_ROUNDS: u64 = 1;
-/// Largest tolerated share of lost bytes in a round trip (s.2.3).
+/// Largest tolerated fraction of lost bytes in a round trip (s.2.3).
 pub(super) const LOSS_THRESHOLD: f64 = 0.02;
 
 #[derive(Debug, Clone)]
@@ -31,16 +31,16 @@ pub(super) struct Model {
     undo: Option<Undo>,
     pub bw_latest: f64,
     pub inflight_latest: u64,
-    /// Number of bytes delivered up to the last acknowledgment.
+    /// Number of bytes that the path had delivered at the last acknowledgment.
     pub total_delivered: u64,
-    /// Number of delivered bytes at which the current round trip ends.
+    /// Number of delivered bytes at which the current round trip ends and the next one begins.
     next_round_delivered: u64,
     pub round_start: bool,
     pub round_count: u64,
     loss_round_delivered: u64,
     pub loss_round_start: bool,
     pub loss_in_round: bool,
-    /// True if packets of this round were marked ECN-CE.
+    /// True if packets of the current round trip were marked ECN-CE.
     marked_in_round: bool,
     pub app_limited: bool,
     extra_acked: [u64; 2],
@@ -85,7 +85,7 @@ impl Model {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// Returns the estimated bandwidth in bytes per second, limited by the short-term bound.
+    /// Returns the estimated bandwidth in bytes per second. The short-term bound limits it.
     pub(super) fn bw(&self) -> f64 {
         self.bw_shortterm.map_or(self.max_bw(), |bound| bound.min(self.max_bw()))
     }
@@ -145,14 +145,15 @@ impl Model {
         self.marked_in_round = true;
     }
 
-    /// s.5.5.10.3: resets the signals of congestion.
+    /// s.5.5.10.3: resets the signals of congestion, for the next round trip.
     pub(super) fn reset_congestion_signals(&mut self) {
         (self.loss_in_round, self.marked_in_round) = (false, false);
         (self.bw_latest, self.inflight_latest) = (0.0, 0);
     }
 
-    /// s.5.5.10.3: lowers the short-term bounds after losses. While the controller is `probing` for
-    /// bandwidth, it ignores losses. Otherwise it ignores losses up to the tolerated share.
+    /// s.5.5.10.3: lowers the short-term bounds if losses are excessive. While the controller is
+    /// `probing` for bandwidth, it ignores losses. Otherwise it ignores losses up to the tolerated
+    /// fraction.
     pub(super) fn update_congestion_signals(
         &mut self,
         rate: &RateSample,
@@ -170,7 +171,7 @@ impl Model {
         }
         // This differs from the draft, which lowers the bounds after each round trip with a loss.
         // If every round trip has a random loss, the draft's rate falls by about 1 % in each round
-        // trip, to a fourth after a cycle.
+        // trip, and to a fourth of its value in a ProbeBW cycle.
         let congested = self.marked_in_round || is_lossy(rate.lost, rate.sent_in_flight, datagram);
         if self.loss_in_round && !probing && congested {
             let bw = self.bw_shortterm.unwrap_or(self.max_bw());
@@ -203,7 +204,7 @@ impl Model {
         }
     }
 
-    /// s.5.5.10.3: removes the short-term bounds.
+    /// s.5.5.10.3: removes the short-term bounds on the bandwidth and on the bytes in flight.
     pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }

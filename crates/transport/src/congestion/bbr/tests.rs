@@ -13,7 +13,7 @@ const DATAGRAM: u64 = 1200;
 struct Path {
     /// Rate of the bottleneck in bytes per second.
     rate: f64,
-    /// Round-trip time without queueing.
+    /// Round-trip time of the path without queueing.
     delay: Duration,
     queue: u64,
     loss: f64,
@@ -77,7 +77,7 @@ fn run_seed(algorithm: Algorithm, path: &Path, seconds: u64, seed: u64) -> Outco
             }
             flight.push_back(Packet { sent: now, mark, acked_at });
         }
-        // Then process the next acknowledgment.
+        // No more packets may be sent now, so process the next acknowledgment.
         let arrival = flight.iter().find_map(|packet| packet.acked_at);
         if let Some(arrival) = arrival.filter(|arrival| *arrival <= next) {
             now = now.max(arrival);
@@ -283,8 +283,8 @@ fn bbr_one_mark_is_congestion() {
     assert!(steps.controller.window() < window, "{} of {window}", steps.controller.window());
 }
 
-/// s.5.3.1.3: excessive loss ends Startup even if the application sends so little that its samples
-/// do not show the bandwidth.
+/// s.5.3.1.3: excessive loss must end Startup even if the application sends so little that its rate
+/// samples do not show the bandwidth of the path.
 #[test]
 fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     let limited = |loss: Fate| {

@@ -1,4 +1,5 @@
-//! BIC: searches in binary steps for the window at which the last loss occurred.
+//! BIC: searches in binary steps for the window at which the last loss occurred. It is an older
+//! congestion control algorithm of TCP.
 
 use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
@@ -7,11 +8,11 @@ use crate::Timestamp;
 /// Fraction of the congestion window that is left after a loss. The paper that defines BIC has
 /// 0.875, but deployed implementations use about 0.8.
 const BETA: f64 = 0.8;
-/// Window in datagrams below which BIC behaves like Reno.
+/// Congestion window in datagrams below which BIC behaves like Reno.
 const LOW_WINDOW: f64 = 14.0;
-/// Largest growth in a round trip, in datagrams (S_max).
+/// Largest growth of the window in a round trip, in datagrams (S_max).
 const S_MAX: f64 = 16.0;
-/// Smallest growth in a round trip, in datagrams (S_min).
+/// Smallest growth of the window in a round trip, in datagrams (S_min).
 const S_MIN: f64 = 0.2;
 /// In each round trip, the window grows by the distance to the target, divided by this number.
 const SEARCH: f64 = 4.0;
@@ -39,8 +40,8 @@ impl Bic {
             // This is the binary search. While the target is far away, the growth is constant.
             return ((target - window) / SEARCH).clamp(S_MIN, S_MAX);
         }
-        // Max probing: the growth beyond the old target mirrors the growth before it, slow at first
-        // and then faster.
+        // Max probing: the window has passed the old target. Its growth mirrors the growth below
+        // the target: slow at first, and then faster.
         ((window - target) / (SEARCH - 1.0)).clamp(S_MIN, S_MAX)
     }
 

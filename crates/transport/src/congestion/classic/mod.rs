@@ -111,7 +111,7 @@ impl Core {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Returns the window in datagrams.
+    /// Returns the congestion window in datagrams.
     fn segments(&self) -> f64 {
         self.window / self.datagram
     }
@@ -120,7 +120,8 @@ impl Core {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the congestion window may grow with this acknowledgment (RFC 9002 s.7.3.2,
+    /// s.7.8).
     fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
         self.recovering &= recovering;
@@ -166,7 +167,8 @@ impl Core {
         (self.recovery_start, self.before) = (None, None);
     }
 
-    /// Reacts to a retransmission timeout (RFC 5681 s.3.1).
+    /// Reacts to a retransmission timeout: sets the slow start threshold to `threshold`, and the
+    /// window to one datagram (RFC 5681 s.3.1).
     fn time_out(&mut self, threshold: f64) {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;

@@ -75,8 +75,8 @@ fn cwnd_bic_searches_for_the_window_of_the_loss() {
     assert_eq!(windows[199] - windows[198], 16, "{windows:?}");
 }
 
-/// A loss affects one of the two emulated connections, so 1 - 0.3 / 2 of the window is left. CUBIC
-/// keeps 0.7.
+/// Google QUIC emulates two connections, and a loss affects one of them, so 1 - 0.3 / 2 of the
+/// window must be left. CUBIC must keep 0.7.
 #[test]
 fn cwnd_google_quic_behaves_like_two_connections() {
     let (mut two, mut one) =

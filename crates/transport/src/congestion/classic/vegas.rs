@@ -11,7 +11,7 @@ use crate::Timestamp;
 /// shrinks (`BETA`).
 const ALPHA: f64 = 2.0;
 const BETA: f64 = 4.0;
-/// Number of datagrams in the queue that ends slow start.
+/// Slow start ends when this number of datagrams waits in the queue.
 const GAMMA: f64 = 1.0;
 /// Smallest number of RTT samples in a round trip. With fewer samples, Vegas behaves like Reno in
 /// that round trip.
@@ -21,7 +21,7 @@ const SAMPLES: u32 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct Vegas {
     core: Core,
-    /// Smallest RTT ever, and in this round.
+    /// Smallest RTT of the path so far. `round_min` is the smallest RTT of the current round trip.
     base: Duration,
     round_min: Duration,
     samples: u32,
@@ -39,7 +39,8 @@ impl Vegas {
         }
     }
 
-    /// Ends a round trip: compares the expected throughput of the window with the actual one.
+    /// Ends a round trip: compares the throughput that the window permits without a queue with the
+    /// actual throughput.
     fn end_round(&mut self) {
         let (base, rtt) = (seconds(self.base), seconds(self.round_min));
         let core = &mut self.core;

@@ -1,5 +1,5 @@
-//! Westwood+: after a loss, sets the window to the bandwidth-delay product of the measured delivery
-//! rate.
+//! Westwood+: measures the delivery rate, and sets the window to the bandwidth-delay product of
+//! that rate after a loss.
 
 use std::time::Duration;
 
@@ -69,7 +69,8 @@ impl Controller for Westwood {
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
         if self.core.is_news(now, largest_sent) {
-            // Use the bytes that the path holds, but never more than the previous window.
+            // After a loss, use the bytes that the path holds, but never more than the previous
+            // window.
             let window = self.pipe().min(self.core.window);
             self.core.reduce_to(window);
         }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Number of entries that are allocated at a time.
+/// Number of entries of a connection's group that are allocated at a time.
 const PLACES: usize = 8;
 
-/// A path that has sent nothing for this number of its round trips is ignored. Otherwise an idle
-/// backup path would slow down the others.
+/// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
+/// backup path would slow down the other paths.
 const IDLE_ROUNDS: u32 = 3;
 
 /// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
@@ -23,9 +23,10 @@ const IDLE_ROUNDS: u32 = 3;
 pub(super) struct Figures {
     /// What the controllers of the other paths need to know about one path of the connection.
     pub window: u64,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time of the path.
     pub rtt: Duration,
-    /// Bytes acknowledged between the last two losses, or since the last loss, whichever is more.
+    /// Bytes acknowledged on the path between its last two losses, or since its last loss,
+    /// whichever is more.
     pub between_losses: u64,
     /// Time at which the path last sent a packet that counts as in flight.
     pub last_sent: Timestamp,
@@ -37,12 +38,12 @@ impl Figures {
         now.since(self.last_sent) <= self.rtt * IDLE_ROUNDS
     }
 
-    /// Returns the window in bytes. It is never zero, so that it can be a divisor.
+    /// Returns the congestion window in bytes. It is never zero, so that it can be a divisor.
     pub(super) fn bytes(&self) -> f64 {
         self.window.max(1) as f64
     }
 
-    /// Returns the round-trip time in seconds, never zero.
+    /// Returns the round-trip time in seconds. It is never zero, so that it can be a divisor.
     pub(super) fn seconds(&self) -> f64 {
         super::super::seconds(self.rtt)
     }
@@ -81,7 +82,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     places: [Place; PLACES],
-    /// Further entries, which are allocated when all of `places` are taken.
+    /// Further entries. They are allocated when all entries in `places` belong to a controller.
     more: OnceLock<Box<Group>>,
 }
 
@@ -120,7 +121,7 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Member {
     group: Arc<Group>,
-    /// Index of the path's entry. `None` before its first RTT sample.
+    /// Index of this path's entry in the group. `None` before the path's first RTT sample.
     place: Option<usize>,
 }
 
@@ -141,7 +142,7 @@ impl Member {
         self.group.place(self.place?)
     }
 
-    /// Publishes the state of the path to the other members.
+    /// Publishes the state of this path to the controllers of the other paths.
     pub(super) fn publish(&self, figures: &Figures) {
         if let Some(place) = self.place() {
             place.write(figures);
@@ -162,7 +163,7 @@ impl Member {
         }
     }
 
-    /// Returns the path's own state as the other members see it.
+    /// Returns this path's own state, as the controllers of the other paths see it.
     pub(super) fn own(&self) -> Figures {
         self.place().map_or(
             Figures {
@@ -235,7 +236,7 @@ mod tests {
             member.publish(&figures(window, at(0)));
         }
         assert_eq!(windows(&members[0], at(1)), (1..=count).collect::<Vec<_>>());
-        // A new member takes the entry of a member that has left.
+        // A new member must get the entry of a member that has left.
         members.remove(PLACES);
         let mut late = Member::of(&group);
         late.join();

@@ -3,12 +3,12 @@
 
 use super::group::Figures;
 
-/// An algorithm for the growth of coupled windows.
+/// An algorithm for the growth of the coupled windows of a connection's paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Increase {
-    /// Linked increases (RFC 6356 s.3).
+    /// LIA, linked increases (RFC 6356 s.3).
     Lia,
-    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
+    /// OLIA, opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
     /// Boudec: MPTCP is not Pareto-optimal, CoNEXT 2012, s.IV;
     /// draft-khalili-mptcp-congestion-control-05).
     Olia,
@@ -72,7 +72,7 @@ fn correction(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 
     let (mut paths, mut collected, mut largest_paths) = (0u32, 0u32, 0u32);
     for path in all {
         paths += 1;
-        // Count the best paths that do not have the largest window.
+        // Count the best paths among those that do not have the largest window.
         collected += u32::from(is_best(&path) && !is_largest(&path));
         largest_paths += u32::from(is_largest(&path));
     }
@@ -110,8 +110,8 @@ mod tests {
         }
     }
 
-    /// The formula of RFC 6356 s.4.1, computed by hand: windows 10,000 and 20,000, round-trip times
-    /// 100 and 50 ms.
+    /// The expected value is the formula of RFC 6356 s.4.1, computed by hand: windows 10,000 and
+    /// 20,000, round-trip times 100 and 50 ms.
     #[test]
     fn coupled_lia_by_hand() {
         let all = [path(10_000, 100, 0), path(20_000, 50, 0)];
@@ -129,16 +129,17 @@ mod tests {
         // The second path is the best (4,000 / 0.01 compared with 1,000 / 0.01) and has the smaller
         // window.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000)];
-        // The share is 30,000 / 0.01 / 400,000^2 = 1.875e-5. The correction is minus 1 / (2 * 1) /
-        // 30,000.
+        // The fair share is 30,000 / 0.01 / 400,000^2 = 1.875e-5. The correction is minus 1 / (2 *
+        // 1) / 30,000.
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5 - 0.5 / 30_000.0);
-        // The share is 10,000 / 0.01 / 400,000^2 = 6.25e-6. The correction is plus 1 / (2 * 1) /
-        // 10,000.
+        // The fair share is 10,000 / 0.01 / 400,000^2 = 6.25e-6. The correction is plus 1 / (2 * 1)
+        // / 10,000.
         assert_near(Increase::Olia.per_byte(&all[1], all.into_iter()), 6.25e-6 + 0.5 / 10_000.0);
         // The best path already has the largest window, so there is no correction.
         let all = [path(30_000, 100, 4_000), path(10_000, 100, 1_000)];
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5);
-        // The third path is neither the best nor the largest, so it gets only the fair share.
+        // The third path is neither the best nor the one with the largest window, so it gets only
+        // the fair share.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000), path(20_000, 100, 2_000)];
         assert_near(Increase::Olia.per_byte(&all[2], all.into_iter()), 2e6 / 3.6e11);
     }

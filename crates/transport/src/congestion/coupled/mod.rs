@@ -20,7 +20,7 @@ use crate::Timestamp;
 use group::{Figures, Group, Member};
 pub(crate) use increase::Increase;
 
-/// Creates the controllers for the paths of one connection.
+/// Creates the congestion controllers for the paths of one connection, which share a group.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     increase: Increase,
@@ -28,7 +28,8 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// Creates a factory for one connection, whose windows grow by the algorithm `increase`.
+    /// Creates the factory for one connection. The windows of its paths grow by the algorithm
+    /// `increase`.
     pub(crate) fn new(increase: Increase) -> Siblings {
         Siblings { increase, group: Arc::default() }
     }
@@ -56,8 +57,8 @@ pub(crate) struct Coupled {
     losses: Losses,
 }
 
-/// Bytes acknowledged around the last losses. OLIA estimates from them how often a path loses
-/// packets.
+/// Bytes that were acknowledged between the last losses of a path. OLIA estimates from them how
+/// often the path loses packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Losses {
     /// Bytes acknowledged between the two losses before the last one.
@@ -80,7 +81,7 @@ impl Coupled {
         }
     }
 
-    /// Publishes the state of the path to the other paths.
+    /// Publishes the state of this path to the controllers of the connection's other paths.
     fn publish(&self, rtt: std::time::Duration) {
         self.member.publish(&Figures {
             window: self.reno.window(),
@@ -95,8 +96,8 @@ impl Coupled {
         let own = self.member.own();
         let per_byte = self.increase.per_byte(&own, siblings);
         let grown = per_byte * sample.acked as f64 * self.reno.datagram() as f64 + self.rest;
-        // The growth can be negative, because OLIA moves window from the largest path to the best
-        // ones.
+        // The growth can be negative, because OLIA shifts growth from the path with the largest
+        // window to the best paths.
         let whole = grown.floor();
         self.rest = grown - whole;
         self.reno.change_by(whole as i64);

@@ -15,17 +15,17 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// A path whose window is always fully used. It is simulated in steps of a round trip.
+/// A simulated path whose window is always fully used. One step of the simulation is a round trip.
 struct Road {
     controller: Box<dyn Controller>,
     rtt: RttEstimator,
     trip_ms: u64,
-    /// Time at which the current round began, in milliseconds.
+    /// Time at which the current round trip began, in milliseconds.
     begun: u64,
     /// The path loses one datagram out of this many.
     one_of: u64,
     sent: u64,
-    /// Number of datagrams acknowledged so far.
+    /// Number of datagrams of this path acknowledged so far.
     acked: u64,
     /// Number of datagrams that the path must still lose as its share of the losses at a shared
     /// bottleneck.
@@ -48,8 +48,8 @@ impl Road {
         self.begun + self.trip_ms
     }
 
-    /// Ends the current round and begins the next one. If `lossy` is true, the round loses at least
-    /// one datagram.
+    /// Ends the current round trip and begins the next one. If `lossy` is true, the round trip
+    /// loses at least one datagram.
     fn round(&mut self, lossy: bool) {
         let (window, end, bytes) = (self.window(), self.ends(), u64::from(DATAGRAM));
         for _ in 0..window {
@@ -85,8 +85,8 @@ fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
     roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
 }
 
-/// Plays the rounds of all paths until the time `until`, in milliseconds. Returns the throughput of
-/// each path in datagrams per second and its mean window, both without the first tenth of the time.
+/// Runs all paths until the time `until`, in milliseconds. Returns the throughput of each path in
+/// datagrams per second, and its mean window. Both ignore the first tenth of the time.
 fn play(roads: &mut [Road], until: u64) -> Vec<(f64, f64)> {
     let mut totals = vec![(0, 0, 0); roads.len()];
     while let Some((index, road)) = roads
@@ -163,15 +163,15 @@ fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     for algorithm in COUPLED {
         for paths in 2..=4 {
             let share = against_newreno(algorithm, &[PATH; 4][..paths]);
-            // The share is not exactly 1, because windows are whole datagrams and paths take turns
-            // at losing.
+            // The share of the bottleneck is not exactly 1, because windows are whole datagrams and
+            // only one path loses at a time.
             assert!((0.7..1.25).contains(&share), "{algorithm}, {paths} paths: {share}");
         }
     }
 }
 
 /// RFC 6356 s.2, goal 1: the paths together must not be slower than one TCP connection on the best
-/// path. Goal 2 limits them to a fair share, so the total is about that of the best path.
+/// path. Goal 2 limits them to a fair share, so their total is about that of the best path.
 #[test]
 fn coupled_paths_are_no_slower_than_the_best_path() {
     let cases: [&[(u64, u64)]; 5] = [

@@ -20,7 +20,7 @@ enum Awaited {
     ServerHello,
     Answer,
     Finished,
-    /// The handshake is complete. A client still accepts tickets.
+    /// Nothing, because the handshake is complete. A client still accepts tickets.
     Nothing,
 }
 
@@ -160,7 +160,7 @@ impl Handshake {
         self.outgoing.push_back(Step::Data(data));
     }
 
-    /// Queues a server's whole flight in answer to a ClientHello.
+    /// Queues all messages with which a server answers a ClientHello.
     fn answer(&mut self, hello: &Hello<'_>) -> Result<(), Failure> {
         let config = self.config.clone();
         let ours = &config.alpn_protocols;
@@ -192,7 +192,7 @@ impl Handshake {
         }
     }
 
-    /// Processes the server's answer on a client.
+    /// Processes a server's answer to this client's ClientHello.
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {

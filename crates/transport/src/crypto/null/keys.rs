@@ -16,14 +16,16 @@ use crate::crypto::OpenTo;
 /// Length of the checksum in bytes, the same as for every AEAD tag in QUIC (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
 
-/// The limits of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated as often as with it.
+/// The limits of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated as often as with
+/// AES-128-GCM.
 const CONFIDENTIALITY_LIMIT: u64 = 1 << 23;
 const INTEGRITY_LIMIT: u64 = 1 << 52;
 
 /// The kind of packets that a key protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Initial packets. The ID is the Destination Connection ID of the client's first packet.
+    /// The key protects Initial packets. The ID is the Destination Connection ID of the client's
+    /// first packet.
     Initial(ConnectionId),
     /// The key protects 0-RTT packets.
     ZeroRtt,
@@ -38,7 +40,7 @@ pub enum Level {
 pub struct NullKey(u64);
 
 impl NullKey {
-    /// Returns the key for packets of this sender at this level.
+    /// Returns the key for packets that `sender` sends at this encryption level.
     pub fn new(level: Level, sender: Side) -> NullKey {
         let (kind, detail) = match level {
             Level::Initial(id) => {
@@ -88,8 +90,8 @@ fn mix(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Returns two sums of the header and the payload. Every byte affects at least one of them, and the
-/// lengths affect both.
+/// Returns two checksums of the header and the payload. Every byte affects at least one of them,
+/// and the lengths affect both.
 fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
     let lengths = (header.len() as u64) << 32 | payload.len() as u64;
     let mut sums = [seed ^ P0, seed.rotate_left(32) ^ P1];
@@ -223,7 +225,7 @@ impl HeaderProtectionKey for Bare {
     }
 }
 
-/// Returns the keys for packets that `sender` sends.
+/// Returns the keys for the packets that one side, `sender`, sends at this encryption level.
 pub(super) fn directional(level: Level, sender: Side) -> DirectionalKeys {
     DirectionalKeys { header: Box::new(Bare), packet: Box::new(NullKey::new(level, sender)) }
 }
@@ -232,8 +234,8 @@ pub(super) fn pair(level: Level, side: Side) -> Keys {
     Keys { local: directional(level, side), remote: directional(level, !side) }
 }
 
-/// Returns the keys of Initial packets. `dcid` is the Destination Connection ID of the client's
-/// first packet.
+/// Returns the keys of Initial packets without protection. `dcid` is the Destination Connection ID
+/// of the client's first packet.
 pub(crate) fn initial_keys(side: Side, dcid: ConnectionId) -> Keys {
     pair(Level::Initial(dcid), side)
 }

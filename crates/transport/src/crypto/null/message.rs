@@ -13,7 +13,7 @@ const HEAD: usize = 4;
 /// A message of the handshake without protection. The numbers of the types are those of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The client's first message.
+    /// The client's first message, with its offer.
     ClientHello(Hello<'a>),
     /// The server's first message. Its body has no fields.
     ServerHello,
@@ -35,7 +35,7 @@ pub struct Hello<'a> {
     /// The ticket of an earlier connection (NewSessionTicket) if the client sends early data;
     /// otherwise `None`.
     pub ticket: Option<[u8; 16]>,
-    /// Application protocols, of 1 to 255 bytes each.
+    /// Application protocols that the client offers, of 1 to 255 bytes each.
     pub alpn: Vec<&'a [u8]>,
 }
 
@@ -105,8 +105,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads the first message in `bytes`. Returns the message and its length, or `None` if the
-    /// message is incomplete.
+    /// Reads the first handshake message in `bytes`. Returns the message and its length, or `None`
+    /// if the message is incomplete.
     ///
     /// # Errors
     /// Fails if the message is unknown or too long.

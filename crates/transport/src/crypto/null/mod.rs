@@ -63,7 +63,7 @@ impl InsecureNullCrypto {
         }
     }
 
-    /// Returns the cipher suite for tokens.
+    /// Returns the cipher suite for tokens, which replaces that of a crypto provider.
     pub(crate) fn suite(&self) -> Suite {
         suite::suite()
     }
@@ -83,8 +83,8 @@ pub struct HandshakeSizes {
     pub certificate: u16,
     /// Size of each Finished message.
     pub finished: u16,
-    /// Total size of a server's NewSessionTicket messages. With zero, the server sends none, unless
-    /// it issues a session.
+    /// Total size of a server's NewSessionTicket messages. With zero, the server sends such
+    /// messages only if it issues a session.
     pub tickets: u16,
 }
 

@@ -32,12 +32,12 @@ static SUITE: Tls13CipherSuite = Tls13CipherSuite {
     quic: Some(&Null),
 };
 
-/// Returns the suite, which is used for tokens only.
+/// Returns the cipher suite without protection, which is used only for tokens.
 pub(super) fn suite() -> Suite {
     Suite { suite: &SUITE, quic: &Null }
 }
 
-/// Implements all algorithms of the suite.
+/// Implements all algorithms of the cipher suite without protection.
 #[derive(Clone, Copy)]
 struct Null;
 
@@ -142,7 +142,7 @@ impl Algorithm for Null {
     }
 }
 
-/// The suite rejects all TLS records, because it is for tokens only.
+/// As an AEAD for TLS records, the suite rejects everything, because it is for tokens only.
 impl Tls13AeadAlgorithm for Null {
     fn encrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageEncrypter> {
         Box::new(Null)

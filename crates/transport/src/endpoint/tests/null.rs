@@ -69,7 +69,7 @@ fn null_crypto_endpoint_knows_no_other_version() {
     }
 }
 
-/// A forged Version Negotiation packet must not make a TLS client use a connection without
+/// A forged Version Negotiation packet must not make a TLS client use the version without
 /// protection.
 #[test]
 fn null_crypto_is_never_negotiated() {

@@ -19,7 +19,7 @@ struct Process {
 }
 
 impl Process {
-    /// Creates a process whose clock is `skew` seconds ahead of the correct time.
+    /// Creates a process whose clock is ahead of the correct time by `skew` seconds.
     fn new(uptime: Duration, skew: i64) -> Process {
         let right = EPOCH - uptime;
         let start = right.as_secs().checked_add_signed(skew).map(Duration::from_secs).unwrap();
@@ -171,7 +171,7 @@ fn new_token_is_valid_for_a_day_at_every_process_with_the_key() {
     }
 }
 
-/// RFC 9000 s.8.1.3: a token is valid only once, whichever socket of a process receives it.
+/// RFC 9000 s.8.1.3: a token must be valid only once, whichever socket of a process receives it.
 #[test]
 fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     let key = TokenKey::new([7; 32], WallClock::starting_at(EPOCH));
@@ -184,7 +184,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
             .filter_map(|socket| socket.validates(2 * SECOND, (first_id(), &token)).then_some(()));
         assert_eq!(validated.count(), 1);
     }
-    // Another process has its own memory of used tokens.
+    // Another process has its own memory of used tokens, so it accepts the token once more.
     let token = sockets[0].new_token(SECOND);
     assert!(sockets[0].validates(2 * SECOND, (first_id(), &token)));
     let mut other = Process::new(SECOND, 0);
@@ -192,7 +192,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     assert!(!other.validates(2 * SECOND, (first_id(), &token)));
 }
 
-/// Begins an attempt with a fresh token for `address`.
+/// Begins a connection attempt with a fresh token for `address`.
 fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
     let remote: SocketAddr = address.parse().unwrap();
     let token = endpoint.new_token(NOW, remote.ip(), KnownVersion::V1).unwrap();

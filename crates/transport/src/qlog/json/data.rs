@@ -209,7 +209,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
             map.serialize_entry("initiator", "remote")?;
             return map.serialize_entry("trigger", "stateless_reset");
         }
-        // The draft has no trigger for a failed path validation.
+        // The draft has no trigger for the end of a connection after failed path validation.
         CloseReason::NoValidatedPath => return map.serialize_entry("initiator", "local"),
         CloseReason::Local(error) => (error, "local"),
         CloseReason::Peer(error) => (error, "remote"),
@@ -230,7 +230,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
 }
 
-/// Returns the list of versions. Returns `None` if it is empty, because a log must not contain
+/// Returns the versions as a list. Returns `None` if there are none, because a log must not contain
 /// empty lists.
 fn version_list(versions: Versions<'_>) -> Option<VersionList> {
     let list: Vec<Version> = versions.iter().collect();

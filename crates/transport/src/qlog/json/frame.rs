@@ -27,7 +27,8 @@ impl Serialize for Header<'_> {
                     map.serialize_entry("token", &One("raw", raw(token.len() as u64)))?;
                 }
             }
-            // The connection ID is in the last `connection_id_updated` event.
+            // A short header is logged without its connection ID, which is in the last
+            // `connection_id_updated` event.
             Form::Short { spin, key_phase } => {
                 map.serialize_entry("spin_bit", &spin)?;
                 map.serialize_entry("key_phase_bit", &key_phase)?;

@@ -128,7 +128,8 @@ pub(super) fn key_trigger(change: KeyChange) -> &'static str {
     }
 }
 
-/// Returns the `$TransportError` or `CryptoError`, or `None` if the draft has no name for the code.
+/// Returns the name of a transport error: a `$TransportError` or `CryptoError` of the draft.
+/// Returns `None` if the draft has no name for the code.
 pub(super) fn transport_error(code: TransportErrorCode) -> Option<String> {
     match code {
         TransportErrorCode::VERSION_NEGOTIATION_ERROR

@@ -1,4 +1,5 @@
-//! Writes transport parameters (quic-events s.4.3), and the addresses and IDs of endpoints.
+//! Writes transport parameters (quic-events s.4.3), and the addresses and connection IDs of the two
+//! ends.
 
 use std::net::IpAddr;
 

@@ -34,7 +34,7 @@ pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a record that is an event.
+/// Checks a record of a qlog file that is an event.
 pub(crate) fn check_event(record: &Value) -> Result<(), String> {
     let wrong = |why: String| format!("{why} in {record}");
     check(record, "Event").map_err(wrong)?;

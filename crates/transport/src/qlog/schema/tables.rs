@@ -27,8 +27,8 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
     ]),
     ("ALPNIdentifier", &["?byte_value: hex", "?string_value: text"]),
     ("Token", &["?type: 'retry'|'resumption'", "?raw: RawInfo"]),
-    // The draft requires the field stateless_reset_token. It is missing here, because a log must
-    // not reveal that token to its readers.
+    // The draft requires the field stateless_reset_token. This table leaves it out, because a log
+    // must not reveal the token to its readers.
     ("PreferredAddress", &[
         "?ip_v4: text", "?port_v4: u16", "?ip_v6: text", "?port_v6: u16", "connection_id: hex",
     ]),

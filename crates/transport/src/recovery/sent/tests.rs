@@ -25,7 +25,7 @@ impl Content for Range<u64> {
     }
 }
 
-/// Creates a packet that was sent with this many bytes in flight. Its content is its number.
+/// Creates a packet that was sent while this many bytes were in flight. Its content is its number.
 fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     SentPacket {
         time_sent: Timestamp::START,

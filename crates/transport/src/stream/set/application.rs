@@ -12,8 +12,8 @@ use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
-    /// Opens a stream. Returns `None` if the peer's limit is reached. When the peer raises the
-    /// limit, [`StreamEvent::Available`] follows.
+    /// Opens a stream. Returns `None` if the peer's limit on the number of streams is reached. When
+    /// the peer raises the limit, [`StreamEvent::Available`] follows.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
@@ -26,7 +26,7 @@ impl Streams {
         Some(id)
     }
 
-    /// Returns the next stream that the peer has opened, or `None`.
+    /// Returns the next stream that the peer has opened, or `None` if there is no new one.
     pub(crate) fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.accepted[at(direction)];
         if index >= self.peer_opened[at(direction)] {
@@ -36,7 +36,7 @@ impl Streams {
         StreamId::new(!self.side, direction, index)
     }
 
-    /// Takes the oldest event, or returns `None`.
+    /// Takes the oldest stream event, or returns `None`.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_first()
     }
@@ -87,7 +87,8 @@ impl Streams {
         Ok(written)
     }
 
-    /// Returns the number of bytes that the application has written since the last call.
+    /// Returns the number of bytes that the application has written to streams since the last call
+    /// of this method.
     pub(crate) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written)
     }
@@ -126,8 +127,8 @@ impl Streams {
         let (unsent, claimed) = if is_open { (0, 0) } else { self.unsent() };
         let credit = credit.min(open.saturating_sub(claimed));
         let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
-        // A buffer drains by one packet at a time. Without this check, the application would
-        // produce a small piece of data for each packet.
+        // A full buffer makes room by one packet at a time. Without this check, the application
+        // would produce a small piece of data for each packet.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
         if is_full || sendable == 0 {
             self.waiting.insert(id);

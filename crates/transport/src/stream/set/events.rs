@@ -24,7 +24,8 @@ impl Events {
         }
     }
 
-    /// Takes the first event in the order of [`StreamEvent`], or returns `None`.
+    /// Takes the first event in the order of [`StreamEvent`], or returns `None` if there are no
+    /// events.
     pub(super) fn pop_first(&mut self) -> Option<StreamEvent> {
         match self {
             Events::None => None,

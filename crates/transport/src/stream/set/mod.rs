@@ -128,7 +128,8 @@ pub(crate) struct PeerLimits {
 /// A stream event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamEvent {
-    /// The peer has opened a stream. [`Connection::accept`](crate::Connection::accept) returns it.
+    /// The peer has opened a stream of this direction.
+    /// [`Connection::accept`](crate::Connection::accept) returns it.
     Opened(Direction),
     /// The stream has data to read, or it has ended.
     Readable(StreamId),
@@ -177,7 +178,8 @@ impl From<WriteError> for StreamError {
 pub(crate) enum FrameError {
     /// The frame is a connection error: the connection must be closed.
     Close(Violation),
-    /// The packet must be treated as lost: see [`ReceiveError::TooFragmented`].
+    /// The data would create too many gaps, so the packet must be treated as lost: see
+    /// [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
 
@@ -227,7 +229,7 @@ struct Stream {
     wants_room: bool,
 }
 
-/// Largest number of streams whose memory is shrunk when their connection becomes idle.
+/// Largest number of streams whose unused memory is released when their connection becomes idle.
 const MOST_RESTING: usize = 16;
 
 /// The streams of a connection.
@@ -235,7 +237,7 @@ const MOST_RESTING: usize = 16;
 pub struct Streams {
     side: Side,
     config: Arc<TransportConfig>,
-    /// Pages for received data.
+    /// Memory pages for the data that the streams receive.
     pages: Pages,
     peer: PeerLimits,
     /// Streams are boxed, because a node of the tree has room for eleven entries even if the
@@ -278,15 +280,16 @@ pub struct Streams {
     /// Streams that have something to send, by priority, the highest first. Streams with the same
     /// priority take turns at sending.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
-    /// Number of bytes in the queued streams that were written and never sent. The sum is stored,
-    /// because plugins may read it many times for each packet.
+    /// Number of bytes in the queued streams that the application has written and that were never
+    /// sent. The sum is stored, because plugins may read it many times for each packet.
     unsent: u64,
     /// The stream that sent last, and the number of bytes that it may still send before the next
     /// stream has its turn.
     turn: Option<(StreamId, u64)>,
     /// Number of bytes that may be in flight on the path, or 0 if it is unknown.
     in_flight_room: u64,
-    /// Streams with a control frame to send, for each kind of frame.
+    /// Streams for which a RESET_STREAM frame must be sent. The sets after this one are for other
+    /// frames.
     resets: BTreeSet<StreamId>,
     stops: BTreeSet<StreamId>,
     updates: BTreeSet<StreamId>,
@@ -455,7 +458,7 @@ impl Streams {
         Ok(self.receive_half_with_pages(id)?.0)
     }
 
-    /// Returns the receiving part of a stream, and the pages for its data.
+    /// Returns the receiving part of a stream, together with the pages for its data.
     fn receive_half_with_pages(
         &mut self,
         id: StreamId,

@@ -11,7 +11,7 @@ use crate::stream::place::{Form, Place};
 pub(super) struct Expected {
     /// Form of the STREAM frame in the last packet that consisted of a single STREAM frame.
     last: Option<Form>,
-    /// True if the packet before the last one had the same form.
+    /// True if the STREAM frames in the last two packets had the same form.
     sure: bool,
 }
 
@@ -51,7 +51,7 @@ impl Streams {
         self.expected = Expected { last: this, sure: self.expected.last == this };
     }
 
-    /// Records that a packet did not have the expected form.
+    /// Records that the last packet did not have the expected form.
     pub(crate) fn expect_nothing(&mut self) {
         self.expected.sure = false;
     }

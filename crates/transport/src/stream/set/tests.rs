@@ -104,8 +104,8 @@ fn byte(id: StreamId, offset: usize) -> u8 {
     (id.index() as usize * 31 + offset * 7) as u8
 }
 
-/// Echoes many streams over a network that loses and reorders frames. All data must arrive, no
-/// stream may be left, and no limit may be exceeded (the receiver would report that).
+/// Echoes data on many streams over a network that loses and reorders frames. All data must arrive,
+/// no stream may be left, and no limit may be exceeded (the receiver would report that).
 #[test]
 fn stream_all_end_whatever_is_lost() {
     for seed in 0..20 {
@@ -279,7 +279,8 @@ fn stream_violations_of_the_peer() {
     }
     let error = server.on_stream(id(Side::Client, Bidi, 2), 0, &[0; 501], false).unwrap_err();
     assert_eq!(close(error), Violation::FlowControl);
-    // MAX_STREAM_DATA for a stream on which the server does not send (RFC 9000 s.19.10).
+    // The frame is a MAX_STREAM_DATA frame for a stream on which the server does not send (RFC 9000
+    // s.19.10).
     let error = server.on_max_stream_data(id(Side::Client, Uni, 0), 9).unwrap_err();
     assert_eq!(close(error), Violation::StreamDirection);
 }
@@ -310,8 +311,8 @@ fn stream_priority_and_round_robin() {
     }
 }
 
-/// If the path holds many bytes, a stream must send several packets in its turn. All streams must
-/// have their turn within a quarter of a round trip.
+/// If the path holds many bytes in flight, a stream must send several packets in its turn. All
+/// streams must have their turn within a quarter of a round trip.
 #[test]
 fn stream_turn_length() {
     let mut client = streams_of(Side::Client, config());
@@ -423,7 +424,7 @@ fn stream_send_buffers_are_bounded_together() {
         ..StreamConfig::default()
     };
     let mut server = streams_of(Side::Server, ours);
-    // The peer permits 100 bytes of each stream and sends no further limits.
+    // The peer permits 100 bytes of each stream and never raises this limit.
     let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
     server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
     let mut ids = Vec::new();
@@ -599,8 +600,8 @@ fn stream_send_buffer_limit_of_the_application() {
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
 
-/// When a stream's window grows, the connection's window must grow, too. So a stream that is no
-/// longer read leaves room for other streams.
+/// When a stream's window grows, the connection's window must grow, too. So if the application no
+/// longer reads that stream, there is room for other streams.
 #[test]
 fn flow_control_connection_window_is_above_those_of_streams() {
     let (mut client, mut server) = pair();
