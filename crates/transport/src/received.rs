@@ -156,7 +156,7 @@ impl ReceivedPackets {
         // acknowledgments, only the first of several consecutive CE marks is reported at once
         // (draft-ietf-quic-ack-frequency s.6.4).
         let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);
-        // Report the ranges before there are so many that some must be forgotten.
+        // Report the ranges now, before the limit on their number forces this end to forget some.
         let crowded = self.ranges.len() >= RANGES * 3 / 4;
         let enough = self.waiting > policy.ack_eliciting_threshold;
         if marked || reordered || crowded || enough {

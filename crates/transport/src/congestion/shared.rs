@@ -40,7 +40,8 @@ const FIRST_GROWTH: u64 = 4;
 /// After the first loss, the shared window grows by the acknowledged bytes divided by this number.
 const GROWTH: u64 = 256;
 
-/// If a queue causes losses, the shared window shrinks by one part in this many: an eighth.
+/// If a queue causes losses, the shared window is reduced by its size divided by this number: an
+/// eighth.
 const REDUCTION: u64 = 8;
 
 /// The shared window: the bytes in flight of all connections between two sockets, and the limit for

@@ -309,7 +309,7 @@ impl OneRttKeys {
     /// Decrypts the `payload` of a packet in place. The payload ends with the tag. Returns the
     /// plaintext, and true if the peer updated its keys with this packet.
     ///
-    /// * `largest`: the largest packet number received on the path before;
+    /// * `largest`: the largest packet number received on the path so far;
     /// * `retain`: the time until which the previous keys are kept, three PTOs from now (RFC 9001
     ///   s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false.
     ///

@@ -187,7 +187,7 @@ pub enum RetryVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
 
-/// What the caller must do with a datagram that it passed to an endpoint.
+/// Tells the caller what to do with a datagram that it passed to an endpoint.
 #[derive(Debug)]
 pub enum Received {
     /// The datagram belongs to this connection. The caller must pass the datagram to it.

@@ -1,5 +1,5 @@
-//! What endpoints share so that they accept each other's tokens: a key, a clock and the memory of
-//! used tokens.
+//! The state that endpoints share so that they accept each other's tokens: a key, a clock and the
+//! memory of used tokens.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 
 use super::meaning::{carried, heading, meaning};
 
-/// What a call of an operation carries in addition to its input words.
+/// The kind of data that a call of an operation carries in addition to its input words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
     /// The call carries only its input words.
@@ -25,7 +25,7 @@ pub struct Description {
     pub id: u8,
     /// Section of the specification that describes the operation's default behaviour.
     pub section: &'static str,
-    /// What a call of the operation carries in addition to its input words.
+    /// The kind of data that a call of the operation carries in addition to its input words.
     pub carries: PayloadKind,
     /// Names of the operation's input words, in order.
     pub inputs: &'static [&'static str],

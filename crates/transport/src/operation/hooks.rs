@@ -96,8 +96,8 @@ impl Hooks {
         self.table.as_ref()?.watcher(callees, callees.after(), AFTER, nth)
     }
 
-    /// Returns the position of the `nth` hook that may replace the operation. They are called in
-    /// the opposite order of the list.
+    /// Returns the position of the `nth` hook that may replace the operation. These hooks are
+    /// called from the last in the list to the first.
     fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.replacing(), REPLACE, nth)
     }

@@ -104,7 +104,7 @@ pub struct Call<'a> {
     pub bytes: Bytes<'a>,
 }
 
-/// What a hook that may replace an operation has done in a call.
+/// Tells what a hook that may replace an operation has done in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The hook carried out the operation, and has written the output words.

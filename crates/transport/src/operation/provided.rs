@@ -14,8 +14,8 @@ pub struct ProvidedCall<'a> {
     pub name: &'a str,
     /// Input words of the call.
     pub inputs: &'a [u64],
-    /// Instruction budget of the called hook, in bytecode instructions. What it uses is deducted
-    /// from the caller's budget.
+    /// Instruction budget of the called hook, in bytecode instructions. The instructions that it
+    /// uses are deducted from the caller's budget.
     pub budget: u64,
 }
 

@@ -171,7 +171,7 @@ pub enum EventKind<'a> {
     TimerUpdated {
         /// The timer that has changed.
         timer: Timer,
-        /// What happened to the timer.
+        /// The change of the timer.
         change: TimerChange,
     },
     /// New keys were installed.
@@ -253,7 +253,7 @@ pub enum Timer {
     Idle,
 }
 
-/// What happened to a timer.
+/// A change of a timer: set, expired or cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
     /// The timer was set. It expires after this duration.

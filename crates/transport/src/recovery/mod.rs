@@ -65,7 +65,8 @@ pub(crate) struct Thresholds {
     pub delay: Duration,
 }
 
-/// What an ACK frame newly acknowledged.
+/// The packets that an ACK frame newly acknowledged, and the number of spurious losses that it
+/// revealed.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
     /// The newly acknowledged packets, from the highest number down. Consecutive packets of one run

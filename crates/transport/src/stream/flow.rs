@@ -27,7 +27,7 @@ pub(super) struct ReceiveWindow {
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// The peer gets a higher limit when one part in this many of the window is used: a fourth.
+/// The peer gets a higher limit when it has used the window divided by this number: a fourth.
 const PART: u64 = 4;
 /// A receive window doubles if a fourth of it is read within this number of round trips.
 const EPOCH_RTTS: u32 = 2;

@@ -73,7 +73,7 @@ pub(super) struct SendHalf {
     /// Number of bytes that the buffer may hold in total. This includes acknowledged bytes that are
     /// kept because earlier bytes are not acknowledged.
     most: u64,
-    /// Whether the end of the stream (FIN) must be sent, was sent, or is acknowledged.
+    /// State of the stream's end (FIN): open, to be sent, in flight, or acknowledged.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,

@@ -176,7 +176,7 @@ struct Steps {
     now: Timestamp,
 }
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Arrives,

@@ -37,7 +37,8 @@ impl Bic {
             return 1.0;
         }
         if window < target {
-            // This is the binary search. While the target is far away, the growth is constant.
+            // Binary search: the growth shrinks as the window approaches the target. While the
+            // target is far away, the growth is constant.
             return ((target - window) / SEARCH).clamp(S_MIN, S_MAX);
         }
         // Max probing: the window has passed the old target. Its growth mirrors the growth below

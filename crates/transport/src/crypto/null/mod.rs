@@ -102,7 +102,7 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// What a client stores about a server that accepts early data, for a later connection to it.
+/// A client's record of a server that accepts early data, for a later connection to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
     /// The server's encoded transport parameters, which the client uses for early data.

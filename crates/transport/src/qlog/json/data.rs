@@ -230,8 +230,8 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
 }
 
-/// Returns the versions as a list. Returns `None` if there are none, because a log must not contain
-/// empty lists.
+/// Returns the versions as a list. Returns `None` if `versions` is empty, because a log must not
+/// contain empty lists.
 fn version_list(versions: Versions<'_>) -> Option<VersionList> {
     let list: Vec<Version> = versions.iter().collect();
     (!list.is_empty()).then_some(VersionList(list))
