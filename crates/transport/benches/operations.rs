@@ -1,10 +1,11 @@
-//! Measures what the mere possibility to hook operations costs: `make bench-operations`.
+//! Measures how much slower connections are because their operations can be hooked, even if no hook
+//! is attached: `make bench-operations`.
 //!
 //! Two builds of this program move data between two connections in memory, in turn, with real
-//! packet protection and no sockets. In one build no hook can be attached (the feature
-//! `bench-without-operations`).
+//! packet protection and without sockets. One of the builds has the feature
+//! `bench-without-operations`, so no hook can be attached in it.
 //!
-//! * `--against OTHER` runs both builds and compares their CPU time.
+//! * `--against OTHER` runs this build and the build `OTHER`, and compares their CPU time.
 //! * With the feature `null-crypto`, the program also prints the time without packet protection.
 //! * `--calls` prints the cost of one call of an operation, without a hook and with a hook that
 //!   does nothing.
@@ -56,7 +57,7 @@ fn main() {
     compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
 }
 
-/// Runs both programs in turn and prints the ratio of their times, first to second.
+/// Runs both programs in turn, and prints the ratio of the first program's time to the second's.
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
@@ -66,7 +67,7 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     };
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        // Alternate the order, so that neither program is always the second.
+        // Alternate the order, so that the same program does not always run second.
         let (one, other) = if round % 2 == 0 {
             let one = run(first);
             (one, run(second))
@@ -84,13 +85,14 @@ fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     }
 }
 
-/// Number of calls that are timed together. It is so small that interruptions are rare.
+/// Number of calls that are timed together in one burst. A burst is so short that interruptions are
+/// rare.
 const CALLS: u32 = 1000;
 
-/// Number of timed bursts of each kind in a round.
+/// Number of timed bursts for each kind of hook in a round.
 const BURSTS: usize = 101;
 
-/// A hook that does nothing. It can also replace an operation.
+/// A hook that does nothing, whether it observes or replaces an operation.
 struct Nothing;
 
 impl Hook for Nothing {
@@ -104,11 +106,12 @@ impl Hook for Nothing {
     }
 }
 
-/// Measures the cost of one call of `UpdateKeys`. By default, this operation decides that keys are
-/// not updated before the handshake is confirmed. The rest of the call is only two tests.
+/// Measures the cost of one call of the operation `UpdateKeys`. Before the handshake is confirmed,
+/// its default only decides not to update the keys. Apart from that, a call makes only two tests.
 ///
-/// The kinds of hooks take turns. The value of a round is the median of its bursts. The cost of a
-/// hook is printed as the difference from the value without a hook in the same round.
+/// Each round measures all kinds of hooks in turn. The value of a kind in a round is the median of
+/// its bursts. The cost of a hook is printed as the difference from the value without a hook in the
+/// same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
     let observe = AttachPoint::observe(operation);
@@ -159,7 +162,8 @@ fn calls(rounds: usize) {
     }
 }
 
-/// Returns the median and its 95 % interval.
+/// Returns the median of `values` and its 95 % confidence interval. Returns `None` if there are no
+/// values.
 fn interval(values: Vec<f64>) -> Option<(f64, f64, f64)> {
     let sample: Sample = values.into_iter().collect();
     let interval = sample.median_95()?;
@@ -203,10 +207,10 @@ fn configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// Creates the server's connection for a client with this first packet.
+/// A function that creates the server's connection, given the client's first packet.
 type Accept = Box<dyn Fn(Timestamp, &LongPacket<'_>) -> Connection>;
 
-/// Two connections, without a network between them.
+/// A client's and a server's connection, without a network between them.
 struct Pair {
     now: Timestamp,
     client: Connection,
@@ -285,7 +289,7 @@ fn transfer(watched: bool) -> Duration {
 }
 
 impl Pair {
-    /// Moves [`BYTES`] from the client to the server. Returns the time that this took after the
+    /// Moves [`BYTES`] from the client to the server. Returns how long this took after the
     /// handshake.
     fn transfer(&mut self) -> Duration {
         let pair = self;

@@ -57,7 +57,7 @@ fn count(change: isize) {
     CALLS.set(CALLS.get() + u64::from(change > 0));
 }
 
-// SAFETY: all calls are forwarded to the system's allocator, and the counters allocate nothing.
+// SAFETY: all calls are forwarded to the system's allocator, and counting allocates no memory.
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -95,7 +95,8 @@ fn main() -> Outcome<()> {
         compress: given("--compress"),
     };
     let mut pair = Pair::new(&options)?;
-    // Do not count one-time allocations, or the handshake that provides the first ticket.
+    // The first handshake is not counted, because it makes one-time allocations and provides the
+    // first ticket.
     pair.handshake(false)?;
     pair.client.reset();
     pair.server.reset();
@@ -132,10 +133,10 @@ struct Options {
     compress: bool,
 }
 
-/// Datagrams in flight.
+/// Datagrams on the way from one end to the other.
 type Batch = Vec<(Vec<u8>, Transmit)>;
 
-/// One end: an endpoint, the connection in use, and the idle connections.
+/// One end of the connections: an endpoint, the connection in use, and the idle connections.
 struct End {
     address: SocketAddr,
     endpoint: Endpoint,
@@ -145,7 +146,7 @@ struct End {
         reason = "a Vec has room for more than there are, which would be counted"
     )]
     idle: Vec<Box<(Handle, Connection)>>,
-    /// The stream in use, and whether this end has finished with it.
+    /// The stream in use. `done` says whether this end has finished with it.
     stream: Option<StreamId>,
     done: bool,
     confirmed: bool,
@@ -180,7 +181,7 @@ impl End {
         (self.datagrams, self.bytes, self.calls, self.taken) = (0, 0, 0, 0);
     }
 
-    /// Processes received datagrams, like the task of a socket.
+    /// Processes the datagrams that have arrived, as a program does that reads a socket.
     fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
         let mut response = Vec::new();
         for (bytes, sent) in batch {
@@ -225,7 +226,7 @@ impl End {
         }
     }
 
-    /// Ends the exchange. The connection is removed, or kept idle if `keep` is true.
+    /// Ends this end's exchange. The connection is removed, or kept idle if `keep` is true.
     fn rest(&mut self, keep: bool) {
         if let Some((handle, connection)) = self.busy.take() {
             if keep {
@@ -238,7 +239,7 @@ impl End {
     }
 }
 
-/// Reads a stream. Returns true if it has ended.
+/// Reads all data of a stream that has arrived. Returns true if the stream has ended.
 fn read(connection: &mut Connection, id: StreamId) -> bool {
     let mut buffer = [0; 16];
     loop {
@@ -263,7 +264,7 @@ struct Pair {
     waited: Duration,
 }
 
-/// Counts the allocations of an end while it works.
+/// Calls `work` and counts its allocations for the end that `end` returns.
 fn counted(pair: &mut Pair, work: fn(&mut Pair) -> Outcome<()>, end: fn(&mut Pair) -> &mut End) {
     let before = (TAKEN.get(), CALLS.get());
     let worked = work(pair);
@@ -275,14 +276,15 @@ fn counted(pair: &mut Pair, work: fn(&mut Pair) -> Outcome<()>, end: fn(&mut Pai
     }
 }
 
-/// Drops datagrams that have arrived, so that they do not count as memory of their sender.
+/// Drops the datagrams that have arrived, so that they do not count as memory of the end that sent
+/// them.
 fn arrived(batch: &mut Batch, sender: &mut End) {
     let before = TAKEN.get();
     batch.clear();
     sender.taken += TAKEN.get() - before;
 }
 
-/// Runs the client's part of a turn.
+/// Runs the client's half of a turn: processes what has arrived, and queues what the client sends.
 #[inline(never)]
 fn client_turn(pair: &mut Pair) -> Outcome<()> {
     let Pair { client, server, .. } = pair;
@@ -312,7 +314,7 @@ fn client_turn(pair: &mut Pair) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs the server's part of a turn.
+/// Runs the server's half of a turn: processes what has arrived, and queues what the server sends.
 #[inline(never)]
 fn server_turn(pair: &mut Pair) -> Outcome<()> {
     let Pair { client, server, .. } = pair;
@@ -355,7 +357,8 @@ impl Pair {
         Ok(Pair { now, client, server, config, name, up, down, waited })
     }
 
-    /// Runs one connection. If `keep` is true, runs until both ends have nothing more to send.
+    /// Runs one connection with its exchange of bytes. If `keep` is true, does not close the
+    /// connection, and returns when neither end has anything more to send.
     fn handshake(&mut self, keep: bool) -> Outcome<()> {
         let (mut quiet, mut closed, mut connected) = (0, false, false);
         let begun = self.now;

@@ -1,10 +1,10 @@
-//! A hook changes an operation of one connection: in this example, how often a server acknowledges
-//! packets.
+//! Changes an operation of one connection with a hook. In this example, the hook decides how often
+//! a server acknowledges packets.
 //!
 //!     cargo run -p equic-transport --example hook
 //!
-//! Two servers receive the same bytes. One acknowledges by default rules. The other has the hook
-//! [`RareAcks`], which replaces the operation [`Operation::AckPolicy`].
+//! Two servers receive the same bytes. One acknowledges by the default rules. The other has the
+//! hook [`RareAcks`], which replaces the operation [`Operation::AckPolicy`].
 
 use std::error::Error;
 
@@ -17,7 +17,8 @@ use equic_transport::operation::{
 #[allow(dead_code, reason = "it is an example by itself")]
 pub(crate) mod in_memory;
 
-/// Acknowledges every hundredth packet, and at the latest after 20 ms.
+/// A hook that makes a connection acknowledge every hundredth packet, and at the latest after 20
+/// ms.
 pub(crate) struct RareAcks;
 
 impl Hook for RareAcks {
@@ -27,8 +28,8 @@ impl Hook for RareAcks {
         _: &mut Call<'_>,
         outputs: &mut [u64],
     ) -> Result<Decision, HookError> {
-        // The outputs, as documented for the operation: threshold, max_delay in nanoseconds,
-        // reordering.
+        // Threshold, max_delay in nanoseconds and reordering: the outputs that are documented for
+        // the operation.
         outputs.copy_from_slice(&[100, 20_000_000, 3]);
         Ok(Decision::Done)
     }

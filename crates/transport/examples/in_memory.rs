@@ -54,8 +54,8 @@ impl End {
         arrival: DatagramMeta,
         datagram: &mut [u8],
     ) -> Result<(), Box<dyn Error>> {
-        // The endpoint's answer without a connection, for example a Version Negotiation packet. It
-        // never occurs in this example.
+        // Buffer for an answer of the endpoint itself, for example a Version Negotiation packet.
+        // There is no such answer in this example.
         let mut response = Vec::new();
         match self.endpoint.handle_datagram(now, arrival, datagram, &mut response) {
             Received::Incoming(incoming) => {
@@ -71,7 +71,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns the next datagram to send.
+    /// Returns the next datagram that this end sends, or `None`.
     fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         let (handle, connection) = self.connection.as_mut()?;
         let transmit = connection.poll_transmit(now, buffer);
@@ -99,7 +99,7 @@ impl Pair {
             let endpoint = Endpoint::new(EndpointConfig::new(&provider)?, server, [seed; 32]);
             Ok(End { address: address.parse()?, endpoint, connection: None })
         };
-        // A real program must use fresh randomness for the seeds.
+        // The last argument seeds the random numbers. A real program must use fresh randomness.
         let mut client = end("198.51.100.1:50000", None, 1)?;
         let server = end("192.0.2.1:443", Some(Arc::new(server_config)), 2)?;
         let (now, name) = (Timestamp::START, ServerName::try_from("equic.test")?);
@@ -158,7 +158,8 @@ impl Pair {
         Ok(read)
     }
 
-    /// Delivers a datagram in each direction. Without any, advances to the next timer.
+    /// Delivers one datagram in each direction. Without one, advances the time to the next
+    /// timer.
     fn step(&mut self) -> Result<(), Box<dyn Error>> {
         let sent = Pair::carry(self.now, &mut self.client, &mut self.server)?
             | Pair::carry(self.now, &mut self.server, &mut self.client)?;
@@ -176,7 +177,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Delivers the next datagram of one end to the other. Returns false if no datagram was sent.
+    /// Delivers the next datagram from one end to the other. Returns false if there was no datagram
+    /// to send.
     fn carry(now: Timestamp, from: &mut End, to: &mut End) -> Result<bool, Box<dyn Error>> {
         let mut buffer = [0; LARGEST];
         let Some(transmit) = from.poll_transmit(now, &mut buffer) else { return Ok(false) };

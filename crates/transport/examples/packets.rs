@@ -30,7 +30,8 @@ use equic_transport::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// Largest number of datagrams in a batch: as many as one message to the system can hold.
+/// Largest number of datagrams in a batch. One system call with segmentation offload can send that
+/// many.
 const BATCH: usize = 44;
 
 /// Size of the buffer for each datagram, in bytes.
@@ -69,7 +70,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Datagrams in flight.
+/// Datagrams on the way from one end to the other.
 struct Batch {
     bytes: Vec<u8>,
     sent: Vec<Transmit>,
@@ -103,7 +104,7 @@ impl End {
         Ok(&mut self.connection.as_mut().ok_or("there is no connection")?.1)
     }
 
-    /// Processes a batch of received datagrams, like the task of a socket.
+    /// Processes a batch of datagrams that have arrived, as a program does that reads a socket.
     fn take(&mut self, now: Timestamp, remote: SocketAddr, batch: &mut Batch) -> Outcome<()> {
         if self.timer.is_some_and(|at| at <= now)
             && let Some((_, connection)) = &mut self.connection
@@ -114,8 +115,8 @@ impl End {
         for sent in batch.sent.drain(..) {
             let bytes;
             (bytes, rest) = rest.split_at_mut(sent.size);
-            // With several paths, each path has its own address at the client, which is the source
-            // or the destination.
+            // If there are several paths, the client has an address for each path. That address is
+            // the source or the destination of the datagram.
             let remote = SocketAddr::new(sent.source.unwrap_or(remote.ip()), remote.port());
             let local = self.several.then(|| sent.destination.ip());
             let arrival = DatagramMeta { remote, local, ecn: sent.ecn };
@@ -135,7 +136,7 @@ impl End {
         Ok(())
     }
 
-    /// Fills a batch with datagrams to send, and asks for the time of the next timer.
+    /// Fills a batch with datagrams to send, and reads the time of the connection's next timer.
     fn fill(&mut self, now: Timestamp, batch: &mut Batch) {
         let Some((handle, connection)) = &mut self.connection else { return };
         let mut at = 0;
@@ -197,7 +198,7 @@ fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -
 }
 
 impl Pair {
-    /// Creates two ends and completes their handshake.
+    /// Creates a client and a server, and completes their handshake.
     fn connect(null: bool, transport: TransportConfig) -> Outcome<Pair> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let mut client = End::new("198.51.100.1:50000", &provider, 1)?;
@@ -221,7 +222,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Runs both ends until the client has this event.
+    /// Runs both ends until the client reports an event for which `wanted` returns true.
     fn run_until(&mut self, wanted: impl Fn(&Event) -> bool) -> Outcome<()> {
         let mut happened = false;
         while !happened {
@@ -248,7 +249,7 @@ impl Pair {
         self.run_until(|event| *event == Event::PathOpened(id))
     }
 
-    /// Lets a batch arrive. If nothing is in flight, lets time pass until the next timer.
+    /// Advances the time: by the delay of a batch if one is in flight, otherwise to the next timer.
     fn pass(&mut self) {
         let on_the_way = !self.up.sent.is_empty() || !self.down.sent.is_empty();
         let timer = [self.client.timer, self.server.timer].into_iter().flatten().min();

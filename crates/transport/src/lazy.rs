@@ -1,5 +1,5 @@
-//! State that is allocated only when it is needed, and released when it is empty. Most connections
-//! never have it, or have it only for a while.
+//! Values that are allocated only when they are needed, and released when they are empty. Most
+//! connections never need such a value, or need it only for a while.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// A type whose default value is available as a `'static` reference, so that it can be read before
-/// it is allocated.
+/// A type whose default value exists as a `'static` reference. So the value can be read before
+/// memory is allocated for it.
 pub(crate) trait StaticDefault: Default + 'static {
     const STATIC_DEFAULT: &'static Self;
 }
@@ -17,13 +17,13 @@ impl<T: 'static> StaticDefault for VecDeque<T> {
     const STATIC_DEFAULT: &'static VecDeque<T> = &VecDeque::new();
 }
 
-/// A value that is boxed on the first mutable access.
+/// A value that is allocated on the first mutable access.
 #[derive(Debug)]
 pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
 impl<T> LazyBox<T> {
-    /// Returns the value for mutable access, or `None` if it is not allocated. In that case it has
-    /// its default value.
+    /// Returns the value for mutable access, or `None` if it is not allocated, so that it has its
+    /// default value.
     pub(crate) fn get_mut_if_allocated(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
@@ -51,15 +51,17 @@ impl<T: StaticDefault> DerefMut for LazyBox<T> {
     }
 }
 
-/// A buffer of a stream of bytes. An empty buffer can be created again from its offset.
+/// A buffer for a part of a byte stream. If it is empty, it can be released, and created again from
+/// its offset in the stream.
 pub(crate) trait Buffer {
-    /// Creates an empty buffer at this offset.
+    /// Creates an empty buffer at this offset of the stream.
     fn at(offset: u64) -> Self;
-    /// Returns the offset if the buffer is empty.
+    /// Returns the buffer's offset in the stream if the buffer is empty, otherwise `None`.
     fn empty_at(&self) -> Option<u64>;
 }
 
-/// A boxed buffer. While the buffer is empty, only its offset is kept.
+/// A buffer on the heap. While the buffer is empty, it is not allocated, and only its offset is
+/// kept.
 #[derive(Debug)]
 pub(crate) struct LazyBuf<T> {
     buffer: Option<Box<T>>,
@@ -93,15 +95,16 @@ impl<T> Default for LazyBuf<T> {
     }
 }
 
-/// A random number generator that can be reduced to its seed and its position. This does not change
-/// the numbers, so a connection's behaviour depends only on its seed.
+/// A random number generator whose memory can be released: only its seed and its position are kept
+/// then. This does not change the numbers, so a connection's behaviour depends only on its seed.
 pub(crate) enum LazyRng {
     Allocated(Box<ChaCha12Rng>),
     Reduced { seed: [u8; 32], place: u64 },
 }
 
 impl LazyRng {
-    /// Creates a generator with the numbers of [`StdRng`](rand::rngs::StdRng) for this seed.
+    /// Creates a generator that returns the same numbers as [`StdRng`](rand::rngs::StdRng) with
+    /// this seed.
     pub(crate) fn from_seed(seed: [u8; 32]) -> LazyRng {
         LazyRng::Allocated(Box::new(ChaCha12Rng::from_seed(seed)))
     }
@@ -119,7 +122,7 @@ impl LazyRng {
         }
     }
 
-    /// Releases the generator's memory until the next number is drawn.
+    /// Releases the generator's memory. It is allocated again when the next number is drawn.
     pub(crate) fn shrink(&mut self) {
         if let LazyRng::Allocated(rng) = self
             && let Ok(place) = u64::try_from(rng.get_word_pos())
@@ -145,11 +148,12 @@ impl RngCore for LazyRng {
     }
 }
 
-/// A supply of random bits. Each packet needs one or more. One number of the generator yields 31
-/// bits.
+/// A supply of random bits, for packets, each of which needs one or more. One number of the
+/// generator yields 31 bits.
 #[derive(Debug, Default)]
 pub(crate) struct Coins {
-    /// The unused bits, below a leading one bit. If the value is 0 or 1, no bits are left.
+    /// The bits that are still unused, below a leading one bit. If the value is 0 or 1, no bits are
+    /// left.
     ahead: u32,
 }
 
@@ -233,8 +237,8 @@ mod tests {
         let seed = [7; 32];
         let (mut usual, mut resting) = (StdRng::from_seed(seed), LazyRng::from_seed(seed));
         for turn in 0..500_usize {
-            // Draw numbers in all three ways, from positions within blocks and at the ends of
-            // blocks.
+            // Draw numbers in all three ways, from positions within the generator's blocks and at
+            // their ends.
             match turn % 3 {
                 0 => assert_eq!(usual.next_u32(), resting.next_u32(), "{turn}"),
                 1 => assert_eq!(usual.next_u64(), resting.next_u64(), "{turn}"),

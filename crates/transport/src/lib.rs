@@ -1,19 +1,23 @@
-//! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends the datagrams that
-//! the transport returns.
+//! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends
+//! the datagrams that the transport returns.
 //!
-//! The crate uses no clock, thread, socket, global variable or random number generator of the system. The same calls
-//! give the same results, on which the tests and the simulator depend. (The only thread-local variable is that of
-//! [`OpenTo`], and is empty between calls.) For QUIC over UDP and tokio use `equic-quic`, which is built on this
-//! crate.
+//! The crate uses no clock, thread, socket, global variable or system random number generator. The
+//! same calls always give the same results. The tests and the simulator depend on this. (The only
+//! thread-local variable is that of [`OpenTo`], and is empty between calls.) For QUIC over UDP and
+//! tokio use `equic-quic`, which is built on this crate.
 //!
 //! * [`Connection`] is one end of a connection. Its documentation describes the order of calls.
-//! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and accepts new ones.
-//! * [`ClientConfig`] and [`ServerConfig`] have the TLS configuration of rustls, with a crypto provider of your
-//!   choice, and a [`TransportConfig`].
-//! * [`operation`]: hooks can observe or replace each decision and action of a connection. [`congestion`]: congestion
-//!   controllers, also of your own. [`qlog`]: logs. [`Violation`]: the rules that a peer can break.
+//! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and
+//!   accepts new connections.
+//! * [`ClientConfig`] and [`ServerConfig`] contain the TLS configuration of rustls, with a crypto
+//!   provider of your choice, and a [`TransportConfig`].
+//! * [`operation`] has the hooks that can observe or replace each decision and action of a
+//!   connection.
+//! * [`congestion`] has congestion controllers, and the trait for your own.
+//! * [`qlog`] writes logs. [`Violation`] lists the rules of the protocol that a peer can break.
 //!
-//! A client's loop; `examples/in_memory.rs` has both ends, and `examples/hook.rs` a hook:
+//! This is the loop of a client. `examples/in_memory.rs` has both ends of a connection, and
+//! `examples/hook.rs` has a hook.
 //!
 //! ```no_run
 //! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
@@ -49,9 +53,10 @@
 //! # }
 //! ```
 //!
-//! Cargo features: `qlog` and the crypto provider `aws-lc-rs` are enabled by default; `ring` is another provider. A
-//! rustls configuration needs a provider. Without these two features, the application supplies its own. `null-crypto`
-//! has connections without protection, for simulations. `docs/transport.md` describes the design.
+//! Cargo features: `qlog` and the crypto provider `aws-lc-rs` are enabled by default; `ring` is
+//! another provider. A rustls configuration needs a provider. If you enable neither `aws-lc-rs` nor
+//! `ring`, the application must supply its own. `null-crypto` enables connections without
+//! protection, for simulations. `docs/transport.md` describes the design.
 
 #![forbid(unsafe_code)]
 

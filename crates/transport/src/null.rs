@@ -1,5 +1,5 @@
 //! Connections without protection, for simulations, measurements and fuzzers. They need the cargo
-//! feature `null-crypto` and their own configuration type. Nothing about them is secret, and anyone
+//! feature `null-crypto` and their own configuration type. Nothing in them is secret, and anyone
 //! can forge their packets.
 //!
 //! ```
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! A test can create the packets and the handshake of a connection's peer with [`NullKey`] and
-//! [`Message`].
+//! With [`NullKey`] and [`Message`], a test can take the place of a connection's peer: create its
+//! packets and its handshake.
 
 pub use crate::connection::InsecureNullConfig;
 pub use crate::crypto::null::{

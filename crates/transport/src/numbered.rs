@@ -1,8 +1,8 @@
-//! A small map with numbers as keys.
+//! A small ordered map with numbers as keys.
 
 /// An ordered map from numbers to values, for a few entries. It takes only the memory that its
-/// entries need, whereas a `BTreeMap` allocates a node for eleven entries. The cost of a change is
-/// linear in the number of entries.
+/// entries need, whereas a `BTreeMap` allocates a node for eleven entries. Inserting or removing an
+/// entry takes time linear in the number of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<V> {
     entries: Vec<(u64, V)>,
@@ -39,7 +39,7 @@ impl<V> Numbered<V> {
         self.place(number).ok().map(|at| &self.entries[at].1)
     }
 
-    /// Like [`Numbered::get`], for mutable access.
+    /// Like [`Numbered::get`], but returns a mutable reference.
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         self.place(number).ok().map(|at| &mut self.entries[at].1)
     }
@@ -60,7 +60,7 @@ impl<V> Numbered<V> {
         }
     }
 
-    /// Removes and returns a value.
+    /// Removes the value with this number and returns it.
     pub(crate) fn remove(&mut self, number: u64) -> Option<V> {
         let at = self.place(number).ok()?;
         let (_, value) = self.entries.remove(at);
@@ -101,7 +101,7 @@ impl<V> Numbered<V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// Like [`Numbered::values`], for mutable access.
+    /// Like [`Numbered::values`], but returns mutable references.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
@@ -111,7 +111,7 @@ impl<V> Numbered<V> {
         self.entries.shrink_to_fit();
     }
 
-    /// Releases memory that a removal has left unused.
+    /// Releases the memory that is unused after a removal.
     fn release_spare(&mut self) {
         if self.entries.is_empty() {
             self.entries = Vec::new();

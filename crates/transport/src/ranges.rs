@@ -1,12 +1,13 @@
-//! Sets of numbers, stored as ranges. They contain for example packet numbers to acknowledge, or
-//! offsets of bytes that were received or lost.
+//! Sets of numbers, stored as ranges. The transport uses them for example for packet numbers to
+//! acknowledge, and for offsets of bytes that were received or lost.
 
 use std::ops::Range;
 
 /// A set of `u64`, stored as sorted, disjoint, non-adjacent half-open ranges.
 ///
 /// Most changes affect the first or last range and do not change the number of ranges. They cost a
-/// few comparisons. Any other change costs a binary search, and must move the ranges above it.
+/// few comparisons. Any other change costs a binary search, and moves the ranges above it in
+/// memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<(u64, u64)>,
@@ -28,7 +29,7 @@ impl RangeSet {
         self.ranges.shrink_to_fit();
     }
 
-    /// Returns the number of ranges.
+    /// Returns the number of ranges in the set.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -38,30 +39,30 @@ impl RangeSet {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the smallest number.
+    /// Returns the smallest number in the set.
     pub(crate) fn min(&self) -> Option<u64> {
         self.ranges.first().map(|range| range.0)
     }
 
-    /// Returns the largest number.
+    /// Returns the largest number in the set.
     pub(crate) fn max(&self) -> Option<u64> {
         self.ranges.last().map(|range| range.1 - 1)
     }
 
-    /// Returns the lowest range.
+    /// Returns the lowest range of the set.
     pub(crate) fn first(&self) -> Option<Range<u64>> {
         self.ranges.first().map(|&(start, end)| start..end)
     }
 
-    /// Returns the ranges in ascending order.
+    /// Returns the ranges of the set in ascending order.
     pub(crate) fn iter(
         &self,
     ) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator + Clone + '_ {
         self.ranges.iter().map(|&(start, end)| start..end)
     }
 
-    /// Returns true if the last range contains all of `range`. This is a quick check that ignores
-    /// the other ranges.
+    /// Returns true if the last range of the set contains all of `range`. This is a quick check
+    /// that ignores the other ranges.
     #[inline]
     pub(crate) fn ends_with(&self, range: Range<u64>) -> bool {
         self.ranges.last().is_some_and(|last| last.0 <= range.start && range.end <= last.1)
@@ -73,7 +74,7 @@ impl RangeSet {
         self.ranges.last().is_some_and(|last| number < last.1) && self.has_below_end(number)
     }
 
-    /// Like [`RangeSet::contains`], for a number below the end of the last range.
+    /// Like [`RangeSet::contains`], for a number that is below the end of the last range.
     fn has_below_end(&self, number: u64) -> bool {
         let above = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges.get(above).is_some_and(|range| range.0 <= number)
@@ -122,7 +123,7 @@ impl RangeSet {
         if range.start < last.0 {
             return self.insert_below(range);
         }
-        // The new range continues or overlaps the last range.
+        // The new range continues the last range of the set, or overlaps it.
         let fresh = range.end.saturating_sub(last.1);
         last.1 += fresh;
         fresh
@@ -149,7 +150,7 @@ impl RangeSet {
         range.end - range.start - known
     }
 
-    /// Removes a range of numbers.
+    /// Removes a range of numbers from the set.
     pub(crate) fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() || self.ranges.is_empty() {
             return;
@@ -165,7 +166,7 @@ impl RangeSet {
         self.ranges.splice(first..last, left);
     }
 
-    /// Removes all numbers below `number`.
+    /// Removes all numbers below `number` from the set.
     pub(crate) fn remove_below(&mut self, number: u64) {
         if let Some(first) = self.ranges.first_mut()
             && first.1 > number
@@ -180,7 +181,7 @@ impl RangeSet {
         }
     }
 
-    /// Removes and returns the lowest range.
+    /// Removes the lowest range from the set and returns it.
     pub(crate) fn pop_min(&mut self) -> Option<Range<u64>> {
         if self.ranges.is_empty() {
             return None;

@@ -1,26 +1,26 @@
-//! The packets received in a packet number space, and when to acknowledge them (RFC 9000 s.13.2;
-//! draft-ietf-quic-ack-frequency).
+//! Records the packets received in a packet number space, and decides when to acknowledge them (RFC
+//! 9000 s.13.2; draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
 
 use crate::Timestamp;
 use crate::ranges::RangeSet;
 
-/// Largest number of packet number ranges that are remembered and reported (RFC 9000 s.13.2.3). A
-/// packet with a number below all remembered ranges counts as a duplicate.
+/// Largest number of packet number ranges that are remembered and reported in ACK frames (RFC 9000
+/// s.13.2.3). A packet with a number below all remembered ranges counts as a duplicate.
 const RANGES: usize = 64;
 
-/// An ECN codepoint of the IP header (RFC 3168 s.5).
+/// An ECN codepoint, as in the IP header (RFC 3168 s.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EcnCodepoint {
-    /// The packet is not ECN-capable.
+    /// Not-ECT: the sender of the packet does not use ECN.
     #[default]
     NotEct,
     /// ECT(1), which this transport never sends.
     Ect1,
     /// ECT(0), the codepoint that this transport sends.
     Ect0,
-    /// CE: the packet experienced congestion.
+    /// CE: a router on the path has marked the packet because of congestion.
     Ce,
 }
 
@@ -28,16 +28,16 @@ pub enum EcnCodepoint {
 /// s.19.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EcnCounts {
-    /// Number of packets marked ECT(0).
+    /// Number of received packets marked ECT(0).
     pub ect0: u64,
-    /// Number of packets marked ECT(1).
+    /// Number of received packets marked ECT(1).
     pub ect1: u64,
-    /// Number of packets marked CE.
+    /// Number of received packets marked CE.
     pub ce: u64,
 }
 
 impl EcnCounts {
-    /// Returns true if no packet carried a mark.
+    /// Returns true if all counts are zero, because no packet carried a mark.
     pub(crate) fn is_zero(&self) -> bool {
         *self == EcnCounts::default()
     }
@@ -52,7 +52,7 @@ impl EcnCounts {
     }
 }
 
-/// Determines how soon and how often this end acknowledges packets.
+/// Decides how soon and how often this end acknowledges packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AckPolicy {
     /// An acknowledgment is due when more than this number of ack-eliciting packets wait for one
@@ -60,14 +60,14 @@ pub(crate) struct AckPolicy {
     pub ack_eliciting_threshold: u64,
     /// Longest time that an acknowledgment may be delayed.
     pub max_ack_delay: Duration,
-    /// Smallest extent of reordering, in packets, that is acknowledged at once. With 0, reordering
-    /// never causes an immediate acknowledgment; with 1, any reordering does
-    /// (draft-ietf-quic-ack-frequency s.6.2).
+    /// Smallest extent of reordering, in packets, that causes an immediate acknowledgment. With 0,
+    /// reordering never does; with 1, any reordering does (draft-ietf-quic-ack-frequency s.6.2).
     pub reordering_threshold: u64,
 }
 
 impl AckPolicy {
-    /// Acknowledges at once, as for Initial and Handshake packets (RFC 9000 s.13.2.1).
+    /// Acknowledges each packet at once, as is required for Initial and Handshake packets (RFC 9000
+    /// s.13.2.1).
     pub(crate) const IMMEDIATE: AckPolicy = AckPolicy {
         ack_eliciting_threshold: 0,
         max_ack_delay: Duration::ZERO,
@@ -77,7 +77,7 @@ impl AckPolicy {
 
 impl Default for AckPolicy {
     /// Returns the policy of RFC 9000: acknowledge every second packet, after at most 25 ms, and
-    /// any reordering at once.
+    /// acknowledge at once if packets are reordered.
     fn default() -> AckPolicy {
         AckPolicy {
             ack_eliciting_threshold: 1,
@@ -94,18 +94,21 @@ pub(crate) struct ReceivedPackets {
     /// Packet numbers below this one count as duplicates.
     floor: u64,
     largest: Option<(u64, Timestamp)>,
-    /// Largest packet number of an ack-eliciting packet ("Largest Unacked" in the draft).
+    /// Largest packet number of an ack-eliciting packet ("Largest Unacked" in
+    /// draft-ietf-quic-ack-frequency).
     largest_eliciting: Option<u64>,
-    /// Largest packet number in the last ACK frame that was sent ("Largest Acked" in the draft).
+    /// Largest packet number in the last ACK frame that was sent ("Largest Acked" in
+    /// draft-ietf-quic-ack-frequency).
     reported: Option<u64>,
     /// Number of ack-eliciting packets that no ACK frame has reported yet.
     waiting: u64,
-    /// Latest time for the acknowledgment of the first waiting packet. `None` if no packet waits.
+    /// Latest time at which the first packet that waits for an acknowledgment must be acknowledged.
+    /// `None` if no packet waits.
     deadline: Option<Timestamp>,
-    /// True if an acknowledgment is due at once.
+    /// True if an acknowledgment must be sent as soon as possible.
     immediate: bool,
     ecn: EcnCounts,
-    /// True if the last packet was marked CE.
+    /// True if the last received packet was marked CE.
     was_ce: bool,
 }
 
@@ -115,13 +118,14 @@ impl ReceivedPackets {
         self.ranges.shrink();
     }
 
-    /// Returns true if packet `number` was received before, or is so old that this is unknown.
+    /// Returns true if the packet with this number was received before, or is so old that this is
+    /// unknown.
     #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
-    /// Records a packet that was decrypted and is not a duplicate.
+    /// Records a received packet that was decrypted and is not a duplicate.
     pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
@@ -149,10 +153,10 @@ impl ReceivedPackets {
         self.waiting += 1;
         self.deadline.get_or_insert_with(|| now + policy.max_ack_delay);
         // RFC 9000 s.13.2.1: CE marks and reordering are reported at once. If the peer wants few
-        // acknowledgments, only the first of several consecutive marks is
+        // acknowledgments, only the first of several consecutive CE marks is reported at once
         // (draft-ietf-quic-ack-frequency s.6.4).
         let marked = self.was_ce && (policy.ack_eliciting_threshold <= 1 || !was_ce);
-        // Report ranges before they must be forgotten.
+        // Report the ranges now, before the limit on their number forces this end to forget some.
         let crowded = self.ranges.len() >= RANGES * 3 / 4;
         let enough = self.waiting > policy.ack_eliciting_threshold;
         if marked || reordered || crowded || enough {
@@ -160,24 +164,24 @@ impl ReceivedPackets {
         }
     }
 
-    /// Returns true if packet `number` shows reordering that must be reported at once
+    /// Returns true if the packet with this number shows reordering that must be reported at once
     /// (draft-ietf-quic-ack-frequency s.6.2).
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;
         }
-        // The packet arrived so late that the peer has already declared it lost.
+        // The packet arrived so late that the peer must have declared it lost already.
         let late =
             self.reported.is_some_and(|reported| number.saturating_add(threshold) <= reported);
         let top = self.largest_eliciting.map_or(number, |largest| largest.max(number));
-        // The peer could declare some packets lost when it received the last ACK frame. These need
-        // no second report.
+        // When the peer received the last ACK frame, it could already declare some packets lost.
+        // The gaps of these packets need no second report.
         let from = match self.reported {
             Some(reported) => (reported + 1).saturating_sub(threshold).max(self.floor),
             None => self.floor,
         };
-        // Usually no packet is missing, because the last range covers all numbers from `from` to
-        // `top`.
+        // Usually no packet is missing, because the last range of received numbers covers all
+        // numbers from `from` to `top`.
         let missing = if self.ranges.ends_with(from..top) {
             None
         } else {
@@ -186,8 +190,8 @@ impl ReceivedPackets {
         late || missing.is_some_and(|gap| top - gap.start >= threshold)
     }
 
-    /// Makes an acknowledgment due at once, because the peer asked for it (IMMEDIATE_ACK) or uses
-    /// another path.
+    /// Makes an acknowledgment due at once, because the peer sent IMMEDIATE_ACK or uses another
+    /// path.
     pub(crate) fn ask(&mut self) {
         self.immediate = true;
     }
@@ -198,8 +202,8 @@ impl ReceivedPackets {
             && (self.immediate || self.deadline.is_some_and(|deadline| deadline <= now))
     }
 
-    /// Returns true if an ACK frame would report new packets. It is then added to any packet that
-    /// has room for it.
+    /// Returns true if an ACK frame would report packets that were not reported yet. The frame is
+    /// then added to any packet that has room for it.
     pub(crate) fn has_news(&self) -> bool {
         self.waiting > 0 || self.immediate
     }
@@ -209,12 +213,13 @@ impl ReceivedPackets {
         self.deadline
     }
 
-    /// Returns the ranges of packet numbers for an ACK frame. Empty if nothing was received.
+    /// Returns the packet number ranges that an ACK frame must report. The set is empty if nothing
+    /// was received.
     pub(crate) fn ranges(&self) -> &RangeSet {
         &self.ranges
     }
 
-    /// Returns the memory that the ranges take, in bytes.
+    /// Returns the memory that the ranges of packet numbers take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.ranges.len() * size_of::<std::ops::Range<u64>>()
     }
@@ -224,19 +229,19 @@ impl ReceivedPackets {
         self.largest
     }
 
-    /// Returns the ECN counts for the ACK frame.
+    /// Returns the ECN counts that an ACK frame must report.
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
-    /// Records that an ACK frame with all ranges was sent.
+    /// Records that an ACK frame with all ranges of received packet numbers was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
     }
 
-    /// Records that the peer has received an ACK frame with this largest packet number. Lower
-    /// numbers need not be reported again (RFC 9000 s.13.2.4).
+    /// Records that the peer has received an ACK frame whose largest packet number is `largest`.
+    /// Packet numbers up to it need not be reported again (RFC 9000 s.13.2.4).
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);

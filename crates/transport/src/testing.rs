@@ -1,4 +1,4 @@
-//! Helpers for tests.
+//! Helper functions for the tests of this crate.
 
 /// Decodes hexadecimal digits.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Points in time. The caller supplies them, because this crate reads no clock.
+//! Points in time for the transport. The caller supplies them, because this crate reads no clock.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -8,22 +8,22 @@ use std::time::Duration;
 /// A point in time, in nanoseconds since a start that the caller chooses, for example the boot of
 /// the machine or the start of a simulation.
 ///
-/// The stored number is one more than the nanoseconds, so that `Option<Timestamp>` has the same
-/// size. A connection stores about twenty timestamps.
+/// The stored number is one more than the nanoseconds and never zero, so that `Option<Timestamp>`
+/// takes no more memory. A connection stores about twenty timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
-    /// The start that the caller has chosen.
+    /// The start that the caller has chosen: zero nanoseconds.
     pub const START: Timestamp = Timestamp(NonZeroU64::MIN);
 
-    /// Returns the time this many nanoseconds after the start. The latest time is 2^64 - 2
-    /// nanoseconds after it.
+    /// Returns the time this many nanoseconds after the start. The latest possible time is 2^64 - 2
+    /// nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Timestamp {
         Timestamp(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the number of nanoseconds since the start that the caller has chosen.
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }

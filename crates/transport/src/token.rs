@@ -1,9 +1,10 @@
-//! Tokens that validate a client's address (RFC 9000 s.8.1), and how a server judges them.
+//! Tokens that validate a client's address (RFC 9000 s.8.1), and devices that issue them for a
+//! server.
 //!
 //! * [`TokenKey`]: the key of an endpoint's own tokens, for
 //!   [`EndpointConfig::token_key`](crate::EndpointConfig::token_key), with the [`WallClock`] that
 //!   determines when they expire.
-//! * [`RetryTokens`]: recognises tokens that a device in front of the endpoint issued, and returns
+//! * [`RetryTokens`]: checks tokens that a device in front of the endpoint has issued, and returns
 //!   a [`RetryVerdict`] for each.
 
 pub use crate::endpoint::{RetryTokens, RetryVerdict, TokenKey};

@@ -1,5 +1,5 @@
-//! The rules that a peer can break, and the other reasons why the transport closes a connection.
-//! Only this module defines their error codes and reason phrases.
+//! The rules of the protocol that a peer can break, and the other reasons why the transport closes
+//! a connection. Only this module defines the error codes and reason phrases for them.
 //!
 //! A CONNECTION_CLOSE frame carries the phrase to the peer. A phrase is short, uses the terms of
 //! the RFCs, and contains nothing that the peer has sent.
@@ -12,8 +12,8 @@ use equic_wire::params::{ParameterError, ParameterErrorKind};
 
 /// A rule of the protocol that the peer broke, so that this end closed the connection.
 ///
-/// It is more precise than the error code. So a server can count violations by kind, and a test can
-/// check for a specific one. New variants may be added.
+/// A violation is more precise than the error code. So a server can count violations by kind, and a
+/// test can check for a specific one. New variants may be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
@@ -39,7 +39,7 @@ pub enum Violation {
     CryptoNotConsumed,
     /// More CRYPTO data than this end is willing to buffer (RFC 9000 s.7.5).
     CryptoBufferExceeded,
-    /// A frame for the direction that a unidirectional stream does not have (RFC 9000 s.19.4,
+    /// A frame for a direction in which the unidirectional stream carries no data (RFC 9000 s.19.4,
     /// s.19.5, s.19.8, s.19.10, s.19.13).
     StreamDirection,
     /// A frame for a stream that only this end may open and has not opened (RFC 9000 s.19.4,
@@ -86,11 +86,12 @@ pub enum Violation {
     /// A transport parameter `version_information` that contradicts the version negotiation, so
     /// that someone has manipulated the negotiation (RFC 9368 s.4).
     VersionInformation,
-    /// A frame of an extension in a packet that is not a 1-RTT packet.
+    /// A frame of an extension in a packet other than a 1-RTT packet.
     ExtensionFrameOutsideOneRtt,
-    /// A frame of an extension that the hook which owns its type could not parse.
+    /// A frame of an extension that could not be parsed by the hook that owns its frame type.
     ExtensionFrame,
-    /// A frame that exceeds its packet and belongs to an extension that is no longer attached.
+    /// A frame that is longer than the rest of its packet, and whose extension is no longer
+    /// attached.
     ExtensionFrameTruncated,
     /// A frame that a hook rejected.
     FrameRejected,
@@ -212,8 +213,8 @@ impl fmt::Display for Violation {
 pub(crate) enum Condition {
     /// The server supports none of the client's versions (RFC 9000 s.6.2).
     NoCommonVersion,
-    /// The keys have protected as many packets as their AEAD permits and cannot be updated (RFC
-    /// 9001 s.6.6).
+    /// This end's keys have protected as many packets as their AEAD permits, and cannot be updated
+    /// (RFC 9001 s.6.6).
     ConfidentialityLimit,
     /// The number of packets that failed authentication has reached the limit of the AEAD (RFC 9001
     /// s.6.6).
@@ -249,8 +250,8 @@ impl Condition {
     }
 }
 
-/// The error that a connection is closed with: its code, the reason for the local application, and
-/// the rule that was broken.
+/// Why a connection is closed: the error code, the reason for the local application, and the rule
+/// that the peer broke, if it broke one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub code: Code,
@@ -283,8 +284,7 @@ impl From<ParameterError> for Failure {
 }
 
 impl Failure {
-    /// Creates the failure for a violation, with a reason that is more precise than the violation's
-    /// phrase.
+    /// Creates the failure for a violation. `reason` is more precise than the violation's phrase.
     pub(crate) fn with_reason(violation: Violation, reason: String) -> Failure {
         Failure { code: violation.code(), reason, violation: Some(violation) }
     }
@@ -295,9 +295,8 @@ impl Failure {
     }
 }
 
-/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). The peer gets this name in place
-/// of the error text of TLS, because that text can quote the peer, for example names in its
-/// certificate.
+/// Returns the name of a TLS alert (RFC 8446 s.6, RFC 7301 s.3.2). The peer gets this name and not
+/// TLS's error text, because that text can quote the peer, for example names in its certificate.
 const fn alert_name(alert: u8) -> &'static str {
     match alert {
         10 => "TLS alert unexpected_message",

@@ -1,5 +1,5 @@
-//! The time of day, which determines when tokens expire. The caller supplies it, because this crate
-//! reads no clock.
+//! The time of day, which determines when tokens expire. The caller supplies the clock, because
+//! this crate reads none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use crate::Timestamp;
 /// A clock that returns the time since the Unix epoch (1970-01-01, UTC) for a [`Timestamp`]. Clones
 /// are the same clock.
 ///
-/// Each endpoint reads the clock so that it never goes back, and advances at least as fast as the
-/// endpoint's timestamps. So running endpoints ignore a system clock that is set back, and follow
-/// one that is set forward.
+/// For each endpoint, the time never goes back, and advances at least as fast as the endpoint's
+/// timestamps. So if the system clock is set back, running endpoints ignore this; if it is set
+/// forward, they follow.
 #[derive(Clone)]
 pub struct WallClock {
     source: Arc<dyn Fn(Timestamp) -> Duration + Send + Sync>,
-    /// The latest time that any endpoint has read, in nanoseconds.
+    /// The latest time that any endpoint has read from this clock, in nanoseconds.
     latest: Arc<AtomicU64>,
 }
 
@@ -34,10 +34,10 @@ impl WallClock {
     }
 }
 
-/// A clock as one endpoint reads it: its time never goes back.
+/// A [`WallClock`] as one endpoint reads it: the time never goes back.
 pub(crate) struct Wall {
     clock: WallClock,
-    /// The latest timestamp at which the clock was read, and the time that was read.
+    /// The latest timestamp at which this endpoint read the clock, and the time that it read.
     latest: (Timestamp, Duration),
 }
 
@@ -46,7 +46,7 @@ impl Wall {
         Wall { clock, latest: (Timestamp::START, Duration::ZERO) }
     }
 
-    /// Returns the time since the Unix epoch.
+    /// Returns the time since the Unix epoch at the timestamp `now`.
     pub(crate) fn read(&mut self, now: Timestamp) -> Duration {
         let (at, time) = self.latest;
         let time = (self.clock.source)(now).max(time.saturating_add(now.since(at)));
@@ -82,7 +82,7 @@ mod tests {
         system.store(1_012, Ordering::Relaxed);
         assert_eq!((read(12), read(20)), (5_001, 5_009));
         assert_eq!(read(15), 5_009, "an earlier timestamp does not set the clock back");
-        // This endpoint has its own timestamps and has not read the clock before.
+        // This endpoint has its own timestamps, and has not read the clock before.
         let mut other = Wall::new(clock);
         let mut of_other = |seconds| other.read(after(seconds)).as_secs();
         assert_eq!((of_other(3_000), of_other(3_005), read(22)), (5_009, 5_014, 5_014));

@@ -1,5 +1,5 @@
-//! Checks the tables for the three example changes in `CONTRIBUTING.md`: all files and tests that
-//! they name must exist.
+//! Checks the tables of the three example changes in `CONTRIBUTING.md`: every file and test that a
+//! table names must exist.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,8 @@ fn contributing_names_existing_files() {
             assert_eq!(cells.len(), 3, "{row}");
             let mut folder = PathBuf::new();
             for name in quoted(cells[0]).filter(|name| name.contains(['/', '.'])) {
-                // A name without a folder is a file in the same folder as the previous one.
+                // If a name in the table has no folder, the file is in the same folder as the
+                // previous one.
                 let places =
                     ["crates", "crates/transport/src"].map(|base| root().join(base).join(name));
                 let mut places = places.into_iter().chain([folder.join(name)]);

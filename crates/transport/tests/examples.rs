@@ -1,4 +1,4 @@
-//! Runs the examples.
+//! Runs the example programs of this crate.
 
 #[path = "../examples/hook.rs"]
 #[expect(dead_code, reason = "what prints is not called")]

@@ -10,8 +10,8 @@ use equic_transport::{
     MigrateError, OpenPathError, SettingError, StartError, StreamError, WriteError,
 };
 
-/// Largest number of items on the front page of the crate's documentation. Each takes a line, and
-/// more would not fit on a screen.
+/// Largest number of items on the front page of the crate's documentation. Each item takes a line,
+/// and one screen has no more lines.
 const ONE_SCREEN: usize = 58;
 
 const ROOT: &str = include_str!("../src/lib.rs");
@@ -35,8 +35,8 @@ fn exported() -> Vec<String> {
 fn facade_fits_one_screen() {
     let modules: Vec<&str> =
         ROOT.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
-    // `null` needs a feature that no released program enables, and `qlog` a feature that all
-    // enable.
+    // The module `null` needs a feature that no released program enables, and `qlog` a feature that
+    // all released programs enable.
     assert_eq!(modules, ["congestion", "null", "operation", "qlog", "token"]);
     let exported = exported();
     assert!(exported.len() > 30 && exported.iter().any(|name| name == "Connection"));

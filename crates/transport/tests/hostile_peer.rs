@@ -1,5 +1,5 @@
-//! Tests a peer that has the keys and acts on random inputs, and on the inputs in
-//! `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the seed.
+//! Tests a connection with a peer that has the keys and does what random inputs say, or the inputs
+//! in `fuzz/seeds/hostile_peer`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the seed.
 //! `EQUIC_INPUT` replays one input from a file.
 
 mod hostile;
@@ -16,7 +16,7 @@ fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("the variable is a number"))
 }
 
-/// Plays an input. If it fails, stores it and prints how to replay it.
+/// Plays an input. If that fails, stores the input and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
@@ -41,7 +41,7 @@ fn hostile_peer_with_keys() {
         most = most.max(outcome.memory);
     }
     eprintln!("{cases} cases, {connected} connected, {closed} closed, {most} bytes at most");
-    // Most cases must get past the handshake.
+    // In most cases, the handshake must complete.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
 }
 
@@ -64,8 +64,8 @@ fn seeds() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays the input of seed 1, in
-/// which the handshake completes.
+/// Plays the input in the file that `EQUIC_INPUT` names. Without that variable, plays the input of
+/// seed 1, in which the handshake completes.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

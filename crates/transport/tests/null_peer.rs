@@ -1,6 +1,6 @@
-//! Tests a peer of a connection without protection that acts on random inputs, and on the inputs in
-//! `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the first seed.
-//! `EQUIC_INPUT` replays one input from a file.
+//! Tests a connection without protection with a peer that does what random inputs say, or the
+//! inputs in `fuzz/seeds/connection`. `EQUIC_CASES` is the number of inputs, and `EQUIC_SEED` the
+//! first seed. `EQUIC_INPUT` replays one input from a file.
 
 #[allow(dead_code, reason = "another test makes whole inputs with it, this one payloads alone")]
 #[path = "hostile/generator.rs"]
@@ -20,7 +20,7 @@ fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("the variable is a number"))
 }
 
-/// Plays an input. If it fails, stores it and prints how to replay it.
+/// Plays an input. If that fails, stores the input and prints how to replay it.
 fn checked(input: &[u8], name: &str) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| play(input))).unwrap_or_else(|_| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
@@ -49,7 +49,7 @@ fn null_peer_says_anything() {
     eprintln!(
         "{cases} cases, {connected} connected, {closed} closed, {taken} packets, {placed} opened to streams, {most} bytes at most"
     );
-    // Most cases must get past the handshake.
+    // In most cases, the handshake must complete.
     assert!(cases < 100 || connected > cases / 2, "{connected} of {cases} connected");
     assert!(taken > 5 * cases, "{taken} packets opened in {cases} cases");
     assert!(cases < 100 || placed > cases / 10, "{placed} packets opened to streams");
@@ -74,7 +74,7 @@ fn seeds() {
     }
 }
 
-/// The handshake at the beginning of cases must complete on both sides and in all configurations.
+/// The handshake with which cases begin must complete on both sides and in all configurations.
 #[test]
 fn null_peer_can_complete_a_handshake() {
     for configuration in 0..64u8 {
@@ -83,7 +83,7 @@ fn null_peer_can_complete_a_handshake() {
     }
 }
 
-/// Plays the input in the file `EQUIC_INPUT`. Without that variable, plays a handshake.
+/// Plays the input in the file that `EQUIC_INPUT` names. Without that variable, plays a handshake.
 #[test]
 fn one_input() {
     let given = std::env::var_os("EQUIC_INPUT");

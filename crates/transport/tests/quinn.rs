@@ -58,7 +58,7 @@ fn server_tls(identity: &Identity) -> rustls::ServerConfig {
     tls
 }
 
-/// A connection over a socket, driven by one thread.
+/// A connection that one thread drives over a socket.
 struct Driver {
     socket: UdpSocket,
     connection: Connection,
@@ -73,7 +73,7 @@ impl Driver {
         Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Runs until `done` returns true. It is called after each event.
+    /// Runs the connection until `done` returns true. `done` is called after each event.
     fn run(&mut self, mut done: impl FnMut(&mut Connection) -> bool) {
         let mut buffer = vec![0; 65_536];
         loop {
@@ -146,7 +146,7 @@ fn quinn_server(identity: &Identity) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// Data to send on a stream, and the data that came back.
+/// Data that is sent on a stream, and the data that the peer returned.
 struct Exchange {
     id: StreamId,
     data: Vec<u8>,
@@ -245,7 +245,8 @@ fn key_update_in_time_with_quinns_server() {
     assert_eq!(driver.closed, None);
 }
 
-/// Starts a quinn client that sends `count` bodies, each on its own stream, and expects them back.
+/// Starts a quinn client. It sends `count` bodies, each on its own stream, and expects each body
+/// back.
 fn quinn_client(
     identity: &Identity,
     remote: SocketAddr,

@@ -1,4 +1,5 @@
-//! This end's connection IDs: issued, announced, replaced and retired (RFC 9000 s.5.1.1, s.5.1.2).
+//! Keeps the connection IDs that this end has issued: announces, replaces and retires them (RFC
+//! 9000 s.5.1.1, s.5.1.2).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,50 +12,53 @@ use crate::lazy::LazyBox;
 use crate::numbered::Numbered;
 use crate::violation::Violation;
 
-/// Number of retired IDs that still lead to the connection. A peer changes fewer IDs than that
-/// within a round trip.
+/// Number of retired connection IDs whose packets are still accepted. A peer retires fewer IDs than
+/// that within a round trip.
 const KEPT_RETIRED: usize = 4;
 
-/// Time after a retirement during which packets to the ID may still arrive: a few round trips.
+/// Time for which packets to a connection ID may still arrive after its retirement: a few round
+/// trips.
 pub(super) const KEPT_RETIRED_FOR: Duration = Duration::from_secs(3);
 
-/// An ID that the peer may use in packets to this end.
+/// A connection ID that the peer may put into packets to this end.
 #[derive(Debug, Clone, Copy)]
 struct LocalId {
     id: ConnectionId,
-    /// True if the peer has used the ID.
+    /// True if the peer has used this connection ID in a packet.
     used: bool,
 }
 
-/// All IDs that the peer may use in packets to this end.
+/// All connection IDs that the peer may put into packets to this end.
 #[derive(Debug)]
 pub(crate) struct LocalIds {
     active: Numbered<LocalId>,
-    /// The IDs that were retired last, oldest first; at most `KEPT_RETIRED`. Packets that the peer
-    /// sent before it retired an ID may arrive late, by another path or socket. They are accepted,
-    /// and not answered with a stateless reset.
+    /// The connection IDs that the peer retired last, oldest first; at most `KEPT_RETIRED`. Packets
+    /// that the peer sent before it retired an ID may arrive late, by another path or socket. Such
+    /// packets are accepted, and not answered with a stateless reset.
     retired: LazyBox<VecDeque<ConnectionId>>,
-    /// Time of the last retirement.
+    /// Time at which the peer last retired a connection ID.
     retired_at: Timestamp,
-    /// Number of active IDs that this end has not asked the peer to retire.
+    /// Number of active connection IDs that this end has not asked the peer to retire.
     not_retiring: u64,
     next: u64,
-    /// Largest number of IDs to issue: the peer's `active_connection_id_limit`, or this end's
-    /// maximum if it is lower.
+    /// Largest number of connection IDs that the peer may have at a time: its
+    /// `active_connection_id_limit`, or this end's maximum if that is lower.
     limit: u64,
-    /// The value of Retire Prior To: the peer should retire IDs with lower sequence numbers.
+    /// The value of Retire Prior To that this end sends: the peer should retire IDs with lower
+    /// sequence numbers.
     retire_prior_to: u64,
     /// Sequence numbers of the IDs that must still be announced in a NEW_CONNECTION_ID frame.
     to_announce: Numbered<()>,
     tokens: Numbered<ResetToken>,
-    /// True if no more IDs are issued, because their path is abandoned.
+    /// True if no more connection IDs are issued, because their path is abandoned.
     closed: bool,
-    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
+    /// Issued and retired connection IDs that wait to be reported to the endpoint; at most
+    /// `MAX_CHANGES`.
     changes: Changes,
 }
 
 impl LocalIds {
-    /// Creates the IDs of the first path, with the ID of the handshake.
+    /// Creates the state for the first path. `first` is the connection ID of the handshake.
     pub(crate) fn new(first: ConnectionId) -> LocalIds {
         LocalIds {
             active: Numbered::with(0, LocalId { id: first, used: true }),
@@ -71,7 +75,7 @@ impl LocalIds {
         }
     }
 
-    /// Creates the state for an additional path, which has no ID yet (RFC 10069 s.3.2).
+    /// Creates the state for an additional path, which has no connection ID yet (RFC 10069 s.3.2).
     pub(crate) fn none() -> LocalIds {
         LocalIds {
             active: Numbered::default(),
@@ -82,15 +86,15 @@ impl LocalIds {
         }
     }
 
-    /// Issues no more IDs, because their path is abandoned. Existing IDs still lead to the
-    /// connection.
+    /// Stops issuing connection IDs, because their path is abandoned. Packets to existing IDs still
+    /// belong to the connection.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.to_announce = Numbered::default();
     }
 
-    /// Retires all IDs, because their path has ended. Afterwards, none of them leads to the
-    /// connection.
+    /// Retires all connection IDs, because their path has ended. Packets to them no longer belong
+    /// to the connection.
     pub(crate) fn retire_for_good(&mut self) {
         self.close();
         for (_, gone) in self.active.take_all() {
@@ -101,42 +105,44 @@ impl LocalIds {
         self.not_retiring = 0;
     }
 
-    /// Returns the sequence number of the next ID to be issued.
+    /// Returns the sequence number of the next connection ID to be issued.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.next
     }
 
-    /// Returns true if the peer has an ID that it may use, or will get one.
+    /// Returns true if the peer has a connection ID that it may use, or if one will be announced to
+    /// it.
     pub(crate) fn has_any(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Returns the largest number of IDs that are issued.
+    /// Returns the largest number of connection IDs that the peer may have at a time.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the oldest change that was not yet returned, or `None`. The ID of the handshake is
-    /// not reported.
+    /// Takes the oldest change that was not yet reported to the endpoint, or returns `None`. The ID
+    /// of the handshake is never reported.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
 
-    /// Sets the peer's `active_connection_id_limit`. No more than `max` IDs are issued.
+    /// Sets the peer's `active_connection_id_limit`. However high that limit is, the peer gets at
+    /// most `max` connection IDs at a time.
     pub(crate) fn set_limit(&mut self, limit: u64, max: u64) {
         self.limit = limit.min(max);
     }
 
-    /// Returns true if another ID can be issued. IDs that the peer is asked to retire do not count
-    /// against its limit (RFC 9000 s.5.1.1).
+    /// Returns true if another connection ID can be issued. IDs that this end wants the peer to
+    /// retire do not count against the peer's limit (RFC 9000 s.5.1.1).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }
 
-    /// Asks the peer to retire all IDs, so that others can replace them. Returns false, and changes
-    /// nothing, if the peer has not yet retired the IDs of more than one earlier request. One
-    /// outstanding request is permitted, because packets may be lost. The peer must accept twice
-    /// its limit (RFC 9000 s.5.1.2).
+    /// Asks the peer to retire all current connection IDs, so that new ones can replace them.
+    /// Returns false, and changes nothing, if the peer still has to retire more IDs than its limit
+    /// because of earlier requests. One outstanding request is permitted, because packets may be
+    /// lost. The peer must accept twice its limit (RFC 9000 s.5.1.2).
     pub(crate) fn retire_all(&mut self) -> bool {
         let owed =
             self.active.numbers().filter(|number| *number < self.retire_prior_to).count() as u64;
@@ -146,13 +152,13 @@ impl LocalIds {
         owed <= self.limit
     }
 
-    /// Returns the field Retire Prior To of the frame that announces an ID. It never exceeds the
-    /// ID's sequence number (RFC 9000 s.19.15).
+    /// Returns the field Retire Prior To for the NEW_CONNECTION_ID frame that announces the ID with
+    /// this sequence number. The field never exceeds the sequence number (RFC 9000 s.19.15).
     pub(crate) fn retire_prior_to(&self, sequence: u64) -> u64 {
         self.retire_prior_to.min(sequence)
     }
 
-    /// Issues another ID, which waits to be announced.
+    /// Issues another connection ID with its reset token. It waits to be announced to the peer.
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, LocalId { id, used: false });
         self.not_retiring += 1;
@@ -162,37 +168,37 @@ impl LocalIds {
         self.next += 1;
     }
 
-    /// Issues the second ID, which the transport parameter `preferred_address` announces (RFC 9000
-    /// s.5.1.1).
+    /// Issues the second connection ID, which the transport parameter `preferred_address` announces
+    /// (RFC 9000 s.5.1.1).
     pub(crate) fn issue_announced(&mut self, id: ConnectionId, token: ResetToken) {
         self.issue(id, token);
         self.to_announce.remove(self.next - 1);
     }
 
-    /// Returns true if an ID must still be announced in a NEW_CONNECTION_ID frame.
+    /// Returns true if a connection ID must still be announced in a NEW_CONNECTION_ID frame.
     pub(crate) fn has_news(&self) -> bool {
         !self.to_announce.is_empty()
     }
 
-    /// Takes the next ID to announce in a NEW_CONNECTION_ID frame.
+    /// Takes the next connection ID to announce in a NEW_CONNECTION_ID frame.
     pub(crate) fn next_to_announce(&mut self) -> Option<NewId> {
         let (sequence, ()) = self.to_announce.pop_first()?;
         let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
         Some(NewId { sequence, id: own.id, token: *token })
     }
 
-    /// Queues an ID for announcement again, because the frame that announced it was lost.
+    /// Queues a connection ID for announcement again, because the frame that announced it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.active.contains(sequence) && !self.closed {
             self.to_announce.insert(sequence, ());
         }
     }
 
-    /// Processes a RETIRE_CONNECTION_ID frame from a packet to the ID `used`. Returns the ID that
-    /// the peer retired.
+    /// Processes a RETIRE_CONNECTION_ID frame that arrived in a packet to the connection ID `used`.
+    /// Returns the ID that the peer retired.
     ///
     /// # Errors
-    /// Fails if the ID was never issued, or if it is `used` (RFC 9000 s.19.16).
+    /// Fails if the retired ID was never issued, or if it is `used` (RFC 9000 s.19.16).
     pub(crate) fn on_retire(
         &mut self,
         now: Timestamp,
@@ -217,7 +223,7 @@ impl LocalIds {
         Ok(gone)
     }
 
-    /// Forgets retired IDs, except the last `keep`.
+    /// Forgets the retired connection IDs, except for the last `keep`.
     fn forget_retired(&mut self, keep: usize) {
         let Some(retired) = self.retired.get_mut_if_allocated() else { return };
         for id in retired.drain(..retired.len().saturating_sub(keep)) {
@@ -225,7 +231,8 @@ impl LocalIds {
         }
     }
 
-    /// Returns the ID with this sequence number, if the peer may use it and a frame announced it.
+    /// Returns the connection ID with this sequence number, if the peer may use it and a frame
+    /// announced it.
     #[cfg(feature = "qlog")]
     pub(crate) fn get(&self, sequence: u64) -> Option<NewId> {
         let (own, token) = (self.active.get(sequence)?, self.tokens.get(sequence)?);
@@ -237,7 +244,7 @@ impl LocalIds {
         self.active.values().any(|own| own.id == id) || self.retired.contains(&id)
     }
 
-    /// Like [`LocalIds::contains`], for the bytes of an ID in a packet.
+    /// Like [`LocalIds::contains`], for the bytes of a connection ID in a packet.
     #[inline]
     pub(crate) fn contains_bytes(&self, id: &[u8]) -> bool {
         self.active.values().any(|own| own.id.is(id))
@@ -245,7 +252,8 @@ impl LocalIds {
     }
 
     /// Like [`LocalIds::contains_bytes`], for a packet from an address that the peer has used
-    /// before. Marks the ID as used, even if the packet later turns out not to be authentic.
+    /// before. Marks the connection ID as used, even if the packet later turns out not to be
+    /// authentic.
     #[inline]
     pub(crate) fn take_bytes(&mut self, id: &[u8]) -> bool {
         match self.active.values_mut().find(|own| own.id.is(id)) {
@@ -257,19 +265,19 @@ impl LocalIds {
         }
     }
 
-    /// Marks the ID as used by the peer.
+    /// Records that the peer has used this connection ID.
     pub(crate) fn set_used(&mut self, id: ConnectionId) {
         if let Some(own) = self.active.values_mut().find(|own| own.id == id) {
             own.used = true;
         }
     }
 
-    /// Returns true if the peer may use this ID and has not used it yet.
+    /// Returns true if the peer may use this connection ID and has not used it yet.
     pub(crate) fn is_unused(&self, id: ConnectionId) -> bool {
         self.active.values().any(|own| own.id == id && !own.used)
     }
 
-    /// Releases unused memory, and forgets IDs that were retired a while ago.
+    /// Releases unused memory, and forgets connection IDs that the peer retired long enough ago.
     pub(crate) fn shrink(&mut self, now: Timestamp) {
         self.active.shrink();
         if self.retired_at + KEPT_RETIRED_FOR <= now {
@@ -277,7 +285,8 @@ impl LocalIds {
             self.retired = LazyBox::default();
         }
         if self.to_announce.is_empty() {
-            // No packet is in flight, so no frame that announced an ID can be lost.
+            // No packet is in flight, so no NEW_CONNECTION_ID frame can be lost and repeated. The
+            // tokens are no longer needed.
             self.tokens = Numbered::default();
         }
         if self.changes.is_empty() {
@@ -285,13 +294,13 @@ impl LocalIds {
         }
     }
 
-    /// Returns the memory that the IDs take, in bytes.
+    /// Returns the memory that this end's connection IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.active.len() + self.to_announce.len() + self.tokens.len()) * size_of::<NewId>()
             + self.retired.len() * size_of::<ConnectionId>()
     }
 
-    /// Returns all IDs that lead to the connection.
+    /// Returns all connection IDs whose packets belong to the connection.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.values().map(|own| own.id).chain(self.retired.iter().copied())
     }

@@ -5,7 +5,8 @@
 //! * `local.rs`: the IDs that the peer may use in packets to this end;
 //! * `remote.rs`: the IDs that this end may use in packets to the peer.
 //!
-//! An [`EndpointEvent`] reports a change to the endpoint, which routes datagrams by it.
+//! An [`EndpointEvent`] reports each change to the endpoint, which finds the connection of a
+//! datagram by its connection ID.
 
 mod local;
 mod remote;
@@ -24,29 +25,31 @@ pub(crate) use remote::RemoteIds;
 pub(crate) use source::{BlindToken, ID_LEN, IdSource, RESET_KEY_LEN, ResetKey};
 pub use source::{ConnectionIdGenerator, RandomIds};
 
-/// A change of a connection that its endpoint must know.
+/// A change in a connection that its endpoint must know.
 ///
-/// The endpoint routes datagrams by connection IDs and reset tokens, so it must know their changes.
-/// It must also know when a handshake completes.
+/// The endpoint routes datagrams by connection IDs and reset tokens, so it must know when they
+/// change. It must also know when a handshake completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointEvent {
-    /// Packets to the connection may carry this ID from now on.
+    /// From now on, packets to the connection may carry this connection ID.
     Issued(ConnectionId),
-    /// Packets to the connection no longer carry this ID.
+    /// From now on, packets to the connection no longer carry this connection ID.
     Retired(ConnectionId),
-    /// A datagram that belongs to no connection and ends with this token resets the connection.
+    /// From now on, a datagram that belongs to no connection and ends with this reset token resets
+    /// the connection.
     TokenLearned(ResetToken),
-    /// A datagram that ends with this token no longer resets the connection.
+    /// From now on, a datagram that ends with this reset token no longer resets the connection.
     TokenForgotten(ResetToken),
     /// A server's handshake is complete, so the client's address is validated.
     HandshakeComplete,
 }
 
-/// Changes that wait to be reported to an endpoint. There are rarely any.
+/// Changes of a connection that wait to be reported to its endpoint. There are rarely any.
 pub(crate) type Changes = LazyBox<VecDeque<EndpointEvent>>;
 
-/// Largest number of changes that wait for an endpoint. Few accumulate between two calls. Without
-/// an endpoint, the oldest are dropped.
+/// Largest number of changes of a connection that wait to be reported to its endpoint. Few
+/// accumulate between two calls. If nothing reads the changes, because the connection has no
+/// endpoint, the oldest are dropped.
 const MAX_CHANGES: usize = 256;
 
 pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
@@ -59,10 +62,10 @@ pub(crate) fn note(changes: &mut Changes, change: EndpointEvent) {
 /// Content of a NEW_CONNECTION_ID frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewId {
-    /// The ID's sequence number.
+    /// Sequence number of the connection ID.
     pub sequence: u64,
-    /// The connection ID.
+    /// The connection ID that the frame announces.
     pub id: ConnectionId,
-    /// The ID's stateless reset token.
+    /// Stateless reset token of the connection ID.
     pub token: ResetToken,
 }

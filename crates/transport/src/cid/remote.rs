@@ -1,5 +1,5 @@
-//! The peer's connection IDs: which are in use or retired, and their stateless reset tokens (RFC
-//! 9000 s.5.1.1, s.5.1.2, s.10.3).
+//! Keeps the peer's connection IDs: those that may be used, those that are retired, and their
+//! stateless reset tokens (RFC 9000 s.5.1.1, s.5.1.2, s.10.3).
 
 use equic_wire::{ConnectionId, ResetToken};
 
@@ -8,26 +8,26 @@ use crate::numbered::Numbered;
 use crate::ranges::RangeSet;
 use crate::violation::Violation;
 
-/// Largest number of RETIRE_CONNECTION_ID frames that wait for an acknowledgment. If there are
+/// Largest number of RETIRE_CONNECTION_ID frames that the peer has not acknowledged. If there are
 /// more, the connection is closed (RFC 9000 s.5.1.2).
 const MAX_RETIRED: usize = 32;
 
-/// Number of ranges of retired sequence numbers that are remembered, so that a repeated
+/// Number of ranges of retired sequence numbers that are remembered. They ensure that a repeated
 /// NEW_CONNECTION_ID frame has no effect.
 const RETIRED_RANGES: usize = 32;
 
-/// An ID that the peer has issued.
+/// A connection ID that the peer has issued.
 #[derive(Debug, Clone, Copy)]
 struct RemoteId {
     id: ConnectionId,
     token: Option<ResetToken>,
-    /// True if a packet was sent to the ID. A stateless reset with the ID's token is accepted only
-    /// after that (RFC 9000 s.10.3.1).
+    /// True if a packet was sent to the connection ID. A stateless reset with the ID's token is
+    /// accepted only after that (RFC 9000 s.10.3.1).
     used: bool,
 }
 
 impl RemoteId {
-    /// Creates the ID of the handshake, which is in use from the start.
+    /// Creates the entry for the connection ID of the handshake, which is in use from the start.
     fn of_handshake(id: ConnectionId) -> RemoteId {
         RemoteId { id, token: None, used: true }
     }
@@ -36,38 +36,39 @@ impl RemoteId {
         RemoteId { id, token: Some(token), used: false }
     }
 
-    /// Returns the token if a stateless reset with it is accepted.
+    /// Returns the ID's reset token if this end accepts a stateless reset with it.
     fn token_in_use(&self) -> Option<ResetToken> {
         self.token.filter(|_| self.used)
     }
 }
 
-/// The IDs that this end may use in packets to the peer.
+/// The connection IDs that this end may put into packets to the peer.
 #[derive(Debug)]
 pub(crate) struct RemoteIds {
     ids: Numbered<RemoteId>,
-    /// Sequence number of the ID in use.
+    /// Sequence number of the connection ID in use.
     current: u64,
     /// Value of Retire Prior To that the peer sent: this end must retire IDs with lower sequence
     /// numbers.
     retire_prior_to: u64,
-    /// True if the peer uses zero-length IDs.
+    /// True if the peer uses zero-length connection IDs.
     zero_length: bool,
-    /// Sequence numbers that this end has retired.
+    /// Sequence numbers of the peer's connection IDs that this end has retired.
     retired: RangeSet,
-    /// Largest number of IDs that are kept: this end's `active_connection_id_limit`.
+    /// Largest number of the peer's connection IDs that are kept: this end's
+    /// `active_connection_id_limit`.
     limit: u64,
     to_retire: Numbered<()>,
-    /// Sequence numbers in RETIRE_CONNECTION_ID frames that are not yet acknowledged, whether they
-    /// are queued or in flight.
+    /// Sequence numbers in RETIRE_CONNECTION_ID frames that the peer has not acknowledged yet. The
+    /// frames are queued or in flight.
     owed: Numbered<()>,
-    /// Changes that wait to be reported to the endpoint; at most `MAX_CHANGES`.
+    /// Reset tokens that wait to be reported to the endpoint; at most `MAX_CHANGES`.
     changes: Changes,
 }
 
 impl RemoteIds {
-    /// Creates the IDs of the first path, with the ID of the handshake. `limit` is this end's
-    /// `active_connection_id_limit`.
+    /// Creates the state for the first path. `first` is the connection ID of the handshake, and
+    /// `limit` is this end's `active_connection_id_limit`.
     pub(crate) fn new(first: ConnectionId, limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::with(0, RemoteId::of_handshake(first)),
@@ -82,8 +83,8 @@ impl RemoteIds {
         }
     }
 
-    /// Creates the state for an additional path, which has no ID yet. `limit` has the same meaning
-    /// as for [`RemoteIds::new`].
+    /// Creates the state for an additional path, for which the peer has issued no connection ID
+    /// yet. `limit` has the same meaning as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::default(),
@@ -92,8 +93,8 @@ impl RemoteIds {
         }
     }
 
-    /// Forgets all IDs without sending RETIRE_CONNECTION_ID frames, because their path is abandoned
-    /// (RFC 10069 s.3.4).
+    /// Forgets all connection IDs without sending RETIRE_CONNECTION_ID frames, because their path
+    /// is abandoned (RFC 10069 s.3.4).
     pub(crate) fn forget_all(&mut self) {
         for (_, gone) in self.ids.take_all() {
             self.forget_token(gone);
@@ -101,42 +102,44 @@ impl RemoteIds {
         (self.to_retire, self.owed) = (Numbered::default(), Numbered::default());
     }
 
-    /// Stops accepting stateless resets with the token of an ID that was removed.
+    /// Stops accepting stateless resets with the token of the removed connection ID `gone`.
     fn forget_token(&mut self, gone: RemoteId) {
         if let Some(token) = gone.token_in_use() {
             note(&mut self.changes, EndpointEvent::TokenForgotten(token));
         }
     }
 
-    /// Returns true if the peer has issued this ID and it is not retired.
+    /// Returns true if the peer has issued this connection ID and the ID is not retired.
     pub(crate) fn has_id(&self, id: ConnectionId) -> bool {
         self.ids.values().any(|other| other.id == id)
     }
 
-    /// Returns the sequence number that the peer's next ID is expected to have.
+    /// Returns the sequence number that the peer's next connection ID is expected to have.
     pub(crate) fn next_sequence(&self) -> u64 {
         let retired = self.retired.max().map_or(0, |last| last + 1);
         let last = self.ids.numbers().next_back().map_or(0, |last| last + 1);
         last.max(retired).max(self.retire_prior_to)
     }
 
-    /// Returns the oldest change of reset tokens that was not yet returned, or `None`.
+    /// Takes the oldest change of reset tokens that was not yet reported to the endpoint, or
+    /// returns `None`.
     pub(crate) fn poll_change(&mut self) -> Option<EndpointEvent> {
         self.changes.get_mut_if_allocated()?.pop_front()
     }
 
-    /// Returns the ID for packets to the peer.
+    /// Returns the connection ID to put into packets to the peer.
     pub(crate) fn current(&self) -> ConnectionId {
         self.ids.get(self.current).map_or(ConnectionId::EMPTY, |remote| remote.id)
     }
 
-    /// Returns the ID with this sequence number, or `None` if it is retired or was never issued.
+    /// Returns the connection ID with this sequence number. Returns `None` if the ID is retired or
+    /// was never issued.
     pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
         self.ids.get(sequence).map(|remote| remote.id)
     }
 
-    /// Like [`RemoteIds::get`], and accepts stateless resets with the ID's token from now on,
-    /// because a packet is sent to it.
+    /// Like [`RemoteIds::get`], for an ID to which a packet will be sent. From now on, accepts
+    /// stateless resets with the ID's token.
     #[inline]
     pub(crate) fn take_into_use(&mut self, sequence: u64) -> Option<ConnectionId> {
         let remote = self.ids.get_mut(sequence)?;
@@ -153,17 +156,18 @@ impl RemoteIds {
         self.zero_length
     }
 
-    /// Returns true if there is an ID that may be used.
+    /// Returns true if the peer has issued a connection ID that may be used.
     pub(crate) fn has_any(&self) -> bool {
         !self.ids.is_empty()
     }
 
-    /// Returns the sequence numbers of all IDs that may be used, in ascending order.
+    /// Returns the sequence numbers of all connection IDs that may be used, in ascending order.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> + '_ {
         self.ids.numbers()
     }
 
-    /// Retires an ID that this end no longer uses (RFC 9000 s.5.1.2). The last ID is kept.
+    /// Retires a connection ID that this end no longer uses (RFC 9000 s.5.1.2). The last ID is
+    /// kept.
     pub(crate) fn retire(&mut self, sequence: u64) {
         if self.ids.len() > 1
             && let Some(gone) = self.ids.remove(sequence)
@@ -176,25 +180,28 @@ impl RemoteIds {
             if self.current == sequence {
                 self.current = self.ids.numbers().next().unwrap_or(sequence);
             }
-            // This end decides when to retire an ID, so the limit is never exceeded.
+            // The limit on retirements is never exceeded here, because this end decides when to
+            // retire an ID.
             let _ = self.owe(sequence);
         }
     }
 
-    /// Adds the ID of a server's preferred address, which has sequence number 1 (RFC 9000 s.5.1.1).
+    /// Adds the connection ID for a server's preferred address. It has sequence number 1 (RFC 9000
+    /// s.5.1.1).
     pub(crate) fn add_preferred(&mut self, id: ConnectionId, token: ResetToken) {
         if !self.ids.contains(1) {
             self.ids.insert(1, RemoteId::given(id, token));
         }
     }
 
-    /// Replaces the ID of the handshake by the one that the peer chose (RFC 9000 s.7.2).
+    /// Replaces the connection ID of the handshake by the one that the peer chose (RFC 9000 s.7.2).
     pub(crate) fn set_handshake_id(&mut self, id: ConnectionId) {
         self.zero_length = id.is_empty();
         self.ids.insert(0, RemoteId::of_handshake(id));
     }
 
-    /// Sets the token in the server's transport parameter `stateless_reset_token`.
+    /// Sets the reset token of the handshake's connection ID: the server's transport parameter
+    /// `stateless_reset_token`.
     pub(crate) fn set_handshake_token(&mut self, token: ResetToken) {
         if let Some(first) = self.ids.get_mut(0) {
             first.token = Some(token);
@@ -202,8 +209,9 @@ impl RemoteIds {
         }
     }
 
-    /// Returns true if `token` is the stateless reset token of an ID in use, so that the peer has
-    /// lost the connection (RFC 9000 s.10.3.1). Takes the same time for every token.
+    /// Returns true if `token` is the stateless reset token of a connection ID in use. In that case
+    /// the peer has lost the connection's state (RFC 9000 s.10.3.1). The comparison takes the same
+    /// time for every token.
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))
@@ -212,7 +220,7 @@ impl RemoteIds {
     /// Processes a NEW_CONNECTION_ID frame.
     ///
     /// # Errors
-    /// Fails if the frame contradicts an earlier one or exceeds a limit.
+    /// Fails if the frame contradicts an earlier NEW_CONNECTION_ID frame or exceeds a limit.
     pub(crate) fn on_new(&mut self, new: NewId, retire_prior_to: u64) -> Result<(), Violation> {
         if self.zero_length {
             return Err(Violation::NewConnectionIdWithoutIds);
@@ -225,11 +233,13 @@ impl RemoteIds {
             return Err(Violation::ConnectionIdReused);
         }
         if sequence < self.retire_prior_to {
-            // RFC 9000 s.19.15: the ID was retired before it arrived.
+            // RFC 9000 s.19.15: the connection ID was retired before the frame that announces it
+            // arrived.
             return self.owe(sequence);
         }
         if self.retired.contains(sequence) {
-            // The peer sent the frame again, because the acknowledgment was lost.
+            // The frame is a repetition: the peer did not receive the acknowledgment of the first
+            // one.
             return Ok(());
         }
         match self.ids.get_mut(sequence) {
@@ -247,8 +257,8 @@ impl RemoteIds {
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let retired = self.ids.take_below(retire_prior_to);
-            // Switch to another ID before any check can fail, because the CONNECTION_CLOSE frame
-            // needs a Destination Connection ID.
+            // Switch to another connection ID before any check can fail, because a CONNECTION_CLOSE
+            // frame is then sent, and its packet needs a Destination Connection ID.
             if let Some(first) = self.ids.numbers().next()
                 && !self.ids.contains(self.current)
             {
@@ -284,7 +294,7 @@ impl RemoteIds {
         }
     }
 
-    /// Returns the memory that the IDs take, in bytes.
+    /// Returns the memory that the peer's connection IDs take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         (self.ids.len() + self.to_retire.len() + self.owed.len()) * size_of::<NewId>()
     }
@@ -294,19 +304,20 @@ impl RemoteIds {
         !self.to_retire.is_empty()
     }
 
-    /// Takes the next sequence number for a RETIRE_CONNECTION_ID frame.
+    /// Takes the sequence number for the next RETIRE_CONNECTION_ID frame.
     pub(crate) fn next_to_retire(&mut self) -> Option<u64> {
         self.to_retire.pop_first().map(|(sequence, ())| sequence)
     }
 
-    /// Queues the RETIRE_CONNECTION_ID frame again, because it was lost.
+    /// Queues the RETIRE_CONNECTION_ID frame for this sequence number again, because it was lost.
     pub(crate) fn on_lost(&mut self, sequence: u64) {
         if self.owed.contains(sequence) {
             self.to_retire.insert(sequence, ());
         }
     }
 
-    /// Forgets the RETIRE_CONNECTION_ID frame, because it was acknowledged.
+    /// Forgets the RETIRE_CONNECTION_ID frame for this sequence number, because it was
+    /// acknowledged.
     pub(crate) fn on_acked(&mut self, sequence: u64) {
         self.owed.remove(sequence);
         self.to_retire.remove(sequence);

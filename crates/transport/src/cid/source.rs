@@ -8,32 +8,34 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 use rustls::quic::Suite;
 use zeroize::Zeroizing;
 
-/// Default length of the IDs of [`RandomIds`], in bytes. Most peers send packet numbers of two
-/// bytes. A short header then has 16 bytes, which is one block of the hash in AES-GCM.
+/// Default length of the connection IDs of [`RandomIds`], in bytes. Most peers send packet numbers
+/// of two bytes. A short header with such an ID then has 16 bytes, which is one block of the hash
+/// in AES-GCM.
 pub(crate) const ID_LEN: usize = 13;
 const _: () = assert!(1 + ID_LEN + 2 == 16);
 
-/// Generates the connection IDs of an endpoint, so that packets can be routed by their content.
+/// Generates the connection IDs of an endpoint. A custom generator lets other devices route packets
+/// by the content of the ID.
 pub trait ConnectionIdGenerator: Send + Sync {
-    /// Returns a new ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not be able to
-    /// correlate the IDs of a connection (RFC 9000 s.5.1).
+    /// Returns a new connection ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not
+    /// be able to correlate the IDs of a connection (RFC 9000 s.5.1).
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
-    /// Returns the length of every ID in bytes, 1 to 20. It is constant, because a short header
-    /// carries no length.
+    /// Returns the length of every connection ID in bytes, 1 to 20. The length is constant, because
+    /// a short header does not contain it.
     fn id_len(&self) -> usize;
 
-    /// Returns the stateless reset token of an ID (RFC 9000 s.10.3.2).
+    /// Returns the stateless reset token of a connection ID (RFC 9000 s.10.3.2).
     ///
-    /// Implement this if another device may send the reset, for example a gateway after this
-    /// process has ended. If the result is `None`, the endpoint derives the token from its own key.
-    /// The result must be `None` for an ID of another generator.
+    /// Implement this if another device may send the stateless reset, for example a gateway after
+    /// this process has ended. If the result is `None`, the endpoint derives the token from its own
+    /// key. The result must be `None` for an ID of another generator.
     fn reset_token(&self, _id: ConnectionId) -> Option<ResetToken> {
         None
     }
 
-    /// Returns a number that changes when issued IDs must be replaced, for example because their
-    /// keys were rotated
+    /// Returns a number that changes when the connection IDs that were issued must be replaced, for
+    /// example because their keys were rotated
     /// ([`Connection::replace_connection_ids`](crate::Connection::replace_connection_ids)). Returns
     /// `None` if IDs never need to be replaced.
     fn generation(&self) -> Option<u64> {
@@ -48,8 +50,8 @@ pub struct RandomIds {
 }
 
 impl RandomIds {
-    /// Creates a generator of IDs of `len` bytes. A length outside 1 to 20 is replaced by the
-    /// nearest limit.
+    /// Creates a generator of connection IDs of `len` bytes. A length outside 1 to 20 is replaced
+    /// by the nearest limit.
     pub fn new(len: usize) -> RandomIds {
         RandomIds { len: len.clamp(1, ConnectionId::MAX_LEN) }
     }
@@ -77,7 +79,8 @@ impl ConnectionIdGenerator for RandomIds {
 /// Length of the key of a [`ResetKey`], in bytes.
 pub(crate) const RESET_KEY_LEN: usize = 32;
 
-/// Derives stateless reset tokens from IDs, so that they need not be stored (RFC 9000 s.10.3.2).
+/// Derives stateless reset tokens from connection IDs, so that the tokens need not be stored (RFC
+/// 9000 s.10.3.2).
 #[derive(Clone)]
 pub(crate) struct ResetKey {
     hkdf: &'static dyn Hkdf,
@@ -85,12 +88,12 @@ pub(crate) struct ResetKey {
 }
 
 impl ResetKey {
-    /// Creates a key from `key`, which must be secret and random. `suite` provides HMAC.
+    /// Creates a key from the bytes `key`, which must be secret and random. `suite` provides HMAC.
     pub(crate) fn new(suite: &Suite, key: impl Into<Zeroizing<[u8; RESET_KEY_LEN]>>) -> ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
-    /// Returns the stateless reset token of an ID.
+    /// Returns the stateless reset token of a connection ID.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
         let sum = self.sum(id.as_bytes());
@@ -98,17 +101,18 @@ impl ResetKey {
         ResetToken(token)
     }
 
-    /// Returns the form of a peer's token that is used for lookups. The time of a lookup then
-    /// reveals nothing about the token itself (RFC 9000 s.10.3.1).
+    /// Returns the form of a peer's reset token in which it is stored and looked up. The duration
+    /// of a lookup then reveals nothing about the token itself (RFC 9000 s.10.3.1).
     pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
-        // The message is longer than any ID, so the result is never the token of an ID.
+        // The HMAC input is longer than any connection ID, so the result is never the reset token
+        // of an ID.
         let mut message = [0; ResetToken::LEN + ConnectionId::MAX_LEN];
         message.iter_mut().zip(token.0).for_each(|(byte, token)| *byte = token);
         self.sum(&message)
     }
 
-    /// Returns a number derived from the key for a purpose other than tokens. The label must be
-    /// longer than any ID.
+    /// Returns a number that is derived from this key and `label`, for a purpose other than reset
+    /// tokens. `label` must be longer than any connection ID.
     pub(crate) fn number(&self, label: &[u8]) -> u64 {
         debug_assert!(label.len() > ConnectionId::MAX_LEN, "the label is longer than any ID");
         self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -122,7 +126,7 @@ impl ResetKey {
     }
 }
 
-/// A reset token in the form that is used for lookups: see [`ResetKey::blind`].
+/// A reset token in the form that is stored and looked up: see [`ResetKey::blind`].
 pub(crate) type BlindToken = [u8; 32];
 
 /// Generates connection IDs and their reset tokens. Clones share the generator and the key.
@@ -152,22 +156,23 @@ impl IdSource {
         self.0.generator.generate(rng)
     }
 
-    /// Returns the length of every ID, in bytes.
+    /// Returns the length of every generated connection ID, in bytes.
     pub(crate) fn id_len(&self) -> usize {
         self.0.generator.id_len()
     }
 
-    /// Returns the stateless reset token of an ID of this end.
+    /// Returns the stateless reset token of a connection ID that this end has issued.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         self.0.generator.reset_token(id).unwrap_or_else(|| self.0.reset.token(id))
     }
 
-    /// Returns the generation of the IDs: see [`ConnectionIdGenerator::generation`].
+    /// Returns the current generation of the connection IDs: see
+    /// [`ConnectionIdGenerator::generation`].
     pub(crate) fn generation(&self) -> Option<u64> {
         self.0.generator.generation()
     }
 
-    /// Returns the key for the reset tokens that the generator does not provide.
+    /// Returns the key that derives the reset tokens which the generator does not provide.
     pub(crate) fn reset_key(&self) -> &ResetKey {
         &self.0.reset
     }

@@ -25,7 +25,8 @@ fn cid_changes_are_reported_to_the_endpoint() {
     remote.retire(2);
     let changes: Vec<EndpointEvent> = std::iter::from_fn(|| remote.poll_change()).collect();
     let token = |sequence| new(sequence).token;
-    // The token of an ID to which nothing was sent must not be reported.
+    // The reset token of a connection ID to which nothing was sent must not be reported to the
+    // endpoint.
     assert_eq!(
         changes,
         [

@@ -1,5 +1,5 @@
-//! CUBIC (RFC 9438) with HyStart++ (RFC 9406). In the variant of Google QUIC, one connection
-//! emulates several.
+//! The CUBIC congestion controller (RFC 9438) with HyStart++ (RFC 9406). In the variant of Google
+//! QUIC, one connection behaves like several.
 
 use super::hystart::{HyStart, SlowStart};
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
@@ -7,43 +7,45 @@ use crate::Timestamp;
 
 /// RFC 9438 s.5: the constant C, in segments per cubic second.
 const C: f64 = 0.4;
-/// RFC 9438 s.4.6: fraction of the window that is left after a loss.
+/// RFC 9438 s.4.6: fraction of the congestion window that is left after a loss.
 const BETA: f64 = 0.7;
 /// Initial window of Google QUIC in packets.
 const GOOGLE_INITIAL_WINDOW: f64 = 32.0;
 
-/// The congestion controller of RFC 9438.
+/// The CUBIC congestion controller of RFC 9438.
 #[derive(Debug, Clone)]
 pub(crate) struct Cubic {
     datagram: f64,
-    /// Number of connections that this one emulates: 1, or more for Google QUIC.
+    /// Number of connections that this connection emulates: 1, or more for Google QUIC.
     connections: f64,
-    /// Window in bytes. Fractions matter, because the growth for an acknowledgment may be less than
-    /// a byte.
+    /// Congestion window in bytes. Fractions matter, because one acknowledgment may increase the
+    /// window by less than a byte.
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
-    /// True until a packet is acknowledged that was sent after the reduction.
+    /// True until the peer acknowledges a packet that was sent after the last reduction of the
+    /// window.
     recovering: bool,
     hystart: HyStart,
-    /// The window before the last reduction, after fast convergence (RFC 9438 s.4.7), in bytes.
+    /// W_max in bytes: the window before the last reduction, or a lower value after fast
+    /// convergence (RFC 9438 s.4.7).
     w_max: f64,
-    /// The window just before the last reduction (cwnd_prior), in bytes.
+    /// Congestion window just before the last reduction (cwnd_prior), in bytes.
     prior: f64,
     epoch: Option<Epoch>,
     undo: Option<Box<Cubic>>,
 }
 
-/// A stage of congestion avoidance (RFC 9438 s.4.2).
+/// A stage of congestion avoidance, with its own cubic curve (RFC 9438 s.4.2).
 #[derive(Debug, Clone)]
 struct Epoch {
     /// Start of the stage. Periods without data to send move it forward (RFC 9438 s.5.8).
     start: Timestamp,
-    /// The plateau of the curve in bytes: `w_max`, or the current window if it is larger.
+    /// The plateau of CUBIC's curve in bytes: `w_max`, or the current window if that is larger.
     origin: f64,
-    /// Time in seconds until the window reaches `origin` again.
+    /// Time in seconds, from the start of the stage, until the window reaches `origin` again.
     k: f64,
-    /// Window that Reno would have with the same losses, in bytes.
+    /// Congestion window that Reno would have with the same losses, in bytes.
     w_est: f64,
     last_ack: Timestamp,
 }
@@ -77,15 +79,15 @@ impl Cubic {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Returns the fraction of the window that is left after a loss (RFC 9438 s.4.6). A loss
-    /// affects only one of several emulated connections.
+    /// Returns the fraction of the window that is left after a loss (RFC 9438 s.4.6). If the
+    /// controller emulates several connections, a loss affects only one of them.
     fn beta(&self) -> f64 {
         (self.connections - 1.0 + BETA) / self.connections
     }
 
-    /// Returns the growth per round trip that gives Reno's throughput at the same loss rate, 3 (1 -
-    /// beta) / (1 + beta) (RFC 9438 s.4.3). It is scaled for emulated connections, each of which
-    /// has its share of the window.
+    /// Returns the factor alpha for the growth per round trip. With it, throughput at the same loss
+    /// rate equals that of Reno: 3 (1 - beta) / (1 + beta) (RFC 9438 s.4.3). The result is scaled
+    /// if several connections are emulated, because each has only a share of the window.
     fn alpha(&self) -> f64 {
         3.0 * self.connections.powi(2) * (1.0 - self.beta()) / (1.0 + self.beta())
     }
@@ -96,7 +98,7 @@ impl Cubic {
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start: sample.now,
             origin: w_max.max(window),
-            // RFC 9438 s.4.2: K = cbrt((W_max - cwnd_epoch) / C), in segments.
+            // The equation in RFC 9438 s.4.2, in segments: K = cbrt((W_max - cwnd_epoch) / C).
             k: ((w_max - window).max(0.0) / datagram / C).cbrt(),
             w_est: window,
             last_ack: sample.now,
@@ -104,7 +106,8 @@ impl Cubic {
         epoch.last_ack = sample.now;
         let origin = epoch.origin;
         let elapsed = sample.now.since(epoch.start).as_secs_f64();
-        // RFC 9438 s.4.3: from the window before the last reduction on, use Reno's own growth.
+        // RFC 9438 s.4.3: once the window has reached its size before the last reduction, use
+        // Reno's own growth.
         let alpha = if epoch.w_est >= prior { alpha.max(connections) } else { alpha };
         epoch.w_est += alpha * sample.acked as f64 / window * datagram;
         let cubic = |t: f64| C * (t - epoch.k).powi(3) * datagram + origin;
@@ -112,8 +115,8 @@ impl Cubic {
             self.window = window.max(epoch.w_est);
             return;
         }
-        // RFC 9438 s.4.4: the target is the value of the curve one round trip from now, at most 1.5
-        // times the window.
+        // RFC 9438 s.4.4: the target is the value of the cubic curve one round trip from now, at
+        // most 1.5 times the window.
         let target = cubic(elapsed + seconds(sample.rtt.smoothed())).clamp(window, 1.5 * window);
         self.window += (target - window) / window * sample.acked as f64;
     }
@@ -125,7 +128,7 @@ impl Controller for Cubic {
     }
 
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) {
-        // RFC 9438 s.5.8: after a pause, the curve continues from where it was.
+        // RFC 9438 s.5.8: after a pause in sending, CUBIC's curve continues from where it was.
         if in_flight == bytes
             && let Some(epoch) = &mut self.epoch
         {
@@ -165,7 +168,7 @@ impl Controller for Cubic {
         self.undo = Some(Box::new(self.clone()));
         (self.recovery_start, self.recovering) = (Some(now), true);
         self.prior = self.window;
-        // RFC 9438 s.4.7: the window is still below the last maximum, so another flow needs
+        // RFC 9438 s.4.7: the loss came below the previous maximum, so another flow needs
         // bandwidth.
         let beta = self.beta();
         self.w_max =
@@ -176,7 +179,7 @@ impl Controller for Cubic {
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
-        // RFC 9438 s.4.9: restore the state before the reduction.
+        // RFC 9438 s.4.9: the loss was spurious, so restore the state before the reduction.
         if let Some(before) = self.undo.take()
             && before.window > self.window
         {
@@ -195,7 +198,7 @@ impl Controller for Cubic {
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.undo = None;
         let before = Box::new(self.clone());
-        // RFC 9438 s.4.8: the window becomes the loss window of RFC 5681 s.3.1.
+        // RFC 9438 s.4.8: the congestion window becomes the loss window of RFC 5681 s.3.1.
         self.on_persistent_congestion(now);
         self.window = self.datagram;
         self.undo = Some(before);
@@ -207,7 +210,8 @@ impl Controller for Cubic {
     }
 
     fn set_window(&mut self, window: u64) -> bool {
-        // Start a new stage, because the curve of the old one does not apply to this window.
+        // Start a new stage of congestion avoidance, because the old curve does not apply to the
+        // window that was set.
         (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
         true
     }

@@ -1,11 +1,11 @@
-//! HyStart++ (RFC 9406): ends slow start when the delay grows, before packets are lost.
+//! HyStart++ (RFC 9406): ends slow start when the round-trip time grows, before packets are lost.
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-// RFC 9406 s.4.3. The limit L on the growth for one acknowledgment is not implemented, because it
-// is for senders that do not pace.
+// Constants of RFC 9406 s.4.3. Its limit L on the growth for one acknowledgment is not implemented,
+// because that limit is for senders without pacing.
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
 const MIN_RTT_DIVISOR: u32 = 8;
@@ -13,17 +13,17 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// How the window changes for acknowledged bytes in slow start.
+/// How acknowledged bytes change the congestion window in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlowStart {
-    /// Add this many bytes to the window.
+    /// Add this many bytes to the congestion window.
     Grow(u64),
-    /// End slow start, because the delay stayed high.
+    /// End slow start, because the round-trip time stayed high.
     Leave,
 }
 
-/// The slow start of one path. A round ends with the acknowledgment of a packet that was sent after
-/// the round began.
+/// HyStart++ for the slow start of one path. A round ends when the peer acknowledges a packet that
+/// was sent after the round began.
 #[derive(Debug, Clone)]
 pub(crate) struct HyStart {
     round_start: Option<Timestamp>,
@@ -33,8 +33,8 @@ pub(crate) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// Conservative slow start: a few rounds of slower growth, to find out whether the higher delay was
-/// only a spike.
+/// Conservative slow start: a few rounds of slower growth, to find out whether the higher
+/// round-trip time was only a spike.
 #[derive(Debug, Clone)]
 struct Conservative {
     baseline: Duration,
@@ -59,8 +59,8 @@ impl HyStart {
         }
     }
 
-    /// Processes an acknowledgment of `acked` bytes in slow start. Its largest packet was sent at
-    /// `largest_sent` and has the round-trip time `rtt`.
+    /// Processes an ACK frame in slow start, which acknowledges `acked` bytes. Its largest packet
+    /// was sent at `largest_sent` and has the round-trip time `rtt`.
     pub(crate) fn on_ack(
         &mut self,
         now: Timestamp,
@@ -80,7 +80,7 @@ impl HyStart {
         }
     }
 
-    /// RFC 9406 s.4.2: enters or leaves conservative slow start, depending on the delay.
+    /// RFC 9406 s.4.2: enters or leaves conservative slow start, depending on the round-trip time.
     fn compare(&mut self) {
         if self.samples < N_RTT_SAMPLE {
             return;
@@ -99,7 +99,7 @@ impl HyStart {
         }
     }
 
-    /// Ends a round. Returns true if conservative slow start is over.
+    /// Ends a round of slow start. Returns true if conservative slow start is over.
     fn end_round(&mut self, now: Timestamp) -> bool {
         self.round_start = Some(now);
         self.last_round_min = self.round_min.take();

@@ -53,20 +53,21 @@ pub struct AckSample<'a> {
     pub now: Timestamp,
     /// Number of newly acknowledged bytes, which are no longer in flight.
     pub acked: u64,
-    /// Time at which the largest newly acknowledged packet was sent.
+    /// Time at which the largest newly acknowledged packet was sent, which is the one with the
+    /// highest number.
     pub largest_sent: Timestamp,
     /// Bytes in flight before the acknowledgment.
     pub in_flight: u64,
-    /// True if the window was not full when the packets were sent, so that it must not grow (RFC
-    /// 9002 s.7.8).
+    /// True if the congestion window was not full when the packets were sent. The window must then
+    /// not grow (RFC 9002 s.7.8).
     pub app_limited: bool,
-    /// The path's RTT, including this sample.
+    /// RTT of the path, including the sample of this ACK frame.
     pub rtt: &'a RttEstimator,
-    /// Sample of the delivery rate. `None` if these packets do not provide one.
+    /// Sample of the delivery rate. `None` if the acknowledged packets do not provide one.
     pub rate: Option<RateSample>,
 }
 
-/// A signal that the path is congested.
+/// A signal that the path is congested: loss, or an ECN mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Packets were lost.
@@ -80,24 +81,26 @@ pub enum Signal {
 
 /// A congestion controller of one path.
 ///
-/// Calls come in this order for an ACK frame: [`Controller::on_packet_lost`] for each packet lost,
-/// [`Controller::on_congestion`] if anything was lost or marked, then [`Controller::on_ack`]. The
-/// window counts UDP payload bytes.
+/// For an ACK frame, the transport makes calls in this order: [`Controller::on_packet_lost`] for
+/// each packet lost, [`Controller::on_congestion`] if anything was lost or marked, then
+/// [`Controller::on_ack`]. The congestion window counts UDP payload bytes.
 pub trait Controller: fmt::Debug + Send {
-    /// Sets the initial window in bytes
-    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). This is
-    /// called before anything else. A controller may ignore it.
+    /// Sets the initial congestion window in bytes
+    /// ([`TransportConfig::initial_window`](crate::TransportConfig::initial_window)). The transport
+    /// calls this before anything else. A controller may ignore the value.
     fn set_initial_window(&mut self, _window: u64) {}
 
-    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. This is
-    /// called before anything else.
+    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. A TCP
+    /// transport calls this before anything else.
     fn for_tcp(&mut self) {}
 
-    /// Called when a packet was sent that counts as in flight. `in_flight` includes it.
+    /// Called when a packet was sent that counts as in flight. `bytes` is its size. `in_flight` is
+    /// the number of bytes in flight, including this packet.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
 
-    /// Called when a packet of `size` bytes was lost. `sent` is the delivery mark from when it was
-    /// sent. `lost` is the number of bytes lost on the path so far, including this packet.
+    /// Called when a packet of `size` bytes was lost. `sent` is the delivery mark that was created
+    /// when the packet was sent. `lost` is the number of bytes lost on the path so far, including
+    /// this packet.
     fn on_packet_lost(&mut self, _now: Timestamp, _size: u64, _sent: &DeliveryMark, _lost: u64) {}
 
     /// Called when packets were acknowledged.
@@ -108,8 +111,8 @@ pub trait Controller: fmt::Debug + Send {
     /// must not react again (RFC 9002 s.7.3.2).
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, signal: Signal);
 
-    /// Called when packets that were declared lost have arrived, so that the last reaction may have
-    /// been wrong.
+    /// Called when packets that were declared lost turn out to have arrived. The last reaction to a
+    /// loss may therefore have been wrong.
     fn on_spurious_loss(&mut self, now: Timestamp);
 
     /// Called for persistent congestion: all packets in a period of several PTOs were lost (RFC
@@ -117,8 +120,8 @@ pub trait Controller: fmt::Debug + Send {
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
     /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that
-    /// all packets in flight may be lost. If they were not, [`Controller::on_spurious_loss`]
-    /// follows. QUIC has no such timer and does not call this.
+    /// all packets in flight may be lost. If it turns out that they arrived,
+    /// [`Controller::on_spurious_loss`] follows. QUIC has no such timer and does not call this.
     fn on_retransmission_timeout(&mut self, now: Timestamp) {
         self.on_persistent_congestion(now);
     }
@@ -126,13 +129,13 @@ pub trait Controller: fmt::Debug + Send {
     /// Called when the path's datagram size has changed.
     fn on_datagram_size(&mut self, size: u16);
 
-    /// Sets the window in bytes, on behalf of a hook. Returns false if the window follows from
-    /// measurements and cannot be set.
+    /// Sets the congestion window in bytes, because a hook requires it. Returns false if the
+    /// controller derives its window from measurements, so that the window cannot be set.
     fn set_window(&mut self, _window: u64) -> bool {
         false
     }
 
-    /// Sets the slow start threshold in bytes, on behalf of a hook. With `None`, slow start
+    /// Sets the slow start threshold in bytes, because a hook requires it. With `None`, slow start
     /// continues. Returns false if the controller has no such threshold.
     fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
         false
@@ -141,26 +144,26 @@ pub trait Controller: fmt::Debug + Send {
     /// Returns the congestion window in bytes.
     fn window(&self) -> u64;
 
-    /// Returns the slow start threshold in bytes. Returns `None` in the first slow start, or if the
-    /// algorithm has no threshold.
+    /// Returns the slow start threshold in bytes. Returns `None` during the initial slow start, or
+    /// if the algorithm has no threshold.
     fn slow_start_threshold(&self) -> Option<u64>;
 
-    /// Returns the pacing rate. It is called once for all datagrams that are passed to the system
-    /// together. If [`Controller::on_sent`] for these datagrams changes the rate, the change
-    /// applies to the next ones.
+    /// Returns the pacing rate. It is read once for all datagrams that are passed to the system
+    /// together. If sending these datagrams ([`Controller::on_sent`]) changes the rate, the new
+    /// rate applies only to the next ones.
     fn pacing_rate(&self, rtt: &RttEstimator) -> Rate {
         let factor = if self.slow_start_threshold().is_none() { 2.0 } else { PACING_GAIN };
         Rate::of_window(self.window(), rtt.smoothed(), factor)
     }
 
-    /// Returns true if the algorithm needs pacing at [`Controller::pacing_rate`]. Packets are then
-    /// paced even if pacing is off by default, as it is for TCP.
+    /// Returns true if the algorithm depends on pacing at [`Controller::pacing_rate`]. The
+    /// transport then paces packets even if pacing is off by default, as it is for TCP.
     fn needs_pacing(&self) -> bool {
         false
     }
 
-    /// Returns the name of the controller's state, for logs. The default implementation returns
-    /// slow start or congestion avoidance.
+    /// Returns the name of the controller's current state, for logs. By default, this is slow start
+    /// or congestion avoidance.
     fn state(&self) -> &'static str {
         match self.slow_start_threshold() {
             Some(threshold) if self.window() >= threshold => "congestion_avoidance",
@@ -212,23 +215,22 @@ pub trait Controller: fmt::Debug + Send {
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
     /// Creates a controller for a new path. `datagram` is the datagram size in bytes of UDP
-    /// payload. `seed` is for controllers that randomise their probes, so that flows do not
-    /// synchronise.
+    /// payload. `seed` lets a controller randomise its probes, so that flows do not synchronise.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
-    /// Returns a factory for the paths of one connection, whose controllers can share state, as for
-    /// [`Algorithm::Lia`]. Each connection calls this once. If it returns `None`, this factory
-    /// creates the controllers, which share no state.
+    /// Returns a factory for the paths of one connection, so that their controllers can share
+    /// state, as for [`Algorithm::Lia`]. Each connection calls this once. If the result is `None`,
+    /// the connection uses this factory, and its controllers share no state.
     fn for_connection(&self) -> Option<Arc<dyn ControllerFactory>> {
         None
     }
 }
 
-/// RFC 9002 s.7.7: slightly more than one window per round trip, so that pacing does not
-/// underutilise the window.
+/// RFC 9002 s.7.7: the pacing rate is slightly more than one window per round trip, so that pacing
+/// does not underutilise the window.
 const PACING_GAIN: f64 = 1.25;
 
-/// RFC 9002 s.7.2: smallest window in datagrams (kMinimumWindow).
+/// RFC 9002 s.7.2: smallest congestion window in datagrams (kMinimumWindow).
 const MINIMUM_WINDOW: u64 = 2;
 
 /// Returns the initial window of RFC 9002 s.7.2 in bytes: ten datagrams, limited to the larger of
@@ -248,11 +250,11 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr,
-    /// LIA (RFC 6356): NewReno with coupled growth. The paths of a connection together take no more
-    /// of a shared bottleneck than one path. With a single path, it is TCP's NewReno.
+    /// LIA (RFC 6356): NewReno with coupled growth. All paths of a connection together take no more
+    /// of a shared bottleneck than one path would. With a single path, LIA is TCP's NewReno.
     Lia,
     /// OLIA (Khalili et al.: MPTCP is not Pareto-optimal, CoNEXT 2012): like [`Algorithm::Lia`],
-    /// but moves away from congested paths faster. With a single path, it is TCP's NewReno.
+    /// but moves away from congested paths faster. With a single path, OLIA is TCP's NewReno.
     Olia,
 }
 
@@ -262,7 +264,8 @@ impl ControllerFactory for Algorithm {
             Algorithm::NewReno => Box::new(NewReno::new(datagram)),
             Algorithm::Cubic => Box::new(Cubic::new(datagram)),
             Algorithm::Bbr => Box::new(Bbr::new(datagram, seed)),
-            // Without a connection's factory, the path is the only one in its group.
+            // The caller did not ask for a connection's factory, so this path is the only one in
+            // its group.
             Algorithm::Lia => Siblings::new(Increase::Lia).start(datagram, seed),
             Algorithm::Olia => Siblings::new(Increase::Olia).start(datagram, seed),
         }
@@ -290,7 +293,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The text is neither the name of an [`Algorithm`] nor that of a [`Classic`] one.
+/// Error for a text that names neither an [`Algorithm`] nor a [`Classic`] algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     text: String,
@@ -323,7 +326,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Returns a duration in seconds, never zero, so that it can be a divisor.
+/// Returns a duration in seconds. The result is never zero, so that it can be a divisor.
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-6)
 }

@@ -1,44 +1,45 @@
-//! NewReno (RFC 9002 s.7, appendix B).
+//! The NewReno congestion controller (RFC 9002 s.7, appendix B).
 
 use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window};
 use crate::Timestamp;
 
-/// The divisor for the window after a loss. kLossReductionFactor in RFC 9002 appendix B.1 is one
-/// half.
+/// After a loss, the window is divided by this number. RFC 9002 appendix B.1 states the reciprocal:
+/// kLossReductionFactor is one half.
 const REDUCTION: u64 = 2;
 
-/// The congestion controller of RFC 9002.
+/// The NewReno congestion controller of RFC 9002.
 #[derive(Debug, Clone)]
 pub(crate) struct NewReno {
     datagram: u64,
     window: u64,
     threshold: Option<u64>,
     recovery_start: Option<Timestamp>,
-    /// True until a packet is acknowledged that was sent after the reduction.
+    /// True until the peer acknowledges a packet that was sent after the last reduction of the
+    /// window.
     recovering: bool,
     growth: Growth,
-    /// True if the last reaction began in congestion avoidance, and the ACK frame that caused it
-    /// may still have to be processed.
+    /// True if the controller was in congestion avoidance when it last reacted, and the ACK frame
+    /// that revealed the congestion may still have to be processed.
     avoided: bool,
-    /// Window and threshold before the last reaction, to undo it.
+    /// Window and slow start threshold before the last reduction, so that it can be undone.
     before: Option<(u64, Option<u64>)>,
 }
 
-/// How the window grows in congestion avoidance.
+/// How the congestion window grows in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
-    /// The window grows by one datagram for each acknowledged window (RFC 3465 s.2.1). The number
-    /// is the acknowledged bytes so far. A reduction keeps them, because the window has not grown
-    /// for them yet. RFC 9002 s.7.3.3 permits this.
+    /// QUIC: the window grows by one datagram whenever a whole window was acknowledged (RFC 3465
+    /// s.2.1). The number counts the acknowledged bytes. A reduction of the window keeps the count,
+    /// because the window has not grown for these bytes yet. RFC 9002 s.7.3.3 permits this.
     ByWindows(u64),
-    /// The window grows with each acknowledgment, by the acknowledged fraction of the window times
-    /// a datagram. That is at most a datagram per round trip (RFC 5681 s.3.1). The number is the
-    /// remainder below one byte, multiplied by the window.
+    /// TCP: the window grows with each acknowledgment, by a datagram times the acknowledged
+    /// fraction of the window. That is at most a datagram per round trip (RFC 5681 s.3.1). The
+    /// number is the remainder below one byte, multiplied by the window.
     ByParts(u64),
 }
 
 impl Growth {
-    /// Returns the bytes to add to the window for `acked` acknowledged bytes.
+    /// Returns how many bytes the window grows for `acked` acknowledged bytes.
     fn grow(&mut self, acked: u64, window: u64, datagram: u64) -> u64 {
         match self {
             Growth::ByWindows(counted) => {
@@ -58,7 +59,8 @@ impl Growth {
         }
     }
 
-    /// Counts acknowledged bytes without growth. They contribute to the next growth.
+    /// Counts acknowledged bytes without growing the window now. They contribute to its next
+    /// growth.
     fn count(&mut self, acked: u64) {
         if let Growth::ByWindows(counted) = self {
             *counted += acked;
@@ -100,22 +102,23 @@ impl NewReno {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the congestion window may grow with this acknowledgment (RFC 9002 s.7.3.2,
+    /// s.7.8).
     pub(super) fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
-        // RFC 9002 s.7.3.2: recovery ends with the acknowledgment of a packet that was sent during
+        // RFC 9002 s.7.3.2: recovery ends when a packet is acknowledged that was sent during
         // recovery.
         let recovering = !self.is_news(sample.largest_sent);
         self.recovering &= recovering;
         !recovering && !sample.app_limited
     }
 
-    /// Returns true if a packet that was sent at this time was sent after the last reaction to
-    /// congestion. Its loss then causes another reaction.
+    /// Returns true if a packet that was sent at this time is newer than the last reaction to
+    /// congestion. If that packet is lost, the controller must react again.
     pub(super) fn is_news(&self, sent: Timestamp) -> bool {
         self.recovery_start.is_none_or(|start| sent > start)
     }
 
-    /// Changes the window by this number of bytes. The window does not fall below the minimum.
+    /// Changes the window by this number of bytes, but never below the smallest window.
     pub(super) fn change_by(&mut self, bytes: i64) {
         self.window = self.window.saturating_add_signed(bytes).max(self.minimum());
     }
@@ -136,7 +139,7 @@ impl Controller for NewReno {
         let avoided = std::mem::take(&mut self.avoided);
         if !self.may_grow(sample) {
             // The ACK frame that revealed the loss also acknowledges bytes. They count as
-            // acknowledged before the loss.
+            // acknowledged before the window was reduced.
             if avoided && self.recovery_start == Some(sample.now) && !sample.app_limited {
                 self.growth.count(sample.acked);
             }
@@ -178,7 +181,7 @@ impl Controller for NewReno {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
         self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
-        // RFC 5681 s.3.1: the window becomes the loss window of one datagram.
+        // RFC 5681 s.3.1: the congestion window becomes the loss window, which is one datagram.
         self.window = self.datagram;
         self.growth.forget();
     }

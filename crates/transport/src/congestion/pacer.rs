@@ -1,4 +1,4 @@
-//! Spreads the packets of a window over a round trip (RFC 9002 s.7.7).
+//! The pacer: spreads the packets of a congestion window over a round trip (RFC 9002 s.7.7).
 
 use std::time::Duration;
 
@@ -10,71 +10,73 @@ use crate::Timestamp;
 pub struct Rate(f64);
 
 impl Rate {
-    /// The smallest rate: one byte per second.
+    /// The lowest possible rate: one byte per second.
     pub(crate) const MIN: Rate = Rate(1.0);
 
-    /// Creates a rate from bytes per second. The smallest rate is one byte per second.
+    /// Creates a rate of this many bytes per second, but of at least one byte per second.
     pub fn bytes_per_second(bytes: f64) -> Rate {
         Rate(if bytes.is_finite() { bytes.max(1.0) } else { f64::MAX })
     }
 
-    /// Returns a rate of `factor` windows per round trip.
+    /// Returns the rate at which `factor` congestion windows are sent per round trip.
     pub fn of_window(window: u64, rtt: Duration, factor: f64) -> Rate {
         Rate::bytes_per_second(window as f64 * factor / seconds(rtt))
     }
 
-    /// Returns the bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn as_bytes_per_second(self) -> f64 {
         self.0
     }
 
-    /// Returns the time for sending `bytes` at this rate.
+    /// Returns the time that sending `bytes` takes at this rate.
     pub fn time_for(self, bytes: u64) -> Duration {
         Duration::try_from_secs_f64(bytes as f64 / self.0).unwrap_or(Duration::MAX)
     }
 }
 
-/// A leaky bucket. Packets are sent at a rate, with bursts that compensate for the coarse
-/// resolution of timers.
+/// A leaky bucket that releases packets at a given rate. It permits bursts, because timers have a
+/// coarse resolution.
 #[derive(Debug, Clone)]
 pub struct Pacer {
-    /// Number of bytes that may be sent now. It is negative after a packet that was larger than the
-    /// remaining bytes.
+    /// Number of bytes that may be sent now. It is negative after a packet that was larger than
+    /// this number.
     tokens: f64,
-    /// Largest burst in bytes.
+    /// Largest number of bytes that may be sent in a burst.
     burst: f64,
     updated: Timestamp,
-    /// Time until which the waiting datagram was delayed. `None` if no datagram waits.
+    /// Time until which the pacer delayed the datagram that waits. `None` if no datagram waits.
     due: Option<Timestamp>,
-    /// Time of the sender's first call after the delay ended. `None` if there was no call yet.
+    /// Time at which the sender first called after the delay of the waiting datagram had ended.
+    /// `None` if it has not called yet.
     came_back: Option<Timestamp>,
     /// Rate and datagram size with which the bucket was last filled. `None` if it has never been
     /// filled.
     filled_with: Option<(Rate, u16)>,
 }
 
-/// A burst is the amount of data that the rate yields in this time, which covers a timer tick and a
-/// GSO batch.
+/// A burst is what the pacing rate yields in this time. It covers a timer tick and a GSO batch.
 const BURST_TIME: Duration = Duration::from_millis(2);
 
-/// Largest timer delay that is compensated: after a late timer, the bytes of this time may be sent
-/// at once. Timers are late because runtimes and kernels round them up to milliseconds and other
-/// programs use the CPU. Without compensation, a sender that only pacing limits would stay below
-/// its rate.
+/// Largest timer delay that the pacer compensates: after a late timer, the bytes of this time may
+/// be sent at once. Timers are late because runtimes and kernels round them up to milliseconds, and
+/// because other programs use the CPU. Without compensation, a sender that only pacing limits would
+/// stay below its rate.
 const LATE_TIME: Duration = Duration::from_millis(4);
 
-/// Largest plausible delay of a timer. If the sender calls later than this, it had nothing to send.
+/// Largest plausible delay of a timer. If the sender calls later than this, the pacer assumes that
+/// the sender had nothing to send.
 const LATEST: Duration = Duration::from_millis(20);
 
 impl Pacer {
-    /// Creates a pacer that permits a burst of the initial window (RFC 9002 s.7.7).
+    /// Creates a pacer that permits a first burst of `initial_window` bytes (RFC 9002 s.7.7).
     pub fn new(now: Timestamp, initial_window: u64) -> Pacer {
         let tokens = initial_window as f64;
         Pacer { tokens, burst: tokens, updated: now, due: None, came_back: None, filled_with: None }
     }
 
-    /// Refills the bucket. The burst is what the rate yields in 2 ms, and at least ten datagrams
-    /// (RFC 9002 s.7.7: bursts should not exceed the initial window).
+    /// Refills the bucket for the time that has passed. The largest burst is what the rate yields
+    /// in 2 ms, but at least ten datagrams (RFC 9002 s.7.7: bursts should not exceed the initial
+    /// window).
     fn refill(&mut self, now: Timestamp, rate: Rate, datagram: u16) {
         // This is the next datagram of a batch, so no time has passed since the previous one.
         if self.updated == now && self.filled_with == Some((rate, datagram)) {
@@ -83,8 +85,8 @@ impl Pacer {
         self.filled_with = Some((rate, datagram));
         self.burst = (rate.0 * BURST_TIME.as_secs_f64()).max(10.0 * f64::from(datagram));
         let gained = rate.0 * now.since(self.updated).as_secs_f64();
-        // A datagram was waiting, so the sender calls as soon as its timer runs. It may need
-        // several calls for the batches. A sender that calls much later had nothing to send.
+        // A datagram was waiting, so the sender calls as soon as its timer fires. It may call
+        // several times to send all batches. If it calls much later, it had nothing to send.
         if let Some(due) = self.due
             && now >= due
         {
@@ -104,17 +106,18 @@ impl Pacer {
         if lacking <= 0.0 {
             return None;
         }
-        // Wait for half a burst, because a timer for each datagram would cost more than it smooths.
+        // Wait until half a burst may be sent. A timer for each datagram would cost more than the
+        // smoother traffic is worth.
         let wait = lacking.max(self.burst / 2.0 - self.tokens);
         self.due = Some(now + rate.time_for(wait.ceil() as u64).max(Duration::from_nanos(1)));
         self.due
     }
 
-    /// Records that `bytes` were sent.
+    /// Records that a datagram of this size was sent.
     pub fn on_sent(&mut self, bytes: u64) {
         self.due = None;
-        // Probes are sent regardless of pacing. The bucket must not need a whole round trip to
-        // recover from them.
+        // Probe packets are sent regardless of pacing. Limit the debt, so that other packets do not
+        // wait a whole round trip after a probe.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 }
@@ -178,14 +181,15 @@ mod tests {
         }
     }
 
-    /// If a timer is later than what is compensated, only the excess time is lost.
+    /// If a timer is late by more than the pacer compensates, only the excess time must be lost.
     #[test]
     fn pacing_very_late_timer_loses_only_the_excess() {
         let rate = Rate::bytes_per_second(1.2e7);
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
         let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
-        // The burst has 2 ms and the compensation 4 ms, with 12,000 bytes per millisecond.
+        // The rate is 12,000 bytes per millisecond. The burst covers 2 ms and the compensation 4
+        // ms.
         let woken = due + Duration::from_millis(20);
         assert_eq!(leave(&mut pacer, woken, rate), 60);
         // Bytes that a batch does not use are available to the next batch.
@@ -202,7 +206,7 @@ mod tests {
         let mut pacer = Pacer::new(Timestamp::START, 12_000);
         assert_eq!(leave(&mut pacer, Timestamp::START, rate), 10);
         let due = pacer.next(Timestamp::START, rate, 1200).expect("the burst is used up");
-        // Only the waiting datagram is sent.
+        // The pacer must permit only the datagram that was waiting.
         assert_eq!(pacer.next(due, rate, 1200), None);
         pacer.on_sent(1200);
         assert_eq!(leave(&mut pacer, due + Duration::from_millis(5), rate), 16);

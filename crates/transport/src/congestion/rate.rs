@@ -1,4 +1,5 @@
-//! Estimates the delivery rate of a path (draft-ietf-ccwg-bbr s.4.1).
+//! Estimates the delivery rate of a path: how fast data arrives at the receiver
+//! (draft-ietf-ccwg-bbr s.4.1).
 
 use std::time::Duration;
 
@@ -13,46 +14,46 @@ pub struct DeliveryRate {
     delivered_at: Timestamp,
     first_sent: Timestamp,
     lost: u64,
-    /// Samples are application-limited until this number of bytes has been delivered. Zero if
-    /// samples are not application-limited.
+    /// Number of delivered bytes up to which rate samples count as application-limited. Zero if
+    /// they do not.
     app_limited_until: u64,
 }
 
-/// A measurement of the path's delivery rate, from the packets that an ACK frame acknowledges.
+/// A sample of the path's delivery rate, from the packets that one ACK frame acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateSample {
-    /// Rate in bytes per second while `delivered` was delivered. `None` if the interval was too
+    /// Delivery rate in bytes per second in the measured interval. `None` if the interval was too
     /// short.
     pub rate: Option<Rate>,
-    /// Bytes delivered since the newest acknowledged packet was sent.
+    /// Bytes delivered on the path since the newest acknowledged packet was sent.
     pub delivered: u64,
-    /// Bytes that had been delivered when the newest acknowledged packet was sent.
+    /// Bytes that the path had delivered when the newest acknowledged packet was sent.
     pub prior_delivered: u64,
-    /// Total number of bytes delivered so far.
+    /// Total number of bytes that the path has delivered.
     pub total_delivered: u64,
-    /// True if the application, not the path, limited the rate.
+    /// True if a lack of data to send, not the path, limited the rate.
     pub app_limited: bool,
     /// RTT of the newest acknowledged packet.
     pub rtt: Duration,
-    /// Bytes lost since the newest acknowledged packet was sent.
+    /// Bytes lost on the path since the newest acknowledged packet was sent.
     pub lost: u64,
     /// Bytes in flight directly after the newest acknowledged packet was sent.
     pub sent_in_flight: u64,
 }
 
 impl DeliveryRate {
-    /// Returns the number of bytes lost so far.
+    /// Returns the number of bytes lost on the path so far.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the number of bytes delivered so far.
+    /// Returns the number of bytes that the path has delivered so far.
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Records a sent packet. `in_flight` does not include the packet. Returns the mark, which the
-    /// caller must keep with the packet.
+    /// Records a sent packet. `in_flight` does not include the packet. Returns a mark that the
+    /// caller must store with the packet.
     pub fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64) -> DeliveryMark {
         if in_flight == 0 {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -67,19 +68,19 @@ impl DeliveryRate {
         }
     }
 
-    /// Records that the window had room and the application had no data to send.
+    /// Records that the application had too little data to fill the congestion window.
     pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// Records that this number of bytes was lost.
+    /// Records that this number of bytes was lost on the path.
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
-    /// Processes acknowledged packets. For each packet, the iterator returns the time at which it
-    /// was sent, its size and its mark. The rate is discarded if the interval is shorter than
-    /// `min_rtt`, the smallest known RTT.
+    /// Processes packets that an ACK frame acknowledges, and returns a rate sample. For each
+    /// packet, the iterator returns the time at which it was sent, its size and its mark. The
+    /// sample has no rate if its interval is shorter than `min_rtt`, the smallest known RTT.
     pub fn on_acked(
         &mut self,
         now: Timestamp,
@@ -100,8 +101,8 @@ impl DeliveryRate {
         if self.app_limited_until > 0 && self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }
-        // The slower of the sender's rate and the receiver's rate is the rate of the path
-        // (s.4.1.1.3).
+        // The sender's rate and the rate at which the peer acknowledges are both measured. The
+        // slower one is the rate of the path (s.4.1.1.3).
         let interval = sent.since(mark.first_sent).max(now.since(mark.delivered_at));
         self.first_sent = sent;
         let delivered = self.delivered - mark.delivered;

@@ -2,17 +2,18 @@
 //!
 //! Each connection has its own window, which begins with ten datagrams and has at least two (RFC
 //! 9002 s.7.2). A thousand connections that begin at the same time send 14 MB. Ten thousand
-//! connections with the smallest window have 29 MB in flight. The receiver's socket, which they
-//! share, has a smaller buffer, so it drops whole flights. No later packet reveals such a loss. So
-//! the connections wait for their PTOs, which become longer and longer.
+//! connections with the smallest window have 29 MB in flight. The receiver's socket, which all of
+//! them share, has a smaller buffer, so it drops whole flights. If a whole flight is lost, no later
+//! packet reveals the loss. So each connection waits for its PTO, which becomes longer each time.
 //!
-//! For that reason, there is also a window for the bytes in flight of all connections together, and
-//! the connections take turns. (RFC 3124 has one for all flows to a host.)
+//! For that reason, there is also a shared window, which limits the bytes in flight of all
+//! connections together. The connections take turns at sending. (RFC 3124 has such a window for all
+//! flows to a host.)
 //!
-//! It does not replace congestion control. The shared window is never smaller than 32 initial
-//! windows, and ignores losses without a queue. It grows and shrinks by a fraction of itself (like
-//! Kelly's Scalable TCP, 2003). If the connections have less in flight, the window does not affect
-//! them.
+//! The shared window does not replace congestion control. It is never smaller than 32 initial
+//! windows, and it ignores losses that occur without a queue. It grows and shrinks by a fraction of
+//! its size (like Kelly's Scalable TCP, 2003). While the connections have fewer bytes in flight,
+//! the shared window does not affect them.
 
 use std::time::Duration;
 
@@ -20,47 +21,51 @@ use super::{PACING_GAIN, Rate, initial_window};
 use crate::Timestamp;
 use crate::recovery::RttEstimator;
 
-/// Size of the smallest shared window, in initial windows. The window begins with this size.
+/// Size of the smallest shared window, in initial windows of one connection. The shared window
+/// begins with this size.
 const MIN_WINDOW: u64 = 32;
 
-/// Number of turns that fill the window.
+/// Number of turns of connections that fill the shared window.
 const TURNS: u64 = 16;
 
-/// Smallest number of bytes that a packet counts as. Small datagrams fill a socket's buffer too,
-/// because the buffer counts the memory of a datagram.
+/// Smallest number of bytes that a packet counts as. A socket's buffer counts the memory that a
+/// datagram takes, so small datagrams fill it, too.
 const PACKET: u64 = 1200;
 
-/// Before the first loss, the window grows by a fourth of the acknowledged bytes. That is a fourth
-/// in each round trip. Doubling would be too fast, because all connections would lose the excess at
-/// the same time.
+/// Before the first loss, the shared window grows by the acknowledged bytes divided by this number.
+/// That is a fourth of the window in each round trip. Doubling it would be too fast, because all
+/// connections would lose the excess at the same time.
 const FIRST_GROWTH: u64 = 4;
 
-/// After the first loss, the window grows by 1/256 of the acknowledged bytes.
+/// After the first loss, the shared window grows by the acknowledged bytes divided by this number.
 const GROWTH: u64 = 256;
 
-/// When a queue causes losses, the window shrinks by an eighth.
+/// If a queue causes losses, the shared window is reduced by its size divided by this number: an
+/// eighth.
 const REDUCTION: u64 = 8;
 
-/// The bytes in flight of all connections between two sockets, and the limit for them.
+/// The shared window: the bytes in flight of all connections between two sockets, and the limit for
+/// them.
 #[derive(Debug)]
 pub struct SharedWindow {
     window: u64,
     least: u64,
     in_flight: u64,
-    /// Last time at which the window was full. `None` if it never was.
+    /// Last time at which the shared window was full. `None` if it never was.
     full_at: Option<Timestamp>,
-    /// Time of the last reduction. `None` before the first one.
+    /// Time at which the shared window was last reduced. `None` before the first reduction.
     reduced_at: Option<Timestamp>,
     /// Smallest RTT of all connections. `None` if no RTT is known.
     min_rtt: Option<Duration>,
     /// Pacing rate of all connections together.
     rate: Rate,
-    /// Largest datagram size that a connection found the path to carry, in bytes of UDP payload.
-    /// Zero if it is unknown.
+    /// Largest datagram size that the path is known to carry, in bytes of UDP payload. One of the
+    /// connections has found it. Zero if it is unknown.
     datagram: u16,
 }
 
-/// The counts of one connection in a [`SharedWindow`]. A new connection has the default value.
+/// The bytes that one connection has in flight, delivered and lost, as counted in a
+/// [`SharedWindow`]. A new connection has the default value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
     in_flight: u64,
@@ -69,15 +74,15 @@ pub struct Share {
 }
 
 impl Share {
-    /// Creates the counts from the bytes and packets in flight, and from the bytes delivered and
-    /// lost so far.
+    /// Creates the counts of a connection: the bytes and packets in flight, and the bytes delivered
+    /// and lost so far.
     pub(crate) fn new((in_flight, packets): (u64, u64), delivered: u64, lost: u64) -> Share {
         Share { in_flight: in_flight.max(packets * PACKET), delivered, lost }
     }
 }
 
 impl SharedWindow {
-    /// Creates a window for datagrams of this size, in bytes of UDP payload.
+    /// Creates a shared window for datagrams of this size, in bytes of UDP payload.
     pub fn new(datagram: u16) -> SharedWindow {
         let least = MIN_WINDOW * initial_window(datagram);
         SharedWindow {
@@ -92,34 +97,36 @@ impl SharedWindow {
         }
     }
 
-    /// Creates a window for datagrams of this size that was full and has grown. Its rate is so high
-    /// that it does not limit.
+    /// Creates a shared window for datagrams of this size that was full and has grown. Its pacing
+    /// rate is so high that it limits nothing.
     #[cfg(test)]
     pub(crate) fn used_up(datagram: u16, window: u64) -> SharedWindow {
         let rate = Rate::bytes_per_second(1e12);
         SharedWindow { window, datagram, rate, ..SharedWindow::new(1200) }
     }
 
-    /// Returns the window in bytes.
+    /// Returns the size of the shared window in bytes.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// Returns the pacing rate of all connections together. A connection sends at this rate during
-    /// its turn.
+    /// Returns the pacing rate of all connections together. During its turn, a connection sends at
+    /// this rate.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Returns the number of bytes that a connection may send in its turn. With a larger window, a
-    /// connection sends more while its memory is in the cache, and one acknowledgment covers more.
+    /// Returns the number of bytes that a connection may send in its turn. It is larger if the
+    /// shared window is larger. A long turn is efficient: the connection's memory is in the cache,
+    /// and one acknowledgment covers more packets.
     pub fn turn(&self) -> u64 {
         self.window / TURNS
     }
 
-    /// Returns the initial window of a new connection in bytes, as a fraction of a shared window
-    /// that was full and has grown. The fraction is that of an initial window in the smallest
-    /// shared window ([`MIN_WINDOW`]). Returns 0 if the path is not known yet or has no room for more.
+    /// Returns the initial window of a new connection in bytes. If the shared window was full and
+    /// has grown, this is a fraction of it: the fraction that an initial window is of the smallest
+    /// shared window ([`MIN_WINDOW`]). Returns 0 if the path is not known yet or has no room for
+    /// more.
     pub(crate) fn first_window(&self) -> u64 {
         if self.window > self.least { self.window / MIN_WINDOW } else { 0 }
     }
@@ -130,8 +137,8 @@ impl SharedWindow {
         self.datagram
     }
 
-    /// Records the datagram sizes that a connection found: the path carries `takes` bytes, and does
-    /// not carry more than `most`.
+    /// Records the datagram sizes that a connection found, in bytes: the path carries `takes`, and
+    /// at most `most`.
     pub(crate) fn see_datagrams(&mut self, (takes, most): (u16, u16)) {
         if takes > self.datagram || most < self.datagram {
             self.datagram = takes;
@@ -143,13 +150,13 @@ impl SharedWindow {
         self.in_flight
     }
 
-    /// Returns true if a connection may send.
+    /// Returns true if a connection may send, because the shared window has room.
     pub fn is_open(&self) -> bool {
         self.in_flight < self.window
     }
 
     /// Like [`SharedWindow::is_open`], for a connection that has data to send. If the window is
-    /// full, records the time.
+    /// full, records `now` as the time of that.
     pub fn has_room(&mut self, now: Timestamp) -> bool {
         let room = self.is_open();
         if !room {
@@ -158,7 +165,8 @@ impl SharedWindow {
         room
     }
 
-    /// Updates the counts of a connection.
+    /// Replaces the counts `share` of a connection by `after`, and adapts the shared window to the
+    /// difference.
     pub(crate) fn count(
         &mut self,
         now: Timestamp,
@@ -173,20 +181,20 @@ impl SharedWindow {
         }
         let min_rtt = self.min_rtt.map_or(rtt.min(), |min| min.min(rtt.min()));
         self.min_rtt = Some(min_rtt);
-        // This is an estimate, because only the connection knows exactly when its packets were
-        // sent.
+        // The time at which the acknowledged packets were sent is an estimate. Only the connection
+        // knows it exactly.
         let sent = now - rtt.latest();
         let acked = after.delivered.saturating_sub(before.delivered);
         if acked > 0 {
-            // RFC 9002 s.7.8: the window may grow only if it was full.
+            // RFC 9002 s.7.8: the shared window may grow only if it was full.
             if self.full_at.is_some_and(|at| at >= sent) {
                 let part = if self.reduced_at.is_some() { GROWTH } else { FIRST_GROWTH };
                 self.window += acked / part;
             }
             self.rate = Rate::of_window(self.window, rtt.smoothed(), PACING_GAIN);
         }
-        // RFC 9002 s.7.3.2: react once per round trip. Losses without a queue have causes other
-        // than these connections.
+        // RFC 9002 s.7.3.2: react to losses once per round trip. If there is no queue, something
+        // other than these connections causes the losses.
         let queue = rtt.smoothed() > 2 * min_rtt;
         if after.lost > before.lost && queue && self.reduced_at.is_none_or(|at| sent > at) {
             self.window = (self.window - self.window / REDUCTION).max(self.least);
@@ -194,7 +202,7 @@ impl SharedWindow {
         }
     }
 
-    /// Removes the counts of a connection that has ended.
+    /// Removes the counts of a connection that has ended from the shared window.
     pub fn leave(&mut self, share: &mut Share) {
         self.in_flight = self.in_flight.saturating_sub(share.in_flight);
         *share = Share::default();
@@ -234,7 +242,8 @@ mod tests {
             self.window.count(self.now, share, *after, &self.rtt);
         }
 
-        /// Lets each connection send ten datagrams if there is room. Returns how many did.
+        /// Lets each connection send ten datagrams if the shared window has room. Returns how many
+        /// connections sent.
         fn send(&mut self) -> usize {
             let mut sent = 0;
             for at in 0..self.shares.len() {
@@ -280,7 +289,8 @@ mod tests {
         assert_eq!(crowd.window.window(), LEAST_WINDOW);
     }
 
-    /// A loss reduces the window by an eighth once per round trip, down to the smallest window.
+    /// A loss must reduce the shared window by an eighth, once per round trip, down to the smallest
+    /// window.
     #[test]
     fn cwnd_shared_shrinks_once_a_round_trip() {
         let mut crowd = Crowd::new(1000, 20 * MS);

@@ -13,8 +13,8 @@ fn rtt_of(ms: u64) -> RttEstimator {
     rtt
 }
 
-/// Plays one round trip that begins at `start` and acknowledges a whole window, one datagram at a
-/// time. Returns the time at which it ends.
+/// Plays one round trip that begins at `start`. In it, a whole window is acknowledged, one datagram
+/// at a time. Returns the time at which the round trip ends.
 fn round(controller: &mut dyn Controller, start: u64, rtt: &RttEstimator) -> u64 {
     let window = controller.window();
     let end = start + rtt.latest().as_millis() as u64;
@@ -93,7 +93,7 @@ fn cwnd_reno_grows_a_datagram_a_window() {
     }
 }
 
-/// Returns a controller in congestion avoidance, with a window of ten datagrams.
+/// Returns a NewReno controller in congestion avoidance, with a window of ten datagrams.
 fn reno_of_ten(tcp: bool) -> NewReno {
     let mut reno = NewReno::new(DATAGRAM);
     if tcp {
@@ -105,7 +105,7 @@ fn reno_of_ten(tcp: bool) -> NewReno {
     reno
 }
 
-/// Acknowledges bytes that were sent at time `sent`.
+/// Acknowledges `bytes` bytes that were sent at the time `sent`.
 fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     reno.on_ack(&AckSample {
         now: at(sent + 50),
@@ -118,8 +118,8 @@ fn acknowledge(reno: &mut NewReno, bytes: u64, sent: u64) {
     });
 }
 
-/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss count toward the
-/// next growth. Otherwise the window would never grow if each window has a loss.
+/// RFC 9002 s.7.3.3, RFC 3465 s.2.1: bytes that were acknowledged before a loss must count toward
+/// the next growth. Otherwise the window could never grow if every flight has a loss.
 #[test]
 fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     let mut reno = reno_of_ten(false);
@@ -129,11 +129,11 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 2_400, 120);
     assert_eq!(reno.window(), 6_000, "the data was sent before the reduction");
-    // 9,001 acknowledged bytes are one and a half windows of 6,000, so the window grows by one
-    // datagram.
+    // So far, 9,001 bytes were acknowledged: one and a half windows of 6,000. The window grows by
+    // one datagram.
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // 3,001 + 4,198 bytes are less than the window of 7,200.
+    // 3,001 + 4,198 acknowledged bytes are less than the window of 7,200, so it does not grow.
     acknowledge(&mut reno, 4_198, 180);
     assert_eq!(reno.window(), 7_200);
     acknowledge(&mut reno, 1, 190);
@@ -143,8 +143,8 @@ fn cwnd_reno_counts_what_was_acknowledged_before_a_reduction() {
     assert_eq!(reno.window(), 10_800);
 }
 
-/// The bytes acknowledged by the ACK frame that reveals a loss count as acknowledged before the
-/// loss. Bytes of later ACK frames belong to the recovery period.
+/// The bytes acknowledged by the ACK frame that reveals a loss must count as acknowledged before
+/// the loss. Bytes of later ACK frames belong to the recovery period.
 #[test]
 fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     let mut reno = reno_of_ten(false);
@@ -157,14 +157,15 @@ fn cwnd_reno_counts_what_is_acknowledged_with_the_loss() {
     assert_eq!(reno.window(), 6_000);
     acknowledge(&mut reno, 1, 170);
     assert_eq!(reno.window(), 7_200);
-    // No ACK frame belongs to a loss that a timer detects.
+    // A timer detects this loss, so no ACK frame belongs to it.
     reno.on_congestion(at(300), at(250), Signal::Loss { bytes: 1_200 });
     acknowledge(&mut reno, 2_400, 251);
     acknowledge(&mut reno, 3_599, 310);
     assert_eq!(reno.window(), 3_600);
 }
 
-/// After persistent congestion, bytes acknowledged before it must not count.
+/// After persistent congestion, bytes that were acknowledged before it must not count toward
+/// growth.
 #[test]
 fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     let mut reno = reno_of_ten(false);
@@ -177,8 +178,9 @@ fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     assert_eq!(reno.window(), 3_600);
 }
 
-/// TCP's window grows with each acknowledgment, and by at most one segment per round trip (RFC 5681
-/// s.3.1). A reduction halves the whole window, including the growth since the last full window.
+/// TCP's window must grow with each acknowledgment, and by at most one segment per round trip (RFC
+/// 5681 s.3.1). A reduction must halve the whole window, including what it has grown since the last
+/// full window was acknowledged.
 #[test]
 fn cwnd_tcp_reno_grows_by_parts_of_a_segment() {
     let mut reno = reno_of_ten(true);
@@ -189,8 +191,8 @@ fn cwnd_tcp_reno_grows_by_parts_of_a_segment() {
     assert_eq!(reno.window(), (12_000 + 1_080) / 2);
 }
 
-/// RFC 9438 s.4.2: the window must be back at W_max after the time K. The curve is concave before
-/// and convex after that.
+/// RFC 9438 s.4.2: after the time K, the window must be back at W_max. Its curve must be concave
+/// before that time and convex after it.
 #[test]
 fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     let rtt = rtt_of(100);
@@ -220,8 +222,8 @@ fn cwnd_cubic_is_back_after_k_and_then_grows_faster() {
     assert!(grown[grown.len() - 1].1 > 4 * grown[middle].1, "convex after K: {grown:?}");
 }
 
-/// With a short round-trip time and a small window, CUBIC's curve is slower than Reno. CUBIC must
-/// then follow Reno (RFC 9438 s.4.3).
+/// With a short round-trip time and a small window, CUBIC's curve grows more slowly than Reno.
+/// CUBIC must then follow Reno (RFC 9438 s.4.3).
 #[test]
 fn cwnd_cubic_is_not_slower_than_reno_on_short_paths() {
     let rtt = rtt_of(2);
@@ -256,8 +258,8 @@ fn cwnd_hystart_ends_slow_start_after_a_lasting_delay() {
         }
         time = end;
     }
-    // Round 3 shows the higher delay and is the first of five rounds of conservative slow start
-    // (RFC 9406 s.4.2). So the acknowledgment that begins round 8 ends it.
+    // The higher delay shows in round 3, which is the first of five rounds of conservative slow
+    // start (RFC 9406 s.4.2). So the acknowledgment that begins round 8 ends slow start.
     assert_eq!(left, Some(8));
 }
 

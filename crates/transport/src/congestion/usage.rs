@@ -2,32 +2,33 @@
 
 use crate::Timestamp;
 
-/// Records whether the window or the application limited the sender on one path.
+/// Records whether the congestion window or the lack of data limited the sender on one path.
 ///
-/// Pacing counts as neither. It becomes known only later whether the data would have filled the
-/// window: when the window is full, or when no data waits.
+/// While pacing delays a datagram, neither is recorded. Whether the data would have filled the
+/// window becomes known only later: when the window is full, or when no data waits.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
-    /// Last time at which the window was full. `None` if it never was.
+    /// Last time at which the congestion window was full. `None` if it never was.
     full_at: Option<Timestamp>,
-    /// Last time at which the window had room and no data waited. `None` if that never happened.
+    /// Last time at which the congestion window had room and no data waited. `None` if that never
+    /// happened.
     underused_at: Option<Timestamp>,
 }
 
 impl WindowUsage {
-    /// Records that the window has no room for another datagram.
+    /// Records that the congestion window has no room for another datagram.
     pub fn on_full(&mut self, now: Timestamp) {
         self.full_at = Some(now);
     }
 
-    /// Records that the window has room, and that neither the window nor the pacer limits the
-    /// sender.
+    /// Records that the congestion window has room, and that neither the window nor the pacer
+    /// limits the sender.
     pub fn on_underused(&mut self, now: Timestamp) {
         self.underused_at = Some(now);
     }
 
-    /// Returns true if the window was full while a packet that was sent at `sent` was in flight.
-    /// The window may then grow when that packet is acknowledged.
+    /// Returns true if the window was full at some time since `sent`, or if it was not underused
+    /// since then. The window may then grow when a packet that was sent at `sent` is acknowledged.
     pub fn was_used_since(&self, sent: Timestamp) -> bool {
         let full = self.full_at.is_some_and(|at| at >= sent);
         full || self.underused_at.is_none_or(|at| at < sent)
@@ -46,7 +47,7 @@ mod tests {
     fn cwnd_usage_of_a_flight_that_fills_the_window() {
         let mut usage = WindowUsage::default();
         usage.on_underused(at(0));
-        // A flight that is sent at 10 fills the window. Then the application has no more data.
+        // A flight that is sent at time 10 fills the window. Then the application has no more data.
         usage.on_full(at(10));
         assert!(usage.was_used_since(at(10)));
         usage.on_underused(at(30));

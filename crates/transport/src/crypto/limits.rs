@@ -1,15 +1,15 @@
-//! Limits on the number of packets that keys may protect (RFC 9001 s.6.6).
+//! Limits on the number of packets that a key may protect, or reject as forged (RFC 9001 s.6.6).
 
 use rustls::quic::PacketKey;
 
-/// Limits on the use of keys that are lower than the limits of the AEAD. The limits of the AEAD
-/// apply in any case (RFC 9001 s.6.6).
+/// Limits on the use of keys, in addition to the limits of the AEAD, which apply in any case (RFC
+/// 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half
-    /// of them. An update is not possible if the peer acknowledges nothing or the handshake is not
-    /// confirmed. In that case the connection is closed with AEAD_LIMIT_REACHED. A handshake needs
-    /// a few tens of packets.
+    /// of these packets. If an update is not possible, the connection is closed with
+    /// AEAD_LIMIT_REACHED at the limit. That happens if the peer acknowledges nothing or the
+    /// handshake is not confirmed. A handshake needs a few tens of packets.
     pub packets_per_key: u64,
     /// Number of packets that may fail authentication before the connection is closed with
     /// AEAD_LIMIT_REACHED.
@@ -17,30 +17,31 @@ pub struct KeyLimits {
 }
 
 impl Default for KeyLimits {
-    /// Returns the limits of the AEAD.
+    /// Returns the limits of the AEAD, without lower ones.
     fn default() -> KeyLimits {
         KeyLimits { packets_per_key: u64::MAX, forged_packets: u64::MAX }
     }
 }
 
-/// Number of packets that are reserved for CONNECTION_CLOSE frames. Such a frame is repeated after
-/// 1, 2, 4, ... received packets.
+/// Number of packets that are reserved for CONNECTION_CLOSE frames, of those that a key may
+/// protect. A closed connection repeats its CONNECTION_CLOSE frame after 1, 2, 4, ... received
+/// packets.
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// Returns the largest number of packets that this key may protect.
+    /// Returns the largest number of packets that `key` may protect.
     pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
         self.packets_per_key.min(key.confidentiality_limit())
     }
 
-    /// Returns the number of packets that may fail authentication with this key.
+    /// Returns the number of packets that may fail authentication with `key`.
     pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
         self.forged_packets.min(key.integrity_limit())
     }
 }
 
-/// Returns the number of packets that are reserved for closing the connection, of the `limit` that
-/// a key may protect.
+/// Returns how many of the `limit` packets that a key may protect are reserved for CONNECTION_CLOSE
+/// frames.
 pub(crate) fn last_words(limit: u64) -> u64 {
     LAST_WORDS.min(limit / 8)
 }

@@ -35,8 +35,8 @@ pub(crate) use phases::{OneRttKeys, OpenError, Wear};
 pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
 pub(crate) use token::{CLOCK_SKEW, MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenSealer, Validity};
 
-/// Returns the keys of Initial packets between this end and its peer. `dcid` is the Destination
-/// Connection ID of the client's first packet (RFC 9001 s.5.2).
+/// Returns the keys of Initial packets for both directions. `dcid` is the Destination Connection ID
+/// of the client's first packet (RFC 9001 s.5.2).
 pub(crate) fn tls_initial_keys(
     suite: &Suite,
     side: Side,
@@ -66,20 +66,23 @@ pub(crate) fn initial_keys(
 }
 
 /// Returns the header protection mask for a sample (RFC 9001 s.5.4.1). rustls applies masks but
-/// does not return them. Applied to a short header of zeros with a packet number of four bytes, the
-/// result is the mask, except for three bits of the first byte that no header protects.
+/// does not return them. So this function applies the mask to a short header of zeros with a packet
+/// number of four bytes. The result is the mask, except for three bits of the first byte that
+/// header protection never changes.
 #[inline(always)]
 pub(crate) fn header_mask(
     key: &dyn HeaderProtectionKey,
     sample: &[u8; SAMPLE_LEN],
 ) -> Option<HeaderMask> {
-    /// The encoded length of a packet number of four bytes.
+    /// First byte of the short header: zeros, except for the encoded length of the packet number,
+    /// which is four bytes.
     const FIRST: u8 = 0x03;
     let (mut first, mut number) = (FIRST, [0; 4]);
     key.encrypt_in_place(sample, &mut first, &mut number).ok()?;
-    // Keys store the mask byte by byte, so read it byte by byte. A compiler would read the four
-    // bytes with one load. The CPU could not forward those single stores to that load, and would
-    // wait until all earlier stores, including the data of the last packet, are in its cache.
+    // Keys store the mask byte by byte, so this code reads it byte by byte. Otherwise the compiler
+    // would read the four bytes with one load. The CPU cannot forward four single stores to one
+    // load. It would wait until all earlier stores, including the data of the last packet, are in
+    // its cache.
     let byte = |index: usize| *black_box(&number[index]);
     Some([first ^ FIRST, byte(0), byte(1), byte(2), byte(3)])
 }

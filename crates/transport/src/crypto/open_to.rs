@@ -1,24 +1,24 @@
 //! Keys that can decrypt a packet into another buffer.
 //!
 //! rustls's [`PacketKey`] decrypts a packet in place, so its stream data must be copied afterwards.
-//! rustls has no trait method that decrypts into another buffer in one pass. So a key offers this
-//! ability while the connection calls its method `integrity_limit`.
+//! rustls has no trait method that decrypts into another buffer in one pass. So a key that can do
+//! this tells the connection while the connection calls the key's method `integrity_limit`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use rustls::quic::PacketKey;
 
-/// A key that decrypts packets into another buffer in one pass, if the library of the crypto
-/// provider supports this.
+/// A key that decrypts packets into another buffer in one pass. Implement it if the library of your
+/// crypto provider supports this.
 ///
-/// rustls does not know this trait. An implementation of rustls's [`PacketKey`] calls `<dyn
-/// OpenTo>::offer` in its [`PacketKey::integrity_limit`]. The connection calls this method once for
-/// each 1-RTT key. Without an offer, packets are decrypted in place, and their data is copied.
+/// rustls does not know this trait. Your implementation of rustls's [`PacketKey`] must call `<dyn
+/// OpenTo>::offer` in its [`PacketKey::integrity_limit`], which the connection calls once for each
+/// 1-RTT key. If a key makes no offer, packets are decrypted in place, and their data is copied.
 ///
-/// A wrapper that forwards `integrity_limit` exposes the `OpenTo` of the inner key, and the
-/// connection then bypasses the wrapper for those packets. To avoid that, make your own offer
-/// first, or return the limit without forwarding the call.
+/// If a key wraps another key and forwards `integrity_limit`, the inner key makes its offer. The
+/// connection then uses the inner key for packets, without the wrapper. To avoid that, make your
+/// own offer first, or return the limit without forwarding the call.
 pub trait OpenTo: Send + Sync {
     /// Decrypts the payload of a packet (RFC 9001 s.5.3) from `sealed` into `to`. Returns true if
     /// the packet is authentic. If it is not, the caller ignores the content of `to`.
@@ -29,7 +29,7 @@ pub trait OpenTo: Send + Sync {
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool;
 }
 
-/// Whether a connection currently asks a key on this thread for an offer.
+/// Whether a connection on this thread is currently asking a key for an [`OpenTo`].
 #[derive(Default)]
 enum Asking {
     #[default]
@@ -39,14 +39,14 @@ enum Asking {
 }
 
 thread_local! {
-    /// The current request for an offer. It is `No` except while a connection calls
-    /// `integrity_limit`.
+    /// The request of a connection on this thread for an [`OpenTo`]. It is `No` except while the
+    /// connection calls `integrity_limit`.
     static ASKING: RefCell<Asking> = const { RefCell::new(Asking::No) };
 }
 
 impl dyn OpenTo {
-    /// Offers a key, made by `make`, to the connection that asks for it. Does nothing if no
-    /// connection asks. Only the first offer counts.
+    /// Offers the key that `make` returns to the connection that is asking a key on this thread.
+    /// Does nothing if no connection is asking. Only the first offer counts.
     pub fn offer(make: impl FnOnce() -> Arc<dyn OpenTo>) {
         let is_asked = asking(|now| matches!(now, Asking::Yes));
         if is_asked {
@@ -56,7 +56,7 @@ impl dyn OpenTo {
     }
 }
 
-/// Reads or changes this thread's request. Does nothing if the thread is ending.
+/// Reads or changes this thread's [`ASKING`]. Does nothing if the thread is ending.
 fn asking<R: Default>(change: impl FnOnce(&mut Asking) -> R) -> R {
     let changed = ASKING.try_with(|asking| asking.try_borrow_mut().map(|mut now| change(&mut now)));
     changed.ok().and_then(Result::ok).unwrap_or_default()
@@ -109,7 +109,8 @@ mod tests {
         <dyn OpenTo>::offer(|| Arc::new(Never));
         <dyn OpenTo>::offer(|| panic!("only the first offer counts"));
         assert!(matches!(asking(std::mem::take), Asking::Offered(_)));
-        // A key without an offer must return `None`, even if another key has left an offer behind.
+        // For a key without an offer, the result must be `None`, even if another key has left an
+        // offer behind.
         asking(|now| *now = Asking::Offered(Arc::new(Never)));
         let cannot = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
         assert!(opener_of(&*remote_key(&cannot)).is_none());

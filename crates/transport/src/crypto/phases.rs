@@ -14,28 +14,31 @@ use crate::Timestamp;
 /// The reason why a packet could not be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// The packet is forged or corrupted, and must be dropped silently (RFC 9001 s.5.5).
+    /// The packet is forged or corrupted, and must be discarded without an answer (RFC 9001 s.5.5).
     Forged,
-    /// The peer updated its keys before this end's last update was acknowledged, or went back to
-    /// old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
+    /// The peer updated its keys again before this end had acknowledged its last update, or went
+    /// back to old keys. This is the error KEY_UPDATE_ERROR (RFC 9001 s.6.1, s.6.4).
     KeyUpdate,
 }
 
-/// How many packets the current keys have protected, compared with their limit (RFC 9001 s.6.6).
+/// How many packets the current 1-RTT keys have protected, compared with their limit (RFC 9001
+/// s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wear {
-    /// Less than half of the limit.
+    /// The keys have protected less than half of the packets that they may.
     Fresh,
-    /// At least half of the limit: the keys should be updated.
+    /// The keys have protected at least half of the packets that they may. They should be updated.
     Half,
-    /// At least three quarters of the limit: the keys must be updated now, even if a hook wants to
-    /// defer the update.
+    /// The keys have protected at least three quarters of the packets that they may. They must be
+    /// updated now, even if a hook wants to defer the update.
     Worn,
-    /// The whole limit, except for a few packets that are reserved for CONNECTION_CLOSE.
+    /// The keys have protected all packets that they may, except for a few that are reserved for
+    /// CONNECTION_CLOSE frames.
     Spent,
 }
 
-/// A packet number for each path ID. Path 0, which most connections use, is stored separately.
+/// The packet numbers of a key phase, one for each path ID. The number of path 0, which most
+/// connections use, is stored separately.
 #[derive(Default)]
 struct Firsts {
     zero: Option<u64>,
@@ -50,7 +53,7 @@ impl Firsts {
         self.others.iter().find(|(id, _)| *id == path).map(|(_, number)| *number)
     }
 
-    /// Sets the number of a path, unless the path already has a lower number.
+    /// Sets the packet number of a path, unless the path already has a lower one.
     fn lower(&mut self, path: PathId, number: u64) {
         if path == PathId::ZERO {
             self.zero = Some(self.zero.map_or(number, |first| first.min(number)));
@@ -83,7 +86,7 @@ fn encrypt(
     }
 }
 
-/// Decrypts the payload of a packet. It is the inverse of [`encrypt`].
+/// Decrypts the payload of a packet that [`encrypt`] has encrypted.
 fn decrypt<'a>(
     key: &dyn PacketKey,
     path: PathId,
@@ -98,7 +101,7 @@ fn decrypt<'a>(
     }
 }
 
-/// The keys for both directions in one key phase.
+/// The keys of one key phase, for both directions.
 struct Phase {
     keys: PacketKeySet,
     /// Decrypts packets into another buffer. `None` if the key cannot do that.
@@ -125,8 +128,8 @@ impl Phase {
     }
 }
 
-/// Number of packets received with the first keys after which the next keys are derived. A
-/// connection with very little traffic never derives them and saves their memory.
+/// Number of received packets after which the keys of the first update are derived in advance. A
+/// connection with very little traffic never derives them, which saves memory.
 ///
 /// If the peer updates its keys earlier, the next keys are derived when the packet with the update
 /// arrives, which RFC 9001 s.6.3 permits. Then one packet of the connection takes a few
@@ -138,17 +141,17 @@ pub(crate) struct OneRttKeys {
     local_header: Box<dyn HeaderProtectionKey>,
     remote_header: Box<dyn HeaderProtectionKey>,
     secrets: KeySource,
-    /// The Key Phase bit in the header of sent packets (RFC 9000 s.17.3.1).
+    /// The Key Phase bit for packets that this end sends (RFC 9000 s.17.3.1).
     bit: bool,
     current: Phase,
     /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3,
     /// s.9.5). `None` until [`NEXT_AFTER`] packets have arrived.
     next: Option<PacketKeySet>,
-    /// Number of packets received before the next keys were derived.
+    /// Number of packets received so far, while the next keys are not derived yet.
     received: u64,
-    /// The peer's previous keys, for packets that arrive after a packet with newer keys, and the
-    /// time until which they are kept. That time is `None` until the first packet with the newer
-    /// keys arrives.
+    /// The peer's previous keys, and the time until which they are kept. They decrypt packets that
+    /// arrive after a packet with newer keys. The time is `None` until the first packet with the
+    /// newer keys arrives.
     previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
     limits: KeyLimits,
     updates: u64,
@@ -184,8 +187,8 @@ impl OneRttKeys {
         self.updates
     }
 
-    /// Returns the header protection key for packets to send. An update does not change it (RFC
-    /// 9001 s.6).
+    /// Returns the header protection key for packets to send. A key update does not change this key
+    /// (RFC 9001 s.6).
     pub(crate) fn local_header(&self) -> &dyn HeaderProtectionKey {
         &*self.local_header
     }
@@ -195,10 +198,10 @@ impl OneRttKeys {
         &*self.remote_header
     }
 
-    /// Returns true if these keys can protect packets of paths other than path 0, so that the nonce
-    /// has room for a path ID (RFC 10069 s.2.1).
+    /// Returns true if these keys can protect packets of paths other than path 0. For this, the
+    /// nonce must have room for a path ID (RFC 10069 s.2.1).
     pub(crate) fn take_path_ids(&self) -> bool {
-        // Try the last path ID and packet number, which no packet will ever have.
+        // Try the highest path ID and packet number, which no real packet ever has.
         let number = equic_wire::VarInt::MAX.get();
         let tried = self.current.keys.local.encrypt_in_place_for_path(
             PathId::MAX.get(),
@@ -209,15 +212,15 @@ impl OneRttKeys {
         tried.is_ok()
     }
 
-    /// Forgets the packet numbers of a path that has ended.
+    /// Forgets the packet numbers of the path `path`, which has ended.
     pub(crate) fn forget_path(&mut self, path: PathId) {
         for firsts in [&mut self.current.first_sent, &mut self.current.first_received] {
             firsts.others.retain(|(id, _)| *id != path);
         }
     }
 
-    /// Encrypts the `payload` of a packet in place and returns the tag, which belongs after the
-    /// payload.
+    /// Encrypts the `payload` of a packet in place and returns the tag, which the caller must
+    /// append to the payload.
     ///
     /// # Errors
     /// Fails if the payload is longer than the AEAD permits, or if the keys have protected as many
@@ -229,7 +232,8 @@ impl OneRttKeys {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<rustls::quic::Tag, rustls::Error> {
-        // RFC 9001 s.6.6: never exceed the limit, even if the caller has not checked it.
+        // RFC 9001 s.6.6: never protect more packets than the limit, even if the caller has not
+        // checked it.
         if self.current.sealed >= self.current.limit {
             return Err(rustls::Error::EncryptError);
         }
@@ -254,8 +258,8 @@ impl OneRttKeys {
         }
     }
 
-    /// Returns true if at least `pause` has passed since the peer confirmed the current keys (RFC
-    /// 9001 s.6.5). The keys of the handshake need no pause.
+    /// Returns true if at least `pause` has passed since the peer first acknowledged a packet with
+    /// the current keys (RFC 9001 s.6.5). The keys of the handshake need no pause.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
@@ -266,8 +270,8 @@ impl OneRttKeys {
     }
 
     /// Updates the keys and returns true, if the peer has acknowledged a packet with the current
-    /// keys (RFC 9001 s.6.1). Otherwise returns false. The caller must ensure that the handshake is
-    /// confirmed.
+    /// keys (RFC 9001 s.6.1). Otherwise changes nothing and returns false. The caller must ensure
+    /// that the handshake is confirmed.
     pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
@@ -278,7 +282,8 @@ impl OneRttKeys {
 
     fn advance(&mut self) {
         let next = self.next.take().unwrap_or_else(|| self.secrets.next_packet_keys());
-        // Further updates are likely, so the next keys are derived in advance from now on.
+        // After an update, further ones are likely, so the next keys are derived in advance from
+        // now on.
         self.next = Some(self.secrets.next_packet_keys());
         let last = std::mem::replace(&mut self.current, Phase::new(next, self.limits));
         self.previous = Some((last.keys.remote, None));
@@ -286,15 +291,15 @@ impl OneRttKeys {
         self.updates += 1;
     }
 
-    /// Records that the peer acknowledged a packet of a path. If the packet had the current keys,
-    /// the next update is permitted (RFC 9001 s.6.1).
+    /// Records that the peer acknowledged the packet with this number on this path. If the packet
+    /// had the current keys, the next key update is permitted (RFC 9001 s.6.1).
     pub(crate) fn on_acked(&mut self, now: Timestamp, path: PathId, number: u64) {
         if self.current.first_sent.of(path).is_some_and(|first| number >= first) {
             self.current.confirmed.get_or_insert(now);
         }
     }
 
-    /// Returns true if [`OneRttKeys::open`] uses its argument `retain` for a packet with this Key
+    /// Returns true if [`OneRttKeys::open`] needs its argument `retain` for a packet with this Key
     /// Phase bit.
     #[inline]
     pub(crate) fn asks_how_long(&self, bit: bool) -> bool {
@@ -304,7 +309,7 @@ impl OneRttKeys {
     /// Decrypts the `payload` of a packet in place. The payload ends with the tag. Returns the
     /// plaintext, and true if the peer updated its keys with this packet.
     ///
-    /// * `largest`: the largest packet number received on the path before;
+    /// * `largest`: the largest packet number received on the path so far;
     /// * `retain`: the time until which the previous keys are kept, three PTOs from now (RFC 9001
     ///   s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false.
     ///
@@ -329,12 +334,12 @@ impl OneRttKeys {
                 Err(_) => Err(OpenError::Forged),
             };
         }
-        // A packet with a lower number than the first packet of this phase can only be of the
-        // previous phase (RFC 9001 s.6.5).
+        // The packet has a lower number than the first packet of the current key phase, so it
+        // belongs to the previous phase (RFC 9001 s.6.5).
         let overtaken = self.current.first_received.of(path).map_or_else(
-            // This end has updated its keys. The peer has not, or no packet of the new phase has
-            // arrived on this path. So the packet still belongs to the previous phase (RFC 10069
-            // s.2.5).
+            // No packet of the current phase has arrived on this path. If the previous keys still
+            // exist, this end has updated its keys and the peer may not have done so yet. So the
+            // packet belongs to the previous phase (RFC 10069 s.2.5).
             || self.previous.is_some(),
             |first| number < first,
         );
@@ -349,13 +354,14 @@ impl OneRttKeys {
         let next = next.get_or_insert_with(|| secrets.next_packet_keys());
         let opened =
             decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
-        // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number.
+        // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number, which is
+        // forbidden.
         if largest.is_some_and(|largest| number < largest) {
             return Err(OpenError::KeyUpdate);
         }
-        // RFC 9001 s.6.1, s.6.2: the peer may update only after this end has acknowledged its last
-        // update. That acknowledgment is in a packet with the current keys. This end has sent no
-        // such packet, so the peer updates twice in a row.
+        // RFC 9001 s.6.1, s.6.2: the peer may update its keys again only after this end has
+        // acknowledged the last update, in a packet with the current keys. This end has sent no
+        // such packet, so the peer has updated twice in a row.
         if self.updates > 0 && self.current.first_sent.is_empty() {
             return Err(OpenError::KeyUpdate);
         }
@@ -370,11 +376,12 @@ impl OneRttKeys {
         self.current.opener.is_some() && !self.asks_how_long(bit)
     }
 
-    /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which has the
-    /// length without the tag. Returns `Some(true)` if the packet is authentic.
+    /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which is
+    /// shorter by the length of the tag. Returns `Some(true)` if the packet is authentic,
+    /// `Some(false)` if it is not.
     ///
-    /// Returns `None` and does nothing if the keys cannot do this, or if the packet may belong to
-    /// another key phase. The caller must then call [`OneRttKeys::open`].
+    /// Returns `None` and does nothing if the keys cannot decrypt into another buffer, or if the
+    /// packet may belong to another key phase. The caller must then call [`OneRttKeys::open`].
     #[inline]
     pub(crate) fn open_to(
         &mut self,
@@ -389,7 +396,7 @@ impl OneRttKeys {
         }
         let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
         if opened {
-            // The time is not used, because no previous keys wait for one.
+            // The time is not used, because there are no previous keys.
             self.received(path, number, Timestamp::START);
         }
         Some(opened)
@@ -408,7 +415,7 @@ impl OneRttKeys {
         }
     }
 
-    /// Discards the previous keys if the time until which they are kept has passed.
+    /// Discards the previous keys if it is time to do so.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
         {
@@ -471,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Decrypts a packet into another buffer.
+    /// Decrypts a packet into another buffer, if the keys of `end` can do this.
     fn opened_elsewhere(end: &mut End, packet: &Packet) -> Option<Result<Vec<u8>, ()>> {
         let mut to = vec![0; packet.bytes.len() - 16];
         let (of, header) = ((PathId::ZERO, packet.number), [u8::from(packet.bit)]);
@@ -489,7 +496,7 @@ mod tests {
         forged.bytes[3] ^= 1;
         assert_eq!(opened_elsewhere(&mut server, &forged), Some(Err(())));
         let late = client.send();
-        // The first packet of the next phase, and late packets of the previous phase, must be
+        // The first packet of the next key phase, and late packets of the previous one, must be
         // decrypted in place.
         let answer = server.send();
         client.receive(answer).unwrap();
@@ -519,7 +526,7 @@ mod tests {
         assert_eq!(server.keys.bit(), client.keys.bit());
         assert_eq!(client.receive(server.send()), Ok(false));
         assert_eq!((client.keys.updates(), server.keys.updates()), (1, 1));
-        // Now the server updates its keys.
+        // Now the server updates its keys, too.
         server.keys.on_acked(EARLY, PathId::ZERO, 0);
         assert!(server.keys.update());
         assert_eq!(client.receive(server.send()), Ok(true));
@@ -534,8 +541,8 @@ mod tests {
             assert_eq!(server.receive(client.send()), Ok(false));
         }
         assert!(server.keys.next.is_some() && client.keys.next.is_none());
-        // A forged packet of the next phase makes the client derive the next keys once, and has no
-        // other effect.
+        // A forged packet with the next Key Phase bit makes the client derive the next keys once.
+        // It must have no other effect.
         let mut forged = server.send();
         (forged.bit, forged.bytes[0]) = (!forged.bit, forged.bytes[0] ^ 1);
         assert_eq!(client.receive(forged), Err(OpenError::Forged));
@@ -667,7 +674,7 @@ mod tests {
     #[test]
     fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();
-        // The confidentiality limit of AES-GCM (RFC 9001 s.6.6).
+        // The confidentiality limit of AES-GCM in packets (RFC 9001 s.6.6).
         let limit = 1 << 23;
         assert_eq!(client.keys.current.limit, limit);
         for (sealed, wear) in [

@@ -1,48 +1,51 @@
 //! The integrity tag of Retry packets (RFC 9001 s.5.8, RFC 9369 s.3.3.3).
 //!
-//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So the hash key
-//! of GCM and the mask of its tag are constants, and only GHASH must be computed (NIST SP 800-38D
-//! s.6.4). This needs neither AES nor a secret.
+//! The tag is AES-128-GCM over an empty plaintext, with a published key and nonce. So GCM's hash
+//! key and the mask of the tag are constants, and this module computes only GHASH (NIST SP 800-38D
+//! s.6.4). It needs neither AES nor a secret.
 
 use rustls::quic::Version;
 
-/// Length of the tag, in bytes.
+/// Length of the Retry integrity tag, in bytes.
 pub(crate) const RETRY_TAG_LEN: usize = 16;
 
-/// Constants of one version that follow from the published key and nonce.
+/// Constants of one QUIC version, computed from the version's published key and nonce.
 struct Constants {
-    /// The hash key of GCM: the zero block, encrypted with AES.
+    /// The hash key of GCM: a block of zeros, encrypted with AES.
     hash_key: u128,
-    /// The first counter block (nonce || 00000001), encrypted with AES.
+    /// The mask of the tag: the first counter block (nonce || 00000001), encrypted with AES.
     mask: u128,
 }
 
-/// Key be0c690b9f66575a1d766b54e368c84e, nonce 461599d35d632bf2239825bb (RFC 9001 s.5.8).
+/// Follows from the key be0c690b9f66575a1d766b54e368c84e and the nonce 461599d35d632bf2239825bb of
+/// QUIC version 1 (RFC 9001 s.5.8).
 const V1: Constants = Constants {
     hash_key: 0x7295_6a45_4ffa_ff54_85a1_3a12_44d0_1d47,
     mask: 0x555e_4b74_9355_6eea_af75_d35b_d7fb_a5d8,
 };
 
-/// Key 8fb4b01b56ac48e260fbcbcead7ccc92, nonce d86969bc2d7c6d9990efb04a (RFC 9369 s.3.3.3).
+/// Follows from the key 8fb4b01b56ac48e260fbcbcead7ccc92 and the nonce d86969bc2d7c6d9990efb04a of
+/// QUIC version 2 (RFC 9369 s.3.3.3).
 const V2: Constants = Constants {
     hash_key: 0x65f6_bee1_0d70_0eda_919c_5c69_78e4_7a5d,
     mask: 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51,
 };
 
-/// Returns the integrity tag of a Retry packet. `original` is the Destination Connection ID of the
-/// Initial packet that it answers, of at most 20 bytes. `packet` is the Retry packet without its
-/// tag.
+/// Returns the integrity tag of a Retry packet. `packet` is the Retry packet without its tag.
+/// `original` is the Destination Connection ID of the Initial packet that the Retry packet answers,
+/// at most 20 bytes.
 pub(crate) fn retry_tag(version: Version, original: &[u8], packet: &[u8]) -> [u8; RETRY_TAG_LEN] {
     let constants = if matches!(version, Version::V2) { &V2 } else { &V1 };
     let mut hash = Ghash { key: constants.hash_key, sum: 0, block: [0; 16], filled: 0, length: 0 };
-    // The Retry Pseudo-Packet (RFC 9001 figure 8) begins with the length of this connection ID.
+    // The Retry Pseudo-Packet (RFC 9001 figure 8) begins with the length of the original
+    // Destination Connection ID.
     hash.update(&[original.len() as u8]);
     hash.update(original);
     hash.update(packet);
     (hash.finish() ^ constants.mask).to_be_bytes()
 }
 
-/// Computes GHASH over additional authenticated data, without ciphertext.
+/// Computes GHASH, the hash of GCM, over additional authenticated data, without ciphertext.
 struct Ghash {
     key: u128,
     sum: u128,
@@ -74,8 +77,8 @@ impl Ghash {
         if self.filled > 0 {
             self.end_block();
         }
-        // The last block has the lengths in bits of the additional data and of the ciphertext,
-        // which is empty.
+        // GHASH ends with a block that has two lengths in bits: that of the additional data, and
+        // that of the ciphertext, which is empty here.
         let lengths = u128::from(self.length * 8) << 64;
         multiply(self.sum ^ lengths, self.key)
     }

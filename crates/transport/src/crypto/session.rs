@@ -1,5 +1,5 @@
-//! The handshake of a connection as the transport uses it: the handshake of rustls, or in
-//! simulations one that protects nothing (`null/`).
+//! The handshake as a connection uses it: the handshake of rustls, or in simulations one that
+//! protects nothing (`null/`).
 
 use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
@@ -16,7 +16,7 @@ const UNEXPECTED_MESSAGE: u8 = 10;
 /// The TLS alert `no_application_protocol`: the ends have no protocol in common (RFC 7301 s.3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
-/// New keys from the handshake.
+/// New keys that the handshake provides.
 pub(crate) enum KeyChange {
     /// The keys of Handshake packets.
     Handshake { keys: Keys },
@@ -24,11 +24,11 @@ pub(crate) enum KeyChange {
     OneRtt { keys: Keys, next: KeySource },
 }
 
-/// The source of 1-RTT keys for key updates (RFC 9001 s.6).
+/// Derives the 1-RTT keys for key updates (RFC 9001 s.6).
 pub(crate) enum KeySource {
-    /// The secrets of TLS.
+    /// The secrets of TLS, from which rustls derives the keys.
     Tls(rustls::quic::Secrets),
-    /// Keys that protect nothing.
+    /// Keys that protect nothing, for simulations.
     #[cfg(feature = "null-crypto")]
     Null(null::Generations),
 }
@@ -57,7 +57,7 @@ impl From<rustls::quic::Secrets> for KeySource {
     }
 }
 
-/// The handshake, or its results after it is complete.
+/// The handshake of a connection or, after it is complete, its results.
 pub(crate) enum Session {
     Tls(Box<rustls::quic::Connection>),
     /// A server's session after the handshake. The state of TLS, which takes kilobytes, is no
@@ -72,11 +72,11 @@ pub(crate) struct Agreed {
     alpn: Option<Box<[u8]>>,
     cipher_suite: Option<&'static str>,
     server_name: Option<Box<str>>,
-    /// The client's certificates. `None` if it sent none.
+    /// The client's certificates. `None` if the client sent no certificates.
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
-/// Returns the error to close the connection with for an error that `tls` has reported.
+/// Returns the error that must close the connection, for an error that `tls` has reported.
 fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     use rustls::{HandshakeType, PeerMisbehaved};
     let violation = match error {
@@ -96,26 +96,26 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     let reason = error.to_string();
     match violation {
         Some(violation) => Failure::with_reason(violation, reason),
-        // TLS has no alert for this error.
+        // TLS has no alert for this error, so it is reported as a PROTOCOL_VIOLATION.
         None => Failure::internal(TransportErrorCode::PROTOCOL_VIOLATION, &reason),
     }
 }
 
 impl Session {
-    /// Processes CRYPTO data, which must be in order.
+    /// Processes CRYPTO data of the handshake, which must be in order.
     pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
             Session::Tls(tls) => tls.read_hs(data).map_err(|error| failure(tls, &error)),
-            // RFC 9001 s.6: QUIC has no KeyUpdate messages, and a client sends no other messages
-            // after the handshake.
+            // RFC 9001 s.6: the peer must not send TLS KeyUpdate messages, and a client has no
+            // other message to send after the handshake.
             Session::Over(_) => Err(Violation::Tls(UNEXPECTED_MESSAGE).into()),
             #[cfg(feature = "null-crypto")]
             Session::Null(null) => null.read(data),
         }
     }
 
-    /// Appends the next CRYPTO data to send. If the result contains keys, they apply to all data
-    /// after it.
+    /// Appends the next CRYPTO data to send to `data`. If keys are returned, all later data must be
+    /// sent with them.
     pub(crate) fn write(&mut self, data: &mut Vec<u8>) -> Option<KeyChange> {
         match self {
             Session::Tls(tls) => Some(match tls.write_hs(data)? {
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Returns the peer's transport parameters. On a client that has not received them yet, returns
-    /// those of an earlier connection.
+    /// the server's parameters from an earlier connection.
     pub(crate) fn transport_parameters(&self) -> Option<&[u8]> {
         match self {
             Session::Tls(tls) => tls.quic_transport_parameters(),
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Returns true on a client if the server accepts early data.
+    /// Returns true if this end is a client and the server accepts its early data.
     pub(crate) fn is_early_data_accepted(&self) -> bool {
         match self {
             Session::Tls(tls) => match &**tls {
@@ -182,8 +182,8 @@ impl Session {
         }
     }
 
-    /// Returns TLS's name of the cipher suite. Returns `None` before it is negotiated, and on
-    /// connections without TLS.
+    /// Returns the name of the cipher suite in TLS. Returns `None` before the suite is negotiated,
+    /// and on connections without TLS.
     pub(crate) fn cipher_suite(&self) -> Option<&'static str> {
         match self {
             Session::Tls(tls) => tls.negotiated_cipher_suite()?.suite().as_str(),
@@ -237,8 +237,8 @@ impl Session {
         }
     }
 
-    /// Releases the state of TLS. The handshake must be complete, and all its data must have been
-    /// written.
+    /// Releases the state of TLS. The handshake must be complete, and [`Session::write`] must have
+    /// returned all its data.
     pub(crate) fn end(&mut self) {
         if matches!(self, Session::Tls(_)) {
             *self = Session::Over(Agreed {

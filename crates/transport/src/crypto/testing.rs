@@ -1,5 +1,5 @@
-//! A TLS handshake in memory that provides keys for tests. The test vectors of RFC 9001 and RFC
-//! 9369 (appendix A of both) are checked with rustls's keys.
+//! A TLS handshake in memory that provides keys for tests. Tests here also check rustls's keys with
+//! the test vectors in appendix A of RFC 9001 and of RFC 9369.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,13 +22,13 @@ pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     configs_with(groups, groups)
 }
 
-/// Returns configurations with these key exchange groups for the client and the server.
+/// Returns TLS configurations with these key exchange groups for a client and a server.
 pub(crate) fn configs_with(
     client_groups: &[&'static dyn SupportedKxGroup],
     server_groups: &[&'static dyn SupportedKxGroup],
 ) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
-    // Ed25519 signatures have a constant length. The length of ECDSA signatures varies, and with it
-    // the length of datagrams.
+    // Ed25519 signatures have a constant length. ECDSA signatures do not, so the length of
+    // datagrams would vary.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()]).unwrap();
     parameters.serial_number = Some(1.into());
@@ -56,8 +56,8 @@ pub(crate) fn configs_with(
     (Arc::new(client), Arc::new(server))
 }
 
-/// Keys of rustls that offer [`OpenTo`]. If a packet fails authentication, they write arbitrary
-/// bytes to the buffer.
+/// Keys of rustls that can also decrypt into another buffer ([`OpenTo`]). If a packet fails
+/// authentication, they write arbitrary bytes to that buffer.
 struct Elsewhere(Arc<Box<dyn PacketKey>>);
 
 impl PacketKey for Elsewhere {
@@ -120,7 +120,7 @@ impl OpenTo for Elsewhere {
     }
 }
 
-/// Creates keys of type [`Elsewhere`].
+/// A TLS algorithm that creates keys of type [`Elsewhere`].
 struct MakesElsewhere(&'static dyn Algorithm);
 
 impl Algorithm for MakesElsewhere {
@@ -137,7 +137,7 @@ impl Algorithm for MakesElsewhere {
     }
 }
 
-/// The cipher suites of that provider. rustls requires that they are `'static`.
+/// The cipher suites of the test's crypto provider. rustls requires that they are `'static`.
 static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     let suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
     let of = |suite: &SupportedCipherSuite| {
@@ -149,7 +149,7 @@ static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     suites.iter().filter_map(of).collect()
 });
 
-/// Returns rustls's provider, with keys that can also decrypt packets into another buffer.
+/// Returns a crypto provider whose keys can also decrypt packets into another buffer.
 fn provider_that_opens_elsewhere() -> CryptoProvider {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = SUITES.iter().map(SupportedCipherSuite::Tls13).collect();

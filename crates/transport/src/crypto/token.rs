@@ -6,15 +6,15 @@
 //! | 33 to 77 | content, encrypted |
 //! | 16 | authentication tag |
 //!
-//! The salt consists of 15 zero bits, a number of 48 bits and the random name of a batch, which has
-//! 8 bytes. The AEAD key is derived from the server's secret and the name of the batch, in the same
-//! way as Initial keys (RFC 9001 s.5.2). The number takes the place of the packet number in the
-//! AEAD's nonce, and is used only once in its batch. A batch has 65,536 tokens, because deriving a
-//! key takes much longer than sealing a token.
+//! The salt consists of 15 zero bits, a token number of 48 bits, and the random name of a batch of
+//! tokens, which has 8 bytes. The AEAD key is derived from the server's secret and the name of the
+//! batch, in the same way as Initial keys (RFC 9001 s.5.2). The token number takes the place of the
+//! packet number in the AEAD's nonce, and is used only once in its batch. A batch has 65,536
+//! tokens, because deriving a key takes much longer than sealing a token.
 //!
-//! The mask hides the number and the batch. Without it, an observer who opens connections now and
-//! then could tell when a token was issued. The observer could then link the token to its
-//! connection, which RFC 9000 s.8.1.3 forbids. The mask is computed as for header protection (RFC
+//! The mask hides the token number and the batch. Without it, an observer who opens connections now
+//! and then could tell when a token was issued, and so link the token to the connection on which it
+//! was issued. RFC 9000 s.8.1.3 forbids that. The mask is computed as for header protection (RFC
 //! 9001 s.5.4): with AES, a key derived from the secret, and a sample of the encrypted content. So
 //! without the secret, every bit of a token after the first is pseudorandom.
 
@@ -38,36 +38,36 @@ const SALT_LEN: usize = NUMBER_LEN + BATCH_LEN;
 const NUMBER_LEN: usize = 8;
 const BATCH_LEN: usize = 8;
 const TAG_LEN: usize = 16;
-/// Largest length of the content in bytes: kind, time and lifetime, address, port, and two
+/// Largest length of a token's content in bytes: kind, time and lifetime, address, port, and two
 /// connection IDs with their lengths.
 const MAX_CONTENT: usize = 1 + 16 + 16 + 2 + 2 * (1 + ConnectionId::MAX_LEN);
 
-/// Length of the longest token that this module issues, in bytes. It rejects longer ones.
+/// Length of the longest token that this module issues, in bytes. Longer tokens are rejected.
 pub(crate) const MAX_TOKEN: usize = SALT_LEN + MAX_CONTENT + TAG_LEN;
 
-/// First bit of a token: 1 in NEW_TOKEN frames, 0 in Retry packets.
+/// First bit of a token's first byte: 1 in NEW_TOKEN frames, 0 in Retry packets.
 const FUTURE_BIT: u8 = 0x80;
 
-/// Bits of the salt's first word that hold the number.
+/// Bits of the salt's first 64-bit word that hold the token number.
 const NUMBER_BITS: u64 = (1 << 48) - 1;
 
-/// Bits of the salt's first word that must be zero. A forged token fails this check with a
+/// Bits of the salt's first 64-bit word that must be zero. A forged token fails this check with a
 /// probability of 1 - 2^-15, before a key is derived for it.
 const ZERO_BITS: u64 = !NUMBER_BITS & u64::MAX >> 1;
 
 /// Largest number of tokens in a batch.
 const BATCH: u32 = 1 << 16;
 
-/// Number of remembered batch keys, for batches of other endpoints with the same secret and for
-/// earlier batches of this endpoint.
+/// Number of batch keys that are kept in memory. They open tokens of this endpoint's earlier
+/// batches, and of other endpoints with the same secret.
 const KNOWN: usize = 16;
 
 /// Largest tolerated difference between the clocks of two servers with the same secret.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(2);
 
 const RETRY: u8 = 0;
-/// One kind for each version, because a token is valid only for the version in which it was issued
-/// (RFC 9369 s.5).
+/// The kinds of NEW_TOKEN tokens, one for each version. A token is valid only for the version of
+/// the connection on which it was issued (RFC 9369 s.5).
 const FUTURE: &[(u8, KnownVersion)] = &[
     (1, KnownVersion::V1),
     (2, KnownVersion::V2),
@@ -75,16 +75,16 @@ const FUTURE: &[(u8, KnownVersion)] = &[
     (3, KnownVersion::NullCrypto),
 ];
 
-/// The content of a token.
+/// The content of a token that validates an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A token in a Retry packet (RFC 9000 s.8.1.2).
     Retry {
-        /// The client's address and port.
+        /// Address and port of the client.
         remote: SocketAddr,
-        /// Source Connection ID of the Retry packet.
+        /// Destination Connection ID of the client's first packet, which the Retry packet answered.
         original: ConnectionId,
-        /// Source Connection ID of the Retry packet.
+        /// Source Connection ID of the Retry packet that carries the token.
         retry: ConnectionId,
         validity: Validity,
     },
@@ -99,8 +99,8 @@ pub(crate) enum Token {
     },
 }
 
-/// The period in which a token is valid. It uses wall clock time, because servers share secrets and
-/// keep them across restarts.
+/// The period in which a token is valid. It uses wall clock time, because several servers may share
+/// a secret, and a server may keep it across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     /// Time at which the token was issued, since the Unix epoch, in whole milliseconds.
@@ -115,8 +115,8 @@ impl Validity {
         Validity { made: in_millis(now), lifetime: in_millis(lifetime) }
     }
 
-    /// Returns true if the token is valid at `now` at a server that itself issues tokens with this
-    /// `lifetime`.
+    /// Returns true if the token is valid at `now`. `lifetime` is the lifetime of tokens that this
+    /// server itself issues; if it is shorter than that of the token, it applies.
     ///
     /// A token from the future is not valid. Otherwise, a clock that was set back, or a server
     /// whose clock is behind, would extend its lifetime.
@@ -132,31 +132,31 @@ fn in_millis(time: Duration) -> Duration {
 
 type BatchName = [u8; BATCH_LEN];
 
-/// Seals and opens tokens.
+/// Seals and opens the tokens of servers that share one secret.
 pub(crate) struct TokenSealer {
     suite: Suite,
     secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,
-    /// Key that masks the salts.
+    /// Header protection key that masks the salts of tokens.
     mask: Box<dyn HeaderProtectionKey>,
     own: Option<Batch>,
-    /// Keys of the batches of tokens that were opened, the most recently used last. Invalid tokens
-    /// evict no keys.
+    /// Batch keys of the tokens that were opened, the most recently used last. Invalid tokens evict
+    /// no keys from this list.
     known: Mutex<Vec<(BatchName, Arc<dyn PacketKey>)>>,
 }
 
-/// The batch of the tokens that are sealed now.
+/// The current batch, to which the next tokens belong.
 struct Batch {
     name: BatchName,
     key: Arc<dyn PacketKey>,
-    /// Number of the next token. The first number is random and the others are consecutive, so no
-    /// nonce is used twice with the key.
+    /// Number of the next token in the batch. The first number is random and the others are
+    /// consecutive, so no nonce is used twice with the key.
     next: u64,
-    /// Number of tokens that may still be sealed in the batch.
+    /// Number of tokens that may still be sealed in the current batch.
     left: u32,
 }
 
 impl TokenSealer {
-    /// Creates a sealer from a random secret. Servers with the same secret accept each other's
+    /// Creates a sealer from a random secret. Servers that have the same secret accept each other's
     /// tokens.
     pub(crate) fn new(suite: Suite, secret: Zeroizing<[u8; TOKEN_KEY_LEN]>) -> TokenSealer {
         let mask = keys(&suite, &*secret).local.header;
@@ -164,7 +164,8 @@ impl TokenSealer {
     }
 
     fn derive(&self, batch: &BatchName) -> Arc<dyn PacketKey> {
-        // The length of this secret separates this derivation from that of the mask's key.
+        // The secret for a batch key is longer than the secret for the mask's key, so the two
+        // derivations can never have the same input.
         let mut secret = Zeroizing::new([0; TOKEN_KEY_LEN + BATCH_LEN]);
         let (key, name) = secret.split_at_mut(TOKEN_KEY_LEN);
         key.copy_from_slice(&*self.secret);
@@ -207,7 +208,8 @@ impl TokenSealer {
     }
 
     /// Opens a token and returns its content. Returns `None` if the token was not sealed with this
-    /// secret. If the salt is valid but its batch is unknown, this derives a key.
+    /// server's secret. If the salt is valid but the key of its batch is unknown, the key is
+    /// derived.
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;
@@ -240,23 +242,23 @@ impl TokenSealer {
         Some(token)
     }
 
-    /// Applies or removes the mask of a salt. `sealed` is the encrypted content with its tag. The
-    /// first bit of the salt does not change.
+    /// Applies the mask to a salt, or removes it. `sealed` is the encrypted content with its tag.
+    /// The first bit of the salt does not change.
     fn mask_salt(&self, salt: &mut [u8; SALT_LEN], sealed: &[u8]) -> Option<()> {
         let mut sample: [u8; SAMPLE_LEN] = *sealed.first_chunk()?;
         let kind = salt[0] & FUTURE_BIT;
         for part in salt.chunks_exact_mut(4) {
-            // Skip the mask's first byte, because rustls returns only five of its bits.
+            // Skip the first byte of the mask, because rustls returns only five of its bits.
             let [_, mask @ ..] = header_mask(&*self.mask, &sample)?;
             part.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
-            // Change the sample for the next part of the mask, as in counter mode.
+            // Change the sample to get the next part of the mask, as in counter mode.
             sample[0] = sample[0].wrapping_add(1);
         }
         salt[0] = salt[0] & !FUTURE_BIT | kind;
         Some(())
     }
 
-    /// Returns the key of a batch of which a token was opened before.
+    /// Returns the key of the batch with this name, if a token of the batch was opened recently.
     fn recall(&self, name: &BatchName) -> Option<Arc<dyn PacketKey>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let at = known.iter().position(|(other, _)| other == name)?;
@@ -275,7 +277,7 @@ impl TokenSealer {
     }
 }
 
-/// Derives keys from a secret. The local keys of a server also open what they have sealed.
+/// Derives AEAD keys from a secret. The local keys of a server also open what they have sealed.
 fn keys(suite: &Suite, secret: &[u8]) -> Keys {
     suite.keys(secret, Side::Server, Version::V1)
 }

@@ -1,4 +1,4 @@
-//! A client's attempt to connect, and the ways to answer it.
+//! A client's attempt to connect, and the methods by which the caller accepts or rejects it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::connection::{
 use crate::crypto::{MAX_TOKEN, RETRY_TAG_LEN, Token, retry_tag};
 use crate::violation::Condition;
 
-/// A client's attempt to connect, which the caller must decide on.
+/// A client's attempt to connect. The caller must decide what to do with it.
 ///
-/// The caller must pass it to [`Endpoint::accept`], [`Endpoint::retry`], [`Endpoint::refuse`] or
-/// [`Endpoint::ignore`]. Until then, the attempt counts against
+/// The caller must pass the attempt to [`Endpoint::accept`], [`Endpoint::retry`],
+/// [`Endpoint::refuse`] or [`Endpoint::ignore`]. Until then, the attempt counts against
 /// [`super::EndpointConfig::max_incoming`].
 #[derive(Debug)]
 pub struct Incoming(pub(super) FirstPacket, pub(super) DatagramMeta);
 
 impl Incoming {
-    /// Returns the address that the attempt came from.
+    /// Returns the client's address: the source of the attempt's datagrams.
     pub fn remote_address(&self) -> SocketAddr {
         self.0.remote
     }
@@ -48,7 +48,7 @@ impl Incoming {
     }
 }
 
-/// The reason why an attempt could not be accepted.
+/// The reason why a connection attempt could not be accepted.
 #[derive(Debug)]
 pub enum AcceptError {
     /// The endpoint has no server configuration, so it accepts no connections.
@@ -73,8 +73,8 @@ impl std::fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 impl Endpoint {
-    /// Accepts the attempt and begins the handshake. The connection has processed all datagrams of
-    /// the attempt.
+    /// Accepts the attempt and begins the handshake. The returned connection has already processed
+    /// all datagrams of the attempt.
     ///
     /// # Errors
     /// [`AcceptError`]. Nothing is sent to the client.
@@ -148,7 +148,7 @@ impl Endpoint {
     ) -> Result<(Handle, Connection), AcceptError> {
         let server = server.ok_or(AcceptError::NotServing)?;
         // The configuration may have changed since the attempt arrived, or the caller may have
-        // passed another one.
+        // passed a different one, so check the version again.
         if !server.speaks(first.version) {
             return Err(AcceptError::Start(StartError::OtherVersion(first.version)));
         }
@@ -169,9 +169,9 @@ impl Endpoint {
         Ok((handle, connection))
     }
 
-    /// Answers the attempt with a Retry packet, which validates the client's address. Returns true
-    /// if the caller must send `response` to the client. Returns false and drops the attempt if a
-    /// Retry packet was sent before.
+    /// Answers the attempt with a Retry packet, by which the server validates the client's address.
+    /// Returns true if the caller must send `response` to the client. Returns false and drops the
+    /// attempt if a Retry packet was sent before.
     pub fn retry(&mut self, now: Timestamp, incoming: Incoming, response: &mut Vec<u8>) -> bool {
         self.forget(&incoming);
         response.clear();
@@ -192,7 +192,7 @@ impl Endpoint {
             validity: self.validity(now, self.config.retry_token_lifetime),
         };
         let token = self.tokens.seal(&token, &mut self.rng)?;
-        // 64 bytes are enough for the header, which has at most 47 bytes.
+        // The header of a Retry packet has at most 47 bytes, so 64 bytes are enough for it.
         let mut buffer = [0; 64 + MAX_TOKEN + RETRY_TAG_LEN];
         let mut writer = Writer::new(&mut buffer);
         let unused = self.random_byte();
@@ -221,7 +221,7 @@ impl Endpoint {
         self.forget(&incoming);
     }
 
-    /// Removes the state of an attempt that is not accepted.
+    /// Removes the endpoint's state of an attempt that is not accepted.
     fn forget(&mut self, incoming: &Incoming) {
         let name = FirstName::new(incoming.0.sent_to, incoming.0.remote);
         let waiting = self.waiting.remove(&name);

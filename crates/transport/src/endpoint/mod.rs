@@ -64,31 +64,33 @@ pub use incoming::{AcceptError, Incoming};
 use routes::{FirstName, Kind, Routes};
 pub use shared::TokenKey;
 
-/// Largest number of datagrams that the endpoint stores for one attempt until the caller decides on
-/// it. This is enough for a first flight with a large ClientHello and 0-RTT data in small packets.
+/// Largest number of datagrams that the endpoint stores for one connection attempt until the caller
+/// decides on it. This is enough for a first flight with a large ClientHello and 0-RTT data in
+/// small packets.
 pub(crate) const MAX_WAITING: usize = 24;
 
-/// Largest number of bytes that the endpoint stores for one attempt: a little more than ten
-/// datagrams, which is the initial congestion window (RFC 9002 s.7.2).
+/// Largest number of bytes that the endpoint stores for one connection attempt: a little more than
+/// ten datagrams, which is the initial congestion window (RFC 9002 s.7.2).
 pub(crate) const MAX_WAITING_BYTES: usize = 16 * 1024;
 
-/// Largest valid [`EndpointConfig::max_incoming`]. With it, the waiting attempts take up to 16 GB.
+/// Largest valid [`EndpointConfig::max_incoming`]. If that many attempts wait, they take up to 16
+/// GB.
 const MAX_MAX_INCOMING: u64 = 1_000_000;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]
 pub struct EndpointConfig {
-    /// Generates the connection IDs.
+    /// Generates the connection IDs of this endpoint.
     pub ids: Arc<dyn ConnectionIdGenerator>,
     /// Secret from which the stateless reset tokens are derived. If `None`, the endpoint generates
-    /// a random secret. It then cannot reset connections of an earlier process, which end only at
-    /// their idle timeout.
+    /// a random secret. In that case it cannot reset connections of an earlier process, so these
+    /// connections end only at their idle timeout.
     pub reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
     /// Secret that seals Retry and NEW_TOKEN tokens, and the clock for their lifetimes. If `None`,
     /// the endpoint generates a random secret, so that only this endpoint accepts its tokens.
     pub token_key: Option<TokenKey>,
-    /// Validates Retry tokens that a device in front of this endpoint has issued. `None` if there
-    /// is no such device.
+    /// Validates Retry tokens that a device in front of this endpoint issues. `None` if there is no
+    /// such device.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
     /// Lifetime of a Retry token; 15 seconds by default. If the endpoint that issues the token and
     /// the endpoint that opens it have different lifetimes, the shorter one applies.
@@ -96,23 +98,24 @@ pub struct EndpointConfig {
     /// Lifetime of a token in a NEW_TOKEN frame; one day by default. As for Retry tokens, the
     /// shorter lifetime of the two endpoints applies.
     pub new_token_lifetime: Duration,
-    /// Number of used NEW_TOKEN tokens that the endpoint remembers so that no token is accepted
-    /// twice; 32,768 by default. The endpoint stores between this many and twice as many, with 14
-    /// bytes each. If clients use more tokens within the lifetime, the endpoint rejects older
-    /// tokens before they expire, whether or not they were used.
+    /// Number of used NEW_TOKEN tokens that the endpoint remembers, so that no token is accepted
+    /// twice; 32,768 by default. The endpoint stores between this many and twice as many tokens,
+    /// with 14 bytes each. If clients use more tokens within the lifetime, the endpoint rejects
+    /// older tokens before they expire, whether or not they were used.
     pub used_tokens: usize,
-    /// Largest number of attempts that wait for a decision of the caller; 1,024 by default. Further
-    /// attempts are dropped.
+    /// Largest number of connection attempts that wait for a decision of the caller; 1,024 by
+    /// default. Further attempts are dropped.
     pub max_incoming: usize,
-    /// Largest number of stateless resets per second (RFC 9000 s.10.3.3); 1,000 by default, and 0
-    /// sends none. Receivers with one prefix (IPv4 /24, IPv6 /48) get at most an eighth of them.
+    /// Largest number of stateless resets per second that the endpoint sends (RFC 9000 s.10.3.3);
+    /// 1,000 by default. With 0, it sends none. All receivers in one prefix (IPv4 /24, IPv6 /48)
+    /// together get at most an eighth of this number.
     pub max_resets: u32,
     suite: Suite,
     random: &'static dyn SecureRandom,
 }
 
 impl EndpointConfig {
-    /// Creates the default configuration with a crypto provider.
+    /// Creates the default configuration, with the cryptography of `provider`.
     ///
     /// # Errors
     /// [`StartError::NoInitialSuite`] if the provider has no cipher suite for Initial packets.
@@ -146,58 +149,59 @@ impl EndpointConfig {
             .map_err(|error| error.inside("EndpointConfig"))
     }
 
-    /// Draws and discards random bytes of the crypto provider. The first draw in a process makes
-    /// AWS-LC gather entropy, which takes tens of milliseconds. Call this when you create the
-    /// socket, so that the first connection does not wait.
+    /// Draws and discards random bytes of the crypto provider. AWS-LC gathers entropy at the first
+    /// draw in a process, which takes tens of milliseconds. Call this when you create the socket,
+    /// so that the first connection does not wait.
     pub fn warm_up(&self) {
-        // A provider without randomness reports the error to the first connection.
+        // If the provider has no randomness, creating the first connection reports the error.
         let _ = self.random.fill(&mut [0; 32]);
     }
 }
 
-/// Opens tokens of Retry packets that another device sent for the endpoint, for example a gateway
-/// in front of it (draft-ietf-quic-retry-offload).
+/// Checks tokens from Retry packets that another device sent on behalf of the endpoint, for example
+/// a gateway in front of it (draft-ietf-quic-retry-offload).
 pub trait RetryTokens: Send + Sync {
-    /// Judges the token of an Initial packet from `remote` with the Destination Connection ID
+    /// Checks the token of an Initial packet from `remote` with the Destination Connection ID
     /// `dcid`. On a dual-stack socket, an IPv4 client may have an IPv4-mapped IPv6 address. The
     /// endpoint calls this before it keeps any state, so it must be fast for every token.
     fn open(&self, remote: SocketAddr, dcid: ConnectionId, token: &[u8]) -> RetryVerdict;
 }
 
-/// The result of judging a token.
+/// Result of [`RetryTokens::open`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryVerdict {
-    /// The token is valid and validates the client's address. The ID is the Destination Connection
-    /// ID of the client's first packet, before the Retry packet (RFC 9000 s.7.3).
+    /// The token is valid and validates the client's address. The value is the Destination
+    /// Connection ID of the first packet that the client sent before the Retry packet (RFC 9000
+    /// s.7.3).
     Proof(ConnectionId),
-    /// The token is from a Retry packet and is not valid. The endpoint answers with INVALID_TOKEN
-    /// (RFC 9000 s.8.1.2).
+    /// The token is from a Retry packet and is not valid. The endpoint closes the attempt with
+    /// INVALID_TOKEN (RFC 9000 s.8.1.2).
     Invalid,
-    /// The token is of another kind, for example one that the endpoint itself has issued.
+    /// The token is of another kind, for example one that the endpoint itself has issued. The
+    /// endpoint checks it.
     Other,
 }
 
 /// Identifies a connection of an endpoint until [`Endpoint::remove`]. After that, another
-/// connection may get the same handle. Handles are small numbers, so that you can use them as array
-/// indices.
+/// connection may get the same handle. Handles are small numbers, so they can be array indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub usize);
 
-/// The result of passing a received datagram to an endpoint.
+/// Tells the caller what to do with a datagram that it passed to an endpoint.
 #[derive(Debug)]
 pub enum Received {
     /// The datagram belongs to this connection. The caller must pass the datagram to it.
     Connection(Handle),
-    /// The datagram begins an attempt to connect. The endpoint keeps the datagram.
+    /// The datagram begins a connection attempt. The endpoint keeps the datagram.
     Incoming(Incoming),
     /// The datagram belongs to no connection. The caller must send the response to its source.
     Respond,
-    /// The datagram belongs to no connection or to an attempt that still waits. There is nothing to
-    /// do.
+    /// The datagram belongs to no connection, or to an attempt that still waits for the caller's
+    /// decision. The caller need not do anything.
     Nothing,
 }
 
-/// An attempt that waits for a decision of the caller.
+/// A connection attempt that waits for a decision of the caller.
 struct PendingIncoming {
     /// True if a NEW_TOKEN token has validated the client's address.
     by_token: bool,
@@ -213,16 +217,17 @@ impl PendingIncoming {
     }
 }
 
-/// Runs many connections on one socket. The documentation of the module shows the order of calls.
+/// Runs many connections on one socket, without I/O. The documentation of the module shows the
+/// order of calls.
 pub struct Endpoint {
     config: EndpointConfig,
     server: Option<Arc<dyn Serve>>,
     source: IdSource,
     tokens: TokenSealer,
     token_key: TokenKey,
-    /// The clock of `token_key`, as this endpoint reads it.
+    /// The clock for the lifetimes of tokens, from `token_key`.
     wall: Wall,
-    /// Connections with a client address that a NEW_TOKEN token has validated. An entry is removed
+    /// Connections whose client address was validated by a NEW_TOKEN token. An entry is removed
     /// when the handshake completes.
     by_token: BTreeMap<Handle, IpAddr>,
     rng: StdRng,
@@ -231,11 +236,11 @@ pub struct Endpoint {
     /// next datagram usually has one of these IDs. There are two entries because a connection may
     /// alternate between two paths. Every change of `routes` clears them.
     recent: [Option<(ConnectionId, Handle)>; 2],
-    /// Attempts that wait for a decision, by the client's Destination Connection ID and address.
-    /// There are at most [`EndpointConfig::max_incoming`].
+    /// Attempts that wait for a decision of the caller, by the client's Destination Connection ID
+    /// and address. There are at most [`EndpointConfig::max_incoming`].
     waiting: BTreeMap<FirstName, PendingIncoming>,
     resets: stateless::Resets,
-    /// Memory for the stream data that the connections receive.
+    /// Memory for received stream data, which the endpoint's connections share.
     pages: PagePool,
 }
 
@@ -249,7 +254,8 @@ impl Endpoint {
     ) -> Endpoint {
         let mut rng = StdRng::from_seed(seed);
         let reset_key = config.reset_key.take().unwrap_or_else(|| Zeroizing::new(rng.random()));
-        // No other endpoint has this key, so the caller's timestamps are a sufficient clock.
+        // No other endpoint has this key, so the timestamps that the caller passes are sufficient
+        // as a clock.
         let token_key = config.token_key.take().unwrap_or_else(|| {
             TokenKey::new(rng.random::<[u8; 32]>(), WallClock::starting_at(Duration::ZERO))
         });
@@ -275,8 +281,8 @@ impl Endpoint {
         }
     }
 
-    /// Replaces the configuration for connections that are accepted from now on. With `None`, the
-    /// endpoint accepts no more connections.
+    /// Replaces the server configuration. It applies to connections that are accepted from now on.
+    /// With `None`, the endpoint accepts no more connections.
     pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
         self.server = server.map(|server| server as Arc<dyn Serve>);
     }
@@ -292,8 +298,8 @@ impl Endpoint {
         name: ServerName<'static>,
         remote: SocketAddr,
     ) -> Result<(Handle, Connection), StartError> {
-        // The provider of the TLS configuration may lack the suite that Initial packets need, for
-        // example if it offers only ChaCha20-Poly1305.
+        // The crypto provider of the client's TLS configuration may lack the cipher suite that
+        // Initial packets need, for example if it offers only ChaCha20-Poly1305.
         let suite = initial_suite(config.tls.crypto_provider()).unwrap_or(self.config.suite);
         let start = Start::client(config, suite, name);
         self.connect_with(now, &config.transport, start, remote)
@@ -325,7 +331,7 @@ impl Endpoint {
         self.source.generation()
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections of the endpoint.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
@@ -365,8 +371,9 @@ impl Endpoint {
         }
     }
 
-    /// Creates a token for a NEW_TOKEN frame to a client at `address` (RFC 9000 s.8.1.3), whose
-    /// connection uses `version`. Pass it to [`Connection::send_token`].
+    /// Creates a token for a NEW_TOKEN frame (RFC 9000 s.8.1.3). `address` is the client's address,
+    /// and `version` is the version of its connection. Pass the token to
+    /// [`Connection::send_token`].
     pub fn new_token(
         &mut self,
         now: Timestamp,

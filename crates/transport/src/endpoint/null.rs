@@ -1,4 +1,4 @@
-//! Endpoints of connections without protection, for simulations.
+//! Methods of endpoints for connections without protection, for simulations.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::Timestamp;
 use crate::connection::{Connection, InsecureNullConfig, Serve, StartError};
 
 impl Endpoint {
-    /// Accepts only connections without protection from now on.
+    /// Makes the endpoint accept connections without protection, and no others, from now on.
     pub fn set_insecure_null_server(&mut self, server: Arc<InsecureNullConfig>) {
         self.server = Some(server as Arc<dyn Serve>);
     }
@@ -16,7 +16,7 @@ impl Endpoint {
     /// Starts a connection without protection to a server.
     ///
     /// # Errors
-    /// [`StartError`]; no case is known in which this happens.
+    /// [`StartError`], but there is no known case in which this happens.
     pub fn connect_insecure_null(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Finds the connection that a datagram belongs to (RFC 9000 s.5.2).
+//! Finds the connection that a received datagram belongs to (RFC 9000 s.5.2).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,8 +21,9 @@ use crate::violation::Condition;
 const MIN_FIRST_ID: usize = 8;
 
 impl Endpoint {
-    /// Processes a datagram. If the result is [`Received::Respond`], `response` contains the
-    /// answer. Its previous content is lost in any case.
+    /// Processes a received datagram. If the result is [`Received::Respond`], `response` contains
+    /// the datagram that the caller must send. The previous content of `response` is lost in any
+    /// case.
     pub fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -40,9 +41,9 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if a datagram with a short header has the same connection ID as one of the last
-    /// datagrams of this connection. After false, the datagram may still belong to the connection:
-    /// call [`Endpoint::handle_datagram`].
+    /// Returns true if a datagram has a short header with the same connection ID as one of the last
+    /// datagrams of this connection. If the result is false, the datagram may still belong to the
+    /// connection: call [`Endpoint::handle_datagram`].
     #[inline]
     pub fn is_for_recent(&self, handle: Handle, datagram: &[u8]) -> bool {
         let short = datagram.first().is_some_and(|first| !LongInvariant::is_long(*first));
@@ -53,9 +54,9 @@ impl Endpoint {
             })
     }
 
-    /// Returns the Destination Connection ID of a datagram if this end has chosen it. This is the
-    /// ID of a short header, or of long headers if the datagram contains a Handshake packet. Other
-    /// long headers may carry an ID that the client chose.
+    /// Returns the Destination Connection ID of a datagram if this end has chosen the ID. That is
+    /// the case for a short header, and for long headers if the datagram contains a Handshake
+    /// packet. Other long headers may carry an ID that the client chose.
     pub fn own_id<'d>(&self, datagram: &'d [u8]) -> Option<&'d [u8]> {
         let length = self.source.id_len();
         if datagram.first().is_none_or(|first| !LongInvariant::is_long(*first)) {
@@ -70,7 +71,7 @@ impl Endpoint {
         chosen.then_some(header.dcid)
     }
 
-    /// Returns true if a connection ID belongs to one of the connections.
+    /// Returns true if a connection ID belongs to one of the endpoint's connections.
     pub fn is_known(&self, id: &[u8]) -> bool {
         self.routes.by_id(id).is_some()
     }
@@ -105,7 +106,8 @@ impl Endpoint {
         self.write_reset(now, arrival.remote.ip(), id, datagram.len(), response)
     }
 
-    /// Returns the connection that a stateless reset is for (RFC 9000 s.10.3.1).
+    /// Returns the connection that a datagram resets, or `None` if it is not a stateless reset (RFC
+    /// 9000 s.10.3.1).
     fn reset_by(&self, datagram: &[u8]) -> Option<Handle> {
         if !self.routes.has_tokens() {
             return None;
@@ -147,8 +149,8 @@ impl Endpoint {
                 self.write_version_negotiation(&header, response)
             };
         };
-        // RFC 9287 s.3.1: a client with a token of this server may clear the Fixed Bit in its first
-        // packet.
+        // RFC 9287 s.3.1: a client that has a token of this server may clear the Fixed Bit in its
+        // first packet.
         let greased_fixed_bit = server.transport().grease;
         let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
         let Some(Ok(Packet::Long(packet))) =
@@ -192,9 +194,9 @@ impl Endpoint {
         Received::Incoming(Incoming(first, arrival))
     }
 
-    /// Validates a client's token. Returns the time since the Unix epoch at which the token was
-    /// issued, if it is a valid NEW_TOKEN token. Fails if the token is from a Retry packet and is
-    /// not valid for this client now.
+    /// Validates the token in a client's Initial packet. If it is a valid NEW_TOKEN token, returns
+    /// the time since the Unix epoch at which it was issued. Fails if it is from a Retry packet and
+    /// is not valid for this client now.
     fn read_token(
         &mut self,
         now: Timestamp,
@@ -235,7 +237,7 @@ impl Endpoint {
                     && address == first.remote.ip().to_canonical();
                 Ok(good.then_some(validity.made))
             }
-            // Another server or an earlier key has sealed the token.
+            // Another server has sealed the token, or this server with an earlier key.
             None => Ok(None),
         }
     }

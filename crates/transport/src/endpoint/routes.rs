@@ -1,8 +1,11 @@
 //! Maps connection IDs and stateless reset tokens to connections.
 //!
-//! The hash table of hashbrown stores only hashes and indices. The IDs and tokens of a connection
-//! are stored together in one allocation. A `HashMap` with these names as keys would take twice the
-//! memory. A tree would take that, too, and would cause a cache miss at each of its levels.
+//! Here, a *name* is anything by which a connection is found: a connection ID, a reset token, or
+//! the ID and address of a client's first packets.
+//!
+//! The hash table of hashbrown stores only hashes and indices. All names of a connection are stored
+//! together in one allocation. A `HashMap` with the names as keys would take twice the memory. So
+//! would a tree, which would also cause a cache miss at each of its levels.
 //!
 //! The names are hashed with a secret key, so that clients, which choose some of them, cannot
 //! produce collisions.
@@ -17,12 +20,12 @@ use hashbrown::HashTable;
 use super::Handle;
 use crate::cid::BlindToken;
 
-/// The kind of a name by which a connection is found.
+/// The kind of a name, which is what a connection is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An ID that packets to the connection may carry.
+    /// A connection ID that packets to the connection may carry.
     Id,
-    /// Destination Connection ID of a client's first packets, with the client's address.
+    /// Destination Connection ID of a client's first packets, together with the client's address.
     First,
     /// A stateless reset token of the peer, in its blinded form.
     Token,
@@ -32,13 +35,14 @@ impl Kind {
     const ALL: [Kind; 3] = [Kind::Id, Kind::First, Kind::Token];
 }
 
-/// Number of low bits that hold the length in the byte before a name. The bits above them hold the
-/// kind.
+/// Number of low bits that hold the length of a name, in the byte before the name. The higher bits
+/// of this byte hold the kind of the name.
 const LEN_BITS: u32 = 6;
 
-/// Name of a connection by its client's first packets: their Destination Connection ID and their
-/// source address. The same ID from another address names a separate attempt, with its own path.
-/// Either a NAT has given the client a new address, or someone has copied a packet.
+/// Identifies a connection by its client's first packets: by their Destination Connection ID and
+/// their source address. Packets with the same ID from another address begin a separate attempt
+/// with its own path: either a NAT has given the client a new address, or an attacker has copied a
+/// packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FirstName {
     bytes: [u8; FirstName::MAX],
@@ -46,7 +50,7 @@ pub(super) struct FirstName {
 }
 
 impl FirstName {
-    /// Length of a connection ID, an IPv6 address and a port.
+    /// Largest length of a name: a connection ID, an IPv6 address and a port.
     const MAX: usize = ConnectionId::MAX_LEN + 16 + 2;
 
     pub(super) fn new(id: ConnectionId, remote: SocketAddr) -> FirstName {
@@ -73,11 +77,11 @@ impl FirstName {
     }
 }
 
-/// All names of one connection. Each name is stored as a byte with its kind and length, followed by
-/// its bytes.
+/// All names of one connection: connection IDs and reset tokens. Each name is stored as a byte with
+/// its kind and length, followed by its bytes.
 ///
 /// A connection has few names, so no spare capacity is reserved. They are the local IDs (at most
-/// [`crate::connection::TransportConfig::connection_ids`], and those that are being retired), the
+/// [`crate::connection::TransportConfig::connection_ids`], plus those that are being retired), the
 /// client's first ID, and the reset tokens of the peer's IDs.
 #[derive(Debug, Default)]
 struct Names(Box<[u8]>);
@@ -114,7 +118,7 @@ impl Names {
     }
 }
 
-/// Finds connections by their names.
+/// Finds connections by connection IDs, by reset tokens, and by the first packets of clients.
 #[derive(Default)]
 pub(super) struct Routes {
     /// Hashes names with a random key, because clients choose their first IDs and could otherwise
@@ -123,13 +127,14 @@ pub(super) struct Routes {
     table: HashTable<Slot>,
     names: Vec<Option<Names>>,
     free: Vec<usize>,
-    /// Number of reset tokens. It is usually 0, and then no token is looked up.
+    /// Number of reset tokens of all connections. It is usually 0, and then datagrams are not
+    /// checked for tokens.
     tokens: usize,
 }
 
 impl Routes {
     /// Adds a connection with its first ID. On a server, `first` is the name that the client's
-    /// first packets have.
+    /// first packets carry.
     pub(super) fn add(&mut self, id: ConnectionId, first: Option<FirstName>) -> Handle {
         let index = self.free.pop().unwrap_or(self.names.len());
         if index == self.names.len() {
@@ -149,8 +154,8 @@ impl Routes {
         self.names.len() - self.free.len()
     }
 
-    /// Adds a name of the connection. If two connections have the same name (random IDs, or reset
-    /// tokens that peers chose), the name leads to the later one.
+    /// Adds a name of the connection. If two connections have the same name, the name leads to the
+    /// one that added it later. Random IDs can be equal, and peers can choose equal reset tokens.
     pub(super) fn name(&mut self, handle: Handle, kind: Kind, name: &[u8]) {
         let hash = self.hash(kind, name);
         let Some(Some(names)) = self.names.get_mut(handle.0) else { return };
@@ -199,13 +204,14 @@ impl Routes {
         self.find(Kind::Id, id)
     }
 
-    /// Returns the connection that a client began with packets to this ID from this address.
+    /// Returns the connection of the client that sent its first packets to this ID from this
+    /// address.
     pub(super) fn by_first(&self, id: &[u8], remote: SocketAddr) -> Option<Handle> {
         let id = ConnectionId::new(id).ok()?;
         self.find(Kind::First, FirstName::new(id, remote).as_bytes())
     }
 
-    /// Returns the connection whose peer may send this reset token.
+    /// Returns the connection whose peer may reset it with this token.
     pub(super) fn by_token(&self, token: &BlindToken) -> Option<Handle> {
         self.find(Kind::Token, token)
     }
@@ -222,7 +228,7 @@ impl Routes {
         Some(Handle(slot.index as usize))
     }
 
-    /// Removes a slot from the table, if the table contains it.
+    /// Removes the entry `slot` from the hash table, if the table contains it.
     fn take_out(&mut self, slot: Slot) {
         let Ok(found) = self.table.find_entry(slot.spread(), |own| *own == slot) else { return };
         found.remove();
@@ -239,7 +245,7 @@ impl Routes {
         hasher.finish() as u32
     }
 
-    /// Returns all names of a kind, of all connections.
+    /// Returns all names of this kind, of all connections.
     #[cfg(test)]
     pub(super) fn all(&self, kind: Kind) -> Vec<&[u8]> {
         let all = self.names.iter().flatten().flat_map(Names::iter);
@@ -253,12 +259,13 @@ impl Routes {
     }
 }
 
-/// An entry of the table. Its position follows from the hash, which is stored so that a growing
-/// table need not compute it again. Hashes can collide, so a lookup also compares the name.
+/// An entry of the hash table. Its position follows from the hash. The hash is stored, so that it
+/// need not be computed again when the table grows. Hashes can collide, so a lookup also compares
+/// the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot {
     hash: u32,
-    /// Index of the connection in `Routes::names`.
+    /// Index of the connection's names in `Routes::names`.
     index: u32,
 }
 
@@ -267,20 +274,21 @@ impl Slot {
         spread(self.hash)
     }
 
-    /// Returns true if the slot's connection has this name. `hash` is the hash of the name.
+    /// Returns true if the connection to which this entry of the table belongs has this name.
+    /// `hash` is the hash of the name.
     fn leads_to(&self, hash: u32, names: &[Option<Names>], kind: Kind, name: &[u8]) -> bool {
         let names = names.get(self.index as usize).and_then(Option::as_ref);
         self.hash == hash && names.is_some_and(|own| own.contains(kind, name))
     }
 }
 
-/// Expands a hash to 64 bits. The table takes an entry's position from the lowest bits, and the tag
-/// that it compares first from the seven highest bits.
+/// Expands a hash to the 64 bits that hashbrown expects. hashbrown takes the position of an entry
+/// from the lowest bits, and a tag that it compares first from the seven highest bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// Number of names for which a shrunken table always keeps room.
+/// Number of names for which the hash table keeps room even after it has shrunk.
 const MIN_ROUTES: usize = 14;
 
 #[cfg(test)]
@@ -310,7 +318,7 @@ mod tests {
             // Names have only two bytes, so that some are equal.
             let name: [u8; 2] = rng.random();
             let kind = Kind::ALL[rng.random_range(0..3)];
-            // First there are more and more names, then fewer.
+            // At first, more names are added than removed; later, fewer.
             let grows = if round < 12_000 { 0.6 } else { 0.2 };
             if handles.is_empty() || rng.random_bool(0.1) && rng.random_bool(grows) {
                 let mut fresh = vec![0xee; 12];
@@ -352,14 +360,15 @@ mod tests {
         routes.name(one, Kind::Token, &token);
         routes.name(other, Kind::Token, &token);
         assert_eq!(routes.by_token(&token), Some(other));
-        // The name leads to the later connection, so the earlier one cannot remove it.
+        // The reset token leads to the connection that added it later, so the earlier connection
+        // cannot remove it.
         routes.forget(one, Kind::Token, &token);
         assert_eq!(routes.by_token(&token), Some(other));
         assert!(routes.remove(other) && routes.by_token(&token).is_none() && !routes.has_tokens());
     }
 
-    /// A name with the longest ID and an IPv6 address fits. An IPv4 address and its IPv4-mapped
-    /// form give the same name.
+    /// A name with the longest ID and an IPv6 address must fit. An IPv4 address and its IPv4-mapped
+    /// IPv6 address must give the same name.
     #[test]
     fn route_of_first_packets_depends_on_id_address_and_port() {
         let v6 = |port| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 9], port));
@@ -398,12 +407,13 @@ mod tests {
         assert_eq!((routes.by_id(b"original"), routes.by_id(b"")), (None, None));
         routes.forget(handle, Kind::Id, b"ours");
         assert_eq!((routes.by_id(b"ours"), routes.all(Kind::First).len()), (None, 1));
-        // A handle is reused after its connection was removed.
+        // The handle of a removed connection is used again.
         assert!(routes.remove(handle));
         assert_eq!(routes.add(id(b"ours"), None), handle);
     }
 
-    /// Clients choose names. Which names collide must depend on a random key of each endpoint.
+    /// Clients choose names. Which names collide must depend on a random key, which each endpoint
+    /// has.
     #[test]
     fn route_hashes_are_keyed() {
         let (one, other) = (Routes::default(), Routes::default());
@@ -411,8 +421,8 @@ mod tests {
         assert!((0..=255).filter(same).count() < 10);
     }
 
-    /// The table for 10,000 connections with five IDs each must take nine bytes per entry. A table
-    /// doubles when 7/8 of it is in use.
+    /// The hash table for 10,000 connections with five IDs each must take nine bytes per entry. A
+    /// table doubles when 7/8 of it is in use.
     #[test]
     fn route_table_shrinks() {
         let mut routes = Routes::default();

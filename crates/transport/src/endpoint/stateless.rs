@@ -1,6 +1,6 @@
-//! Answers without a connection. Each answer is smaller than the datagram that causes it. So an
-//! attacker with a forged source address gains no amplification, and two endpoints cannot answer
-//! each other endlessly (RFC 9000 s.8.1, s.10.3.3).
+//! Answers to datagrams that belong to no connection. Each answer is smaller than the datagram that
+//! causes it. So an attacker with a forged source address gains no amplification, and two endpoints
+//! cannot answer each other endlessly (RFC 9000 s.8.1, s.10.3.3).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -22,26 +22,28 @@ use crate::violation::Condition;
 /// Length of every AEAD tag in QUIC, in bytes (RFC 9001 s.5.3).
 const TAG_LEN: usize = 16;
 
-/// Smallest length of a stateless reset in bytes: five bytes that look like a header, and the token
-/// (RFC 9000 s.10.3).
+/// Smallest length of a stateless reset in bytes: five bytes that look like a header, and the reset
+/// token (RFC 9000 s.10.3).
 const MIN_RESET: usize = 5 + ResetToken::LEN;
-/// Largest length of a stateless reset in bytes. A longer one would not look more like a packet.
+/// Largest length of a stateless reset in bytes. With more bytes, a reset would not look more like
+/// a packet.
 const MAX_RESET: usize = 64;
 
-/// Number of shares of the reset budget. Each share has the whole budget divided by `SHARE_PART`.
+/// Number of shares of the budget for stateless resets. Each share is the whole budget divided by
+/// `SHARE_PART`.
 const SHARES: u64 = 64;
 const SHARE_PART: u32 = 8;
 
-/// The budget of stateless resets. Each receiver prefix has a share of it, so that one source
-/// cannot use up the whole budget.
+/// The budget for stateless resets. The receivers in one address prefix get only a share of it, so
+/// that one source cannot use up the whole budget.
 #[derive(Debug)]
 pub(super) struct Resets {
     all: Budget,
-    /// The shares. A hash of the receiver's prefix selects one. They are created before the first
-    /// reset.
+    /// The budgets of the shares. A hash of the receiver's prefix selects one of them. They are
+    /// created before the first reset.
     shares: Vec<Budget>,
     a_second: u32,
-    /// Key of the hash that selects a share.
+    /// Key of the hash by which a receiver's prefix selects a share.
     key: u64,
 }
 
@@ -50,8 +52,8 @@ impl Resets {
         Resets { all: Budget::new(a_second), shares: Vec::new(), a_second, key }
     }
 
-    /// Takes one reset from the budget for a receiver. Returns false if the receiver's share or the
-    /// whole budget is used up.
+    /// Takes one reset for this receiver from the budget. Returns false if the receiver's share or
+    /// the whole budget is used up.
     fn take(&mut self, now: Timestamp, receiver: IpAddr) -> bool {
         if self.shares.is_empty() {
             let share = self.a_second.div_ceil(SHARE_PART);
@@ -72,7 +74,7 @@ fn prefix_of(address: IpAddr) -> u64 {
     }
 }
 
-/// A rate limit per second. The permitted burst is a tenth of the rate.
+/// A rate limit in resets per second. The permitted burst is a tenth of the rate.
 #[derive(Debug)]
 struct Budget {
     interval: Duration,
@@ -102,8 +104,8 @@ impl Budget {
 }
 
 impl Endpoint {
-    /// Writes a stateless reset in answer to a packet with an unknown ID (RFC 9000 s.10.3). `size`
-    /// is the length of the datagram in bytes.
+    /// Writes a stateless reset in answer to a packet with an unknown connection ID (RFC 9000
+    /// s.10.3). `size` is the length of the received datagram in bytes.
     pub(super) fn write_reset(
         &mut self,
         now: Timestamp,
@@ -124,8 +126,8 @@ impl Endpoint {
         Received::Respond
     }
 
-    /// Writes a Version Negotiation packet (RFC 9000 s.6.1). It has at most 533 bytes and answers a
-    /// datagram of at least 1,200 bytes.
+    /// Writes a Version Negotiation packet (RFC 9000 s.6.1). The packet has at most 533 bytes and
+    /// answers a datagram of at least 1,200 bytes.
     pub(super) fn write_version_negotiation(
         &mut self,
         header: &LongInvariant<'_>,
@@ -133,8 +135,8 @@ impl Endpoint {
     ) -> Received {
         let mut buffer = [0; 7 + 2 * 255 + 3 * 4];
         let mut writer = Writer::new(&mut buffer);
-        // RFC 9000 s.6.3: a reserved version checks that clients ignore versions that they do not
-        // know.
+        // RFC 9000 s.6.3: the list contains a reserved version, so that clients are seen to ignore
+        // versions that they do not know.
         let mut reserved = Version::reserved(self.rng.next_u32());
         if reserved == header.version {
             reserved = Version(reserved.0 ^ 0x1000_0000);
@@ -154,8 +156,8 @@ impl Endpoint {
         }
     }
 
-    /// Writes an Initial packet that rejects an attempt with CONNECTION_CLOSE (RFC 9000 s.5.2.2,
-    /// s.10.2.3).
+    /// Writes an Initial packet with CONNECTION_CLOSE, which rejects a connection attempt (RFC 9000
+    /// s.5.2.2, s.10.2.3).
     pub(super) fn write_close(
         &mut self,
         first: &FirstPacket,

@@ -97,8 +97,8 @@ fn incoming(received: Received) -> Incoming {
     }
 }
 
-/// Returns the close code in the server's Initial packet. `sent_to` is the Destination Connection
-/// ID of the client's packet.
+/// Returns the error code of the CONNECTION_CLOSE frame in the server's Initial packet. `sent_to`
+/// is the Destination Connection ID of the client's packet.
 fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode {
     let options = ParseOptions::default();
     let Some(Ok(Packet::Long(long))) = Datagram::new(response, options).next() else {
@@ -119,7 +119,8 @@ fn close_code(sent_to: ConnectionId, response: &mut [u8]) -> TransportErrorCode 
     }
 }
 
-/// Two endpoints with their connections. Datagrams are delivered without delay.
+/// A client's and a server's endpoint with their connections. Datagrams are delivered without
+/// delay.
 struct Pair {
     now: Timestamp,
     ends: [Endpoint; 2],
@@ -234,8 +235,8 @@ fn endpoint_first_packet_without_the_fixed_bit() {
     }
 }
 
-/// The endpoint caches the IDs of the last datagrams, in addition to the table of all IDs. A
-/// retired ID must disappear from both.
+/// The endpoint caches the connection IDs of the last datagrams, in addition to the table of all
+/// IDs. A retired ID must disappear from both.
 #[test]
 fn cid_retired_still_leads_to_its_connection_for_a_while() {
     let config = EndpointConfig::new(&provider()).unwrap();
@@ -282,7 +283,8 @@ fn endpoint_many_connections_on_one_socket() {
         assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
         seen.push(byte[0]);
     }
-    // All servers took the memory for their streams from the endpoint's pool and have returned it.
+    // All server connections took the memory for their streams from the endpoint's pool and have
+    // returned it.
     assert_eq!((pair.ends[0].pages.count(), pair.ends[1].pages.count()), (0, 20));
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..20), "{seen:?}");
@@ -342,7 +344,7 @@ fn token_replaces_a_retry() {
     }
 }
 
-/// The client's first version differs from the version that it prefers.
+/// The client starts with a version that differs from the version that it prefers.
 #[test]
 fn version_is_negotiated_by_endpoints() {
     let (v1, v2) = (KnownVersion::V1, KnownVersion::V2);
@@ -365,8 +367,8 @@ fn version_is_negotiated_by_endpoints() {
             pair.settle();
             let connection = pair.connection(0, handle);
             assert!(connection.is_connected(), "{server:?} {first_version:?}");
-            // If the client starts with its preferred version and the server speaks it, the client
-            // keeps it.
+            // If the client starts with its preferred version and the server speaks that version,
+            // the connection keeps it.
             let straight = first_version.is_none() && server.contains(&v2);
             assert_eq!(connection.version(), if straight { v2 } else { agreed });
         }
@@ -389,8 +391,8 @@ fn reset_is_sent_for_a_forgotten_connection() {
     assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);
 }
 
-/// RFC 9000 s.10.3: the packet is a reset if it ends with a valid stateless reset token, even if
-/// its long header cannot be parsed.
+/// RFC 9000 s.10.3: a datagram must count as a stateless reset if it ends with a valid reset token,
+/// even if its long header cannot be parsed.
 #[test]
 fn reset_with_a_long_header_reaches_its_connection() {
     let (mut pair, config) = Pair::trusting();
@@ -421,8 +423,8 @@ fn reset_with_a_long_header_reaches_its_connection() {
     }
 }
 
-/// RFC 9000 s.5.1.2: the peer sends no more packets to an ID that it retires, but packets sent
-/// before may arrive late.
+/// RFC 9000 s.5.1.2: the peer sends no more packets to a connection ID that it has retired, but
+/// packets that it sent before may arrive late.
 #[test]
 fn cid_retired_late_packets_are_accepted() {
     let (mut pair, config) = Pair::trusting();
@@ -446,8 +448,8 @@ fn cid_retired_late_packets_are_accepted() {
     pair.deliver(1, late.clone());
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
 
-    // Late packets are accepted only for a while. Later the connection releases its memory, and the
-    // ID is unknown.
+    // Late packets must be accepted only for a while. Then the connection releases its memory, and
+    // the ID is unknown.
     pair.deliver(1, next);
     pair.now += Duration::from_secs(5);
     pair.settle();
@@ -482,9 +484,9 @@ fn reset_is_shorter_and_rate_limited() {
             endpoint.handle_datagram(now, from(client_address()), &[0x55; 50], &mut response);
         count += u32::from(matches!(received, Received::Respond));
     }
-    // The prefix gets an eighth of the budget, and a burst of a tenth of that.
+    // Receivers in one prefix get an eighth of the budget, and a burst of a tenth of that.
     assert!((125..=138).contains(&count), "{count} in a second");
-    // A flood from one prefix does not affect resets to other prefixes.
+    // A flood from one prefix must not affect resets to other prefixes.
     let mut others = 0;
     for number in 0..200_u8 {
         let now = NOW + Duration::from_secs(2000) + Duration::from_millis(number.into());
@@ -535,8 +537,8 @@ fn retry_validates_the_address() {
         );
         assert!(endpoint.waiting.is_empty());
 
-        // A token from another address, for another ID, or after its lifetime is answered with
-        // INVALID_TOKEN.
+        // A Retry token from another address, for another connection ID, or after its lifetime must
+        // be answered with INVALID_TOKEN.
         let elsewhere = "192.0.2.1:4001".parse().unwrap();
         let other = initial(version, first_id(), &token);
         let late = NOW + Duration::from_secs(15);
@@ -706,7 +708,7 @@ fn version_negotiation_packet_lists_ours() {
         panic!("there is no Version Negotiation packet")
     };
     assert!(told.versions().contains(Version::V1) && !told.versions().contains(Version::V2));
-    // RFC 9000 s.6.1: no answer to a Version Negotiation packet.
+    // RFC 9000 s.6.1: the endpoint must not answer a Version Negotiation packet.
     let mut buffer = vec![0; 1200];
     let mut writer = Writer::new(&mut buffer);
     VersionNegotiation::write(&mut writer, b"12345678", b"12345678", [Version::V1], 0).unwrap();
@@ -732,8 +734,8 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
         }
     }
     assert_eq!((taken.len(), endpoint.waiting.len()), (10, 10));
-    // 13 datagrams of 1,200 bytes are the most below the limit of bytes. Small datagrams are
-    // limited by their number.
+    // A waiting attempt stores at most 13 datagrams of 1,200 bytes, because of the limit on bytes.
+    // The number of small datagrams has its own limit.
     assert!(endpoint.waiting.values().all(|waiting| waiting.datagrams.len() == 13));
     let mut small = server();
     let mut datagram = initial(KnownVersion::V1, first_id(), &[]);
@@ -749,7 +751,8 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
         small.handle_datagram(NOW, from(client_address()), &datagram, &mut response);
     }
     assert_eq!(small.waiting.values().next().unwrap().datagrams.len(), MAX_WAITING);
-    // A datagram from another address must not add to this attempt. It begins its own attempt.
+    // A datagram from another address must not be added to this attempt. It must begin a new
+    // attempt.
     let mut other = server();
     let datagram = initial(KnownVersion::V1, first_id(), &[]);
     let first =
@@ -781,7 +784,8 @@ fn endpoint_first_packets_from_another_address_are_another_attempt() {
             (0..=copies).map(|port| SocketAddr::new(client_address().ip(), 4000 + port)).collect();
         for (number, address) in addresses.iter().enumerate() {
             pair.client = *address;
-            // The second copy of each datagram belongs to the attempt that the first one began.
+            // The second copy of each datagram must be added to the attempt that the first copy
+            // began.
             for datagram in flight.iter().chain(&flight) {
                 pair.deliver(1, datagram.clone());
             }

@@ -1,43 +1,46 @@
-//! Counts attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000 s.21.3).
+//! Counts connection attempts that a NEW_TOKEN token validated and that did not complete (RFC 9000
+//! s.21.3).
 //!
 //! An attacker can collect tokens at an address, leave it, and use them later in packets with that
-//! forged source address. Each of these packets makes the server send a whole flight to the new
+//! forged source address. For each of these packets, the server sends a whole flight to the new
 //! owner of the address. So the server permits only a few incomplete attempts for each address
-//! prefix. Beyond that, the prefix's tokens validate nothing for some time, and the server treats
-//! its clients like clients without a token. An attacker cannot harm them more than that.
+//! prefix. Above that limit, the prefix's tokens validate nothing for some time, and the server
+//! treats clients in the prefix like clients without a token. An attacker cannot harm these clients
+//! more than that.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Largest number of attempts of a prefix that are in progress or have failed.
+/// Largest number of attempts from one address prefix that are in progress or have failed.
 const ATTEMPTS: u32 = 16;
 
-/// Time after which one failed attempt of a prefix is forgotten.
+/// Time after which one failed attempt from an address prefix is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Largest number of prefixes that are remembered. If there are more, tokens of the others validate
-/// nothing.
+/// Largest number of address prefixes that are remembered. While there are that many, tokens of any
+/// other prefix validate nothing.
 const MAX_SOURCES: usize = 4096;
 
-/// Failed attempts by source: an IPv4 address, or the first 64 bits of an IPv6 address.
+/// Incomplete attempts by source: an IPv4 address, or the first 64 bits of an IPv6 address.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     sources: BTreeMap<u128, Attempts>,
-    /// Time at which sources without remembered attempts are next removed.
+    /// Time of the next clean-up, which removes sources that have no remembered attempts.
     next_sweep: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
-    /// Number of attempts, 1 to [`ATTEMPTS`].
+    /// Number of incomplete attempts from this source, 1 to [`ATTEMPTS`].
     count: u32,
-    /// Time of the oldest attempt, which is forgotten after [`FORGOTTEN`].
+    /// Time of the oldest incomplete attempt from this source, which is forgotten after
+    /// [`FORGOTTEN`].
     since: Duration,
 }
 
 impl Attempts {
-    /// Removes attempts that are old enough to be forgotten.
+    /// Forgets those attempts of this source that are old enough.
     fn forget(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.since).as_secs() / FORGOTTEN.as_secs();
         let passed = u32::try_from(passed).unwrap_or(u32::MAX).min(self.count);
@@ -47,8 +50,8 @@ impl Attempts {
 }
 
 impl Unfinished {
-    /// Counts an attempt that a token validated. Returns `false`, and does not count it, if too
-    /// many attempts of the same source have not completed.
+    /// Counts an attempt from `address` that a token validated. If too many attempts from the same
+    /// source have not completed, returns `false` and does not count the attempt.
     pub(super) fn begin(&mut self, now: Duration, address: IpAddr) -> bool {
         let source = source(address);
         let mut attempts =
@@ -66,7 +69,8 @@ impl Unfinished {
         begins
     }
 
-    /// Removes one attempt of a source, because it completed or nothing was sent for it.
+    /// Removes one attempt from the count of a source, because the attempt completed or nothing was
+    /// sent for it.
     pub(super) fn finish(&mut self, address: IpAddr) {
         let source = source(address);
         let Some(attempts) = self.sources.get_mut(&source) else { return };
@@ -76,7 +80,7 @@ impl Unfinished {
         }
     }
 
-    /// Returns true if there is room for another source.
+    /// Returns true if another source can be remembered.
     fn has_room(&mut self, now: Duration) -> bool {
         if self.sources.len() >= MAX_SOURCES && now >= self.next_sweep {
             self.next_sweep = now.saturating_add(FORGOTTEN);
@@ -108,7 +112,7 @@ mod tests {
         Ipv4Addr::from(number).into()
     }
 
-    /// Returns how many attempts may begin at the same time.
+    /// Begins attempts from `address` until one is rejected. Returns how many were permitted.
     fn begin_all(unfinished: &mut Unfinished, now: Duration, address: IpAddr) -> u32 {
         let begins = |_: &u32| unfinished.begin(now, address);
         (0..10 * ATTEMPTS).take_while(begins).count() as u32
@@ -143,11 +147,11 @@ mod tests {
             (0..ATTEMPTS).for_each(|_| unfinished.finish(v4(1)));
         }
         assert!(unfinished.sources.is_empty());
-        // When an attempt completes, only that attempt is no longer counted.
+        // When an attempt completes, only that attempt must be removed from the count.
         begin_all(&mut unfinished, START, v4(1));
         unfinished.finish(v4(1));
         assert_eq!(begin_all(&mut unfinished, START, v4(1)), 1);
-        // Finishing an attempt of an unknown or forgotten source must do nothing.
+        // Finishing an attempt from a source that is unknown or forgotten must do nothing.
         unfinished.finish(v4(9));
     }
 
@@ -161,7 +165,7 @@ mod tests {
         assert_eq!(unfinished.sources.len(), MAX_SOURCES);
         assert!(unfinished.begin(START, v4(0)), "a known source can begin further attempts");
         assert!(!unfinished.begin(START + FORGOTTEN / 2, v4(all)));
-        // By then, all sources except the first are forgotten.
+        // By this time, all sources except the first are forgotten.
         let later = START + FORGOTTEN + FORGOTTEN / 2;
         assert!(unfinished.begin(later, v4(all)));
         assert_eq!(unfinished.sources.len(), 2);

@@ -1,4 +1,4 @@
-//! Remembers used NEW_TOKEN tokens, so that each is valid only once in a process (RFC 9000
+//! Remembers used NEW_TOKEN tokens, so that each token is valid only once in a process (RFC 9000
 //! s.8.1.3).
 
 use std::collections::BTreeSet;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::crypto::CLOCK_SKEW;
 
-/// Used tokens in two generations, which limits the memory. When the older generation is discarded,
-/// all tokens that were issued before its end are rejected. So no token is accepted twice. Times
-/// are since the Unix epoch.
+/// Used tokens, in two generations, which limits the memory. When the older generation is
+/// discarded, all tokens that were issued before its end are rejected from then on, so no token is
+/// accepted twice. Times are since the Unix epoch.
 #[derive(Debug, Default)]
 pub(super) struct UsedTokens {
     recent: BTreeSet<u64>,
     earlier: BTreeSet<u64>,
-    /// Time at which the `recent` generation began.
+    /// Time at which the newer generation of used tokens, `recent`, began.
     began: Duration,
-    /// Tokens issued up to this time are treated as used, because their record may be discarded.
-    /// `None` if no record was discarded.
+    /// Tokens issued up to this time are treated as used, because the record of their use may have
+    /// been discarded. `None` if no record was discarded.
     forgotten: Option<Duration>,
 }
 
@@ -25,7 +25,7 @@ impl UsedTokens {
     ///
     /// * `token`: the token's first bytes, which are pseudorandom;
     /// * `made`: the time at which the token was issued, by the clock of the server that issued it;
-    /// * `capacity`: largest number of tokens in a generation;
+    /// * `capacity`: the largest number of tokens in a generation;
     /// * `lifetime`: the lifetime of tokens.
     pub(super) fn spend(
         &mut self,
@@ -41,8 +41,9 @@ impl UsedTokens {
         }
         if self.recent.len() >= capacity.max(1) || now.saturating_sub(self.began) >= lifetime {
             if !self.earlier.is_empty() {
-                // The discarded tokens were used before this generation began. The clock of the
-                // server that issued them may be ahead.
+                // The discarded tokens were used before this generation began. They may seem to be
+                // issued later than that, because the clock of the server that issued them may be
+                // ahead.
                 self.forgotten = Some(self.began.saturating_add(CLOCK_SKEW));
             }
             self.earlier = std::mem::take(&mut self.recent);
@@ -78,10 +79,11 @@ mod tests {
         let (mut given, mut spent) = (Vec::new(), BTreeSet::new());
         for _ in 0..20_000 {
             now += Duration::from_millis(rng.random_range(0..1000));
-            // The clocks differ by the largest tolerated skew.
+            // The clock of the server that issues a token is correct, or ahead by the largest
+            // tolerated difference.
             let made = now + CLOCK_SKEW * rng.random_range(0..2);
             given.push((rng.random::<u64>(), made));
-            // Use old and new tokens, some of them for the second time.
+            // Present old and new tokens, some of them for the second time.
             let back = given.len() - 1 - rng.random_range(0..given.len().min(200));
             let (token, made) = given[back];
             if spend(&mut used, now, token, made) {

@@ -1,28 +1,29 @@
-//! The hooks of one call of an operation, encoded as one word in the table.
+//! The hooks that one call of an operation reaches, encoded as one word of the table in `table.rs`.
 
 use super::hooks::MAX_HOOKS;
 
-/// Value in [`Callees`] if no hook is called.
+/// Value in [`Callees`] for a part of the call in which no hook is called.
 pub(super) const NO_HOOK: u8 = u8::MAX;
 
-/// Value in [`Callees`] if several hooks are called, which are in a list.
+/// Value in [`Callees`] if several hooks are called. The table has a list of them.
 pub(super) const MANY: u8 = NO_HOOK - 1;
 
 const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither NO_HOOK nor MANY");
 
-/// The hooks of a call: their places in the connection's list, or [`NO_HOOK`], or [`MANY`]. They
-/// are stored as one integer, which stays in a register. The compiler would split and reassemble a
-/// struct of these fields.
+/// The hooks that a call reaches before, in place of and after the operation. Each of the three is
+/// the position of a hook in the connection's list of hooks, [`NO_HOOK`] or [`MANY`]. They are
+/// stored as one integer, which stays in a register. The compiler would split and reassemble a
+/// struct with such fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callees(u64);
 
 /// Positions of the bits for the hooks that are called before, in place of and after the operation.
-/// The lowest bits hold the number of the list.
+/// The lowest bits hold the number of the list for [`MANY`].
 const BEFORE_BITS: u32 = 32;
 const REPLACE_BITS: u32 = 40;
 const AFTER_BITS: u32 = 48;
 
-/// Set if further hooks may be called for a frame type that a hook has named or owns.
+/// Bit that is set if further hooks may be called for a frame type that a hook has named or owns.
 const BY_TYPE: u64 = 1 << 56;
 
 impl Default for Callees {
@@ -31,11 +32,11 @@ impl Default for Callees {
     }
 }
 
-/// The hooks that are called before, in place of, or after an operation.
+/// The hooks that a call reaches before, in place of, or after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watchers {
     Nobody,
-    /// The one hook at this place.
+    /// One hook, at this position in the connection's list of hooks.
     One(usize),
     /// Several hooks. [`Hooks::before`](super::Hooks::before),
     /// [`Hooks::replacing`](super::Hooks::replacing) and
@@ -55,12 +56,12 @@ impl Watchers {
 }
 
 impl Callees {
-    /// No hook is called.
+    /// The value for calls that reach no hook.
     pub(super) const NONE: Callees = Callees::new(NO_HOOK, NO_HOOK, NO_HOOK, false, 0);
 
-    /// Creates the word from the hooks that are called before, in place of and after the operation.
+    /// Encodes the hooks that are called before, in place of and after the operation.
     ///
-    /// * `list`: the number of the list for values that are [`MANY`];
+    /// * `list`: the number of the table's list of hooks, for values that are [`MANY`];
     /// * `by_type`: true if further hooks may be called for some frame types.
     pub(super) const fn new(
         before: u8,
@@ -75,7 +76,7 @@ impl Callees {
         Callees(places | if by_type { BY_TYPE } else { 0 } | list as u64)
     }
 
-    /// Returns the same hooks without those that replace the operation.
+    /// Returns the same hooks, except for those that replace the operation.
     pub(super) fn without_replacing(self) -> Callees {
         Callees(self.0 | u64::from(NO_HOOK) << REPLACE_BITS)
     }
@@ -86,7 +87,7 @@ impl Callees {
         self.0 & BY_TYPE != 0
     }
 
-    /// Returns the number of the list for values that are [`MANY`].
+    /// Returns the number of the table's list of hooks, for values that are [`MANY`].
     pub(super) fn list(self) -> usize {
         self.0 as u32 as usize
     }

@@ -1,40 +1,41 @@
 //! The catalogue of operations, from which [`Operation`] and its documentation are generated.
-//! `meaning.rs` documents the words and their units.
+//! `meaning.rs` documents the input and output words of operations, and their units.
 
 use super::meaning::{carried, heading, meaning};
 
-/// What a call carries in addition to its words.
+/// The kind of data that a call of an operation carries in addition to its input words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
-    /// The call carries only its words.
+    /// The call carries only its input words.
     Words,
-    /// Bytes to read.
+    /// The call carries bytes, which hooks can read.
     Bytes,
-    /// A buffer to write.
+    /// The call carries a buffer, which hooks can write.
     Buffer,
     /// The operation is called separately for each frame type, and carries bytes to read or write.
     Frame,
 }
 
-/// The catalogue's entry for an operation.
+/// Describes one operation: an entry of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
     /// Name of the operation.
     pub name: &'static str,
     /// Number of the operation in the plugin interface.
     pub id: u8,
-    /// Section of the specification that describes the default behaviour.
+    /// Section of the specification that describes the operation's default behaviour.
     pub section: &'static str,
-    /// What a call carries in addition to its words.
+    /// The kind of data that a call of the operation carries in addition to its input words.
     pub carries: PayloadKind,
-    /// Names of the input words, in order.
+    /// Names of the operation's input words, in order.
     pub inputs: &'static [&'static str],
-    /// Names of the output words, in order.
+    /// Names of the operation's output words, in order.
     pub outputs: &'static [&'static str],
-    /// Meanings of the input words, in order. Each has the form ``"`name`: text"`` and includes the
-    /// unit, if there is one.
+    /// Meanings of the operation's input words, in order. Each has the form ``"`name`: text"`` and
+    /// includes the unit, if there is one.
     pub input_meanings: &'static [&'static str],
-    /// Meanings of the output words, in order.
+    /// Meanings of the operation's output words, in order, in the same form as those of the input
+    /// words.
     pub output_meanings: &'static [&'static str],
     /// Description of what the operation does or decides.
     pub does: &'static str,
@@ -67,7 +68,7 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All operations.
+            /// All operations of the catalogue.
             pub const ALL: &[Operation] = &[$(Operation::$name),+];
 
             /// Returns the operation's entry in the catalogue.
@@ -91,7 +92,7 @@ macro_rules! operations {
 }
 
 operations! {
-    // Receiving.
+    // Operations that receive packets.
     /// Receives a datagram. Output 0 drops it unread.
     HandleDatagram = 1, "RFC 9000 s.12.2", Bytes(path, ecn) -> (accept);
     /// Decodes the full packet number from its truncated form.
@@ -121,7 +122,7 @@ operations! {
     /// reject a reset, not declare another datagram to be one.
     IsStatelessReset = 11, "RFC 9000 s.10.3.1", Bytes() -> (reset);
 
-    // Acknowledgements.
+    // Operations on acknowledgments.
     /// Processes an ACK frame: finds acknowledged and lost packets, and updates the path.
     ProcessAck = 12, "RFC 9002 A.7", Words(space, largest, raw_delay) -> ();
     /// Returns how long the peer delayed its acknowledgment, computed from the ACK Delay field.
@@ -152,7 +153,7 @@ operations! {
     /// that was declared to the peer.
     AckPolicy = 23, "RFC 9000 s.13.2.2", Words(space) -> (threshold, max_delay, reordering);
 
-    // Loss.
+    // Operations of loss detection.
     /// Returns after how many packets, and after which time, a packet counts as lost. The number is
     /// at least 3. The time is at least a millisecond, and at most a second above the default.
     LossThresholds = 24, "RFC 9002 s.6.1", Words(path) -> (packets, delay);
@@ -185,7 +186,7 @@ operations! {
     /// Notifies that packets arrived which had been declared lost.
     SpuriousLoss = 35, "RFC 9002 s.6.1", Words(space, packets) -> ();
 
-    // Congestion control.
+    // Operations of congestion control.
     /// Returns the congestion window in bytes; at least two datagrams.
     CongestionWindow = 36, "RFC 9002 s.7", Words(path) -> (bytes);
     /// Notifies the congestion controller of sent bytes that count as in flight.
@@ -202,7 +203,7 @@ operations! {
     /// Notifies that there was too little data to fill the congestion window.
     AppLimited = 42, "RFC 9002 s.7.8", Words(path, in_flight) -> ();
 
-    // Sending.
+    // Operations that send packets.
     /// Chooses the path of the next datagram: the packet scheduler. Without multipath, the answer
     /// can be the active path, or a path that must be probed; any other answer counts as the
     /// default. With multipath (RFC 10069), it can be any path on which data can be sent. If the
@@ -250,13 +251,13 @@ operations! {
     /// unidirectional.
     OpenStream = 57, "RFC 9000 s.4.6", Words(direction) -> (allowed);
 
-    // Connection IDs.
+    // Operations on connection IDs.
     /// Returns how many connection IDs the peer gets, within the limits of both ends.
     ConnectionIdCount = 58, "RFC 9000 s.5.1.1", Words(limit) -> (count);
     /// Notifies that the peer retires one of this end's connection IDs.
     RetireConnectionId = 59, "RFC 9000 s.5.1.2", Words(sequence) -> ();
 
-    // Paths.
+    // Operations on paths.
     /// Returns the size of a PMTU probe if one is due, or 0. A hook can only answer 0; any other
     /// answer counts as the default.
     ProbeMtu = 60, "RFC 9000 s.14.3", Words(path) -> (size);
@@ -273,7 +274,7 @@ operations! {
     /// Notifies that the peer has answered a challenge on a path.
     PathValidated = 82, "RFC 9000 s.8.2.3", Words(path) -> ();
 
-    // Life.
+    // Operations for the beginning, the keys and the end of a connection.
     /// Notifies that the connection begins, so that a plugin can initialise its state.
     InitOpaqueData = 63, "The Case for Protocol Plugins s.3", Words(side) -> ();
     /// Checks the peer's transport parameters. Output 0 rejects them.
@@ -297,7 +298,7 @@ operations! {
     /// Notifies that the peer has closed the connection.
     PeerClosed = 72, "RFC 9000 s.10.2.2", Words(application, code) -> ();
 
-    // Events of the handshake.
+    // Operations for events of the handshake.
     /// Decides whether to follow a valid Retry packet; the bytes are its token. Output 0 ignores
     /// the packet.
     FollowRetry = 90, "RFC 9000 s.17.2.5.2", Bytes() -> (follow);
@@ -313,7 +314,7 @@ operations! {
     /// Decides whether a packet that arrived before its keys is kept.
     KeepPacket = 95, "RFC 9001 s.5.7", Words(space, size) -> (keep);
 
-    // Extensions and keep-alive.
+    // Operations for extensions of QUIC, and for keep-alive.
     /// Receives a DATAGRAM frame. Output 0 drops its data.
     AcceptDatagram = 100, "RFC 9221 s.5", Bytes() -> (accept);
     /// Returns how often the peer should acknowledge packets. A request is sent if this differs
@@ -330,7 +331,7 @@ operations! {
     /// Delivers a message of the application to a hook.
     HookMessage = 105, "The Case for Protocol Plugins s.3", Bytes() -> ();
 
-    // Redundancy.
+    // Operations for redundancy within a path, such as forward error correction.
     /// Notifies that a packet is complete, before its protection; the bytes are its frames with
     /// PADDING.
     ProtectPacket = 106, "RFC 9001 s.5.3", Bytes(space, number, path) -> ();
@@ -338,7 +339,7 @@ operations! {
     /// and at most a quarter of the room.
     KeepRoom = 107, "RFC 9000 s.12.4", Words(space, room) -> (bytes);
 
-    // Further operations of paths and of the application.
+    // Further operations on paths, and for the application.
     /// Notifies of a new path: the first datagram between two addresses was sent or received.
     PathAdded = 108, "RFC 9000 s.9", Words(path) -> ();
     /// Notifies that a path was removed. Its number is never used again.
@@ -347,7 +348,7 @@ operations! {
     /// operation is called before the next datagram is built.
     ApplicationWrote = 110, "RFC 9000 s.2.2", Words(bytes) -> ();
 
-    // Transport parameters of a hook. These operations are called for that hook only.
+    // Operations for transport parameters that a hook declares. They are called for that hook only.
     /// Lets a hook declare its own transport parameters, encoded one after the other. It can
     /// declare at most eight, with numbers from 0x40 up that the transport does not know. The
     /// operation is called for a hook that the application attaches before the first packet. It may
@@ -357,7 +358,7 @@ operations! {
     /// the bytes are its value.
     PeerParameter = 112, "RFC 9000 s.7.4.2", Bytes(parameter) -> ();
 
-    // Redundancy over several paths.
+    // Operations for redundancy over several paths.
     /// Decides whether stream data that was sent on a path is also sent on another one. The copy is
     /// sent when the other path has room, unless the data was acknowledged before. The last 1,024
     /// waiting pieces are kept for each path.

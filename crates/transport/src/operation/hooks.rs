@@ -1,5 +1,5 @@
-//! The hooks of a connection. [`Hooks`] attaches and detaches them, and moves their table out while
-//! a hook is called. A call of an operation without hooks costs a test of one bit.
+//! Keeps the hooks of a connection. [`Hooks`] attaches and detaches hooks, and moves their table
+//! out while a hook is called. A call of an operation without hooks costs only a test of one bit.
 
 use equic_wire::VarInt;
 
@@ -22,30 +22,31 @@ pub(super) const MAX_FRAME_TYPES: usize = 16;
 /// All hooks of a connection.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    /// A bit for each operation that has hooks before it or in place of its default.
+    /// A bit for each operation. It is set if hooks are called before the operation, or in place of
+    /// its default.
     begun: u128,
-    /// A bit for each operation that has hooks after it.
+    /// A bit for each operation. It is set if hooks are called after the operation.
     ended: u128,
-    /// A bit for each operation with a replacing hook that wants the default's answer.
+    /// A bit for each operation. It is set if a replacing hook wants the answer of the default.
     asked: u128,
-    /// `None` if no hook is attached, and also during a call, because the table is moved out then.
-    /// If the hook panics, all hooks are lost.
+    /// The hooks. `None` if no hook is attached, and also while a hook is called, because the table
+    /// is moved out then. If that hook panics, all hooks are lost.
     table: Option<Box<Table>>,
-    /// The ID of the next hook. It cannot overflow in practice.
+    /// The ID of the next hook to be attached. It cannot overflow in practice.
     next: u64,
 }
 
 impl Hooks {
-    /// Returns true if any hook is attached to the operation. Operations without hooks only make
-    /// this test.
+    /// Returns true if any hook is attached to the operation. For an operation without hooks, this
+    /// is the only test.
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
-        // With this feature, a benchmark measures the transport without operations.
+        // With this feature, a benchmark measures the transport as if it had no operations.
         !cfg!(feature = "bench-without-operations")
             && (self.begun | self.ended) & operation.bit() != 0
     }
 
-    /// Returns true if a hook is attached to one of the operations with these bits
+    /// Returns true if a hook is attached to at least one of the operations in `bits`
     /// ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
@@ -58,7 +59,7 @@ impl Hooks {
         !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
     }
 
-    /// Returns true if a replacing hook wants the default's answer.
+    /// Returns true if a hook that may replace the operation wants the default's answer.
     #[inline]
     pub(crate) fn is_asked(&self, operation: Operation) -> bool {
         self.asked & operation.bit() != 0
@@ -75,8 +76,8 @@ impl Hooks {
         self.begun | self.ended == 0
     }
 
-    /// Returns the hooks of a call of the operation. `parameter` is the frame type, if the
-    /// operation has frame types.
+    /// Returns the hooks that a call of the operation reaches. `parameter` is the frame type, if
+    /// the operation has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         match &self.table {
@@ -85,29 +86,30 @@ impl Hooks {
         }
     }
 
-    /// Returns the `nth` hook that is called before the operation.
+    /// Returns the position of the `nth` hook that is called before the operation.
     pub(crate) fn before(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.before(), BEFORE, nth)
     }
 
-    /// Returns the `nth` hook that is called after the operation.
+    /// Returns the position of the `nth` hook that is called after the operation.
     pub(crate) fn after(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.after(), AFTER, nth)
     }
 
-    /// Returns the `nth` hook that may replace the operation. The last one in the list is called
-    /// first.
+    /// Returns the position of the `nth` hook that may replace the operation. These hooks are
+    /// called from the last in the list to the first.
     fn replacing(&self, callees: Callees, nth: usize) -> Option<usize> {
         self.table.as_ref()?.watcher(callees, callees.replacing(), REPLACE, nth)
     }
 
-    /// Returns all hooks that may replace the operation. The last one in the list is called first.
+    /// Returns all hooks that may replace the operation, in the order in which they are called: the
+    /// last one in the list first.
     pub(crate) fn all_replacing(&self, callees: Callees) -> Vec<HookId> {
         let places = (0..).map_while(|nth| self.replacing(callees, nth));
         places.filter_map(|place| self.name(place)).collect()
     }
 
-    /// Returns true if the hook at a place wants the default's answer.
+    /// Returns true if the hook at the position `place` wants the default's answer.
     pub(crate) fn asks(&self, place: usize, operation: Operation) -> bool {
         self.attached().get(place).is_some_and(|one| {
             one.points.iter().any(|point| point.operation == operation && asks(point))
@@ -118,20 +120,22 @@ impl Hooks {
         self.table.as_ref().map_or(&[], |table| table.attached())
     }
 
-    /// Moves the table out, so that a hook in it can be called. [`Hooks::put_back`] must follow.
+    /// Moves the table of hooks out, so that a hook in it can be called. The caller must then call
+    /// [`Hooks::put_back`].
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Box<Table>> {
         self.table.take()
     }
 
-    /// Puts the table back after the call.
+    /// Puts the table of hooks back after a hook was called.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, table: Box<Table>) {
-        // The old value is `None`, so nothing must be dropped. `forget` saves the check for that.
+        // The old value of the table is `None`, so nothing must be dropped. With `forget`, the
+        // compiler need not check this.
         std::mem::forget(self.table.replace(table));
     }
 
-    /// Returns the ID of the hook at a place.
+    /// Returns the ID of the hook at the position `place`.
     pub(crate) fn name(&self, place: usize) -> Option<HookId> {
         self.attached().get(place).map(|one| one.own.id)
     }
@@ -202,17 +206,17 @@ impl Hooks {
         Ok(id)
     }
 
-    /// Returns the memory that the hooks hold, in bytes.
+    /// Returns the memory that the hooks hold for the connection, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.attached().iter().map(|one| one.hook.memory()).sum()
     }
 
-    /// Returns the place of a hook.
+    /// Returns the position of the hook with this ID.
     pub(crate) fn place(&self, id: HookId) -> Option<usize> {
         self.attached().iter().position(|one| one.own.id == id)
     }
 
-    /// Returns the points at which the hook at a place is attached to an operation.
+    /// Returns the points at which the hook at the position `place` is attached to an operation.
     pub(crate) fn points(&self, place: usize, operation: Operation) -> Vec<AttachPoint> {
         let points = self.attached().get(place).map_or(&[][..], |one| &one.points);
         points.iter().filter(|point| point.operation == operation).copied().collect()
@@ -229,7 +233,7 @@ impl Hooks {
         Some(gone.hook)
     }
 
-    /// Sets the bits of the operations that have hooks.
+    /// Computes the bits of the operations that have hooks.
     fn mark(&mut self) {
         let bits = |wanted| self.table.as_ref().map_or(0, |table| table.bits(wanted));
         self.begun = bits(|point| point.before || point.replace);
@@ -306,7 +310,7 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(called(&mut hooks, operation, 0x01), (vec![all, one], Some(one), vec![]));
         assert_eq!(called(&mut hooks, operation, 0x08), (vec![all], Some(all), vec![]));
-        // No hook owns this type, and the transport does not know it.
+        // The transport does not know this frame type, and no hook owns it.
         assert_eq!(called(&mut hooks, operation, 0xaffe), (vec![all], None, vec![]));
     }
 

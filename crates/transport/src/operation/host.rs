@@ -1,5 +1,5 @@
-//! A hook's access to its connection: the values that it can read, and the requests that it can
-//! make.
+//! Gives hooks access to their connection: the values that a hook can read, and the requests that
+//! it can make.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::lazy::StaticDefault;
 /// Largest number of frames of one hook that wait to be sent.
 const MAX_WAITING: usize = 64;
 
-/// Largest number of frame types that a hook can declare as skipped.
+/// Largest number of frame types that a hook can tell the transport to skip.
 const MAX_SKIPPED: usize = 256;
 
 macro_rules! fields {
@@ -25,8 +25,8 @@ macro_rules! fields {
         $name:ident = $number:literal,
     )+) => {
         /// A value of the connection that hooks can read, identified by a number that never
-        /// changes. Durations and times are in nanoseconds, sizes in bytes. Fields of a path refer
-        /// to the active path, unless [`HookContext::get_of`] names another one.
+        /// changes. Durations and times are in nanoseconds, sizes in bytes. For a field of a path,
+        /// the path is the active one, unless [`HookContext::get_of`] names another path.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Field {
@@ -37,7 +37,7 @@ macro_rules! fields {
         }
 
         impl Field {
-            /// All fields.
+            /// All fields that hooks can read.
             pub const ALL: &[Field] = &[$(Field::$name),+];
 
             /// Returns a description of the field's value.
@@ -149,16 +149,16 @@ impl Field {
     }
 }
 
-/// The reason why a hook's request was denied.
+/// The reason why a request of a hook was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// The field cannot be set.
+    /// Hooks cannot set this field.
     ReadOnly(Field),
     /// Too many frames or messages of the hook are waiting.
     Full,
-    /// A message or payload is too long.
+    /// The message or payload is too long.
     TooLong,
-    /// The hook does not own the frame type.
+    /// The hook does not own the type of the frame that it wants to queue.
     FrameType,
     /// Too many requests of hooks are waiting.
     TooMany,
@@ -186,8 +186,8 @@ impl std::fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// A frame that a hook has queued. [`Operation::WriteFrame`] is called for its type when there is
-/// room for it.
+/// A frame that a hook has queued. When a packet has room for the frame, [`Operation::WriteFrame`]
+/// is called for its type.
 ///
 /// [`Operation::WriteFrame`]: super::Operation::WriteFrame
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,8 @@ pub(crate) struct Extension {
     pub frame_type: u64,
     pub token: u64,
     pub eliciting: bool,
-    /// True if another hook has attached the hook. Such frames get only a share of packets.
+    /// True if the hook that queued the frame is nested: another hook has attached it. Frames of
+    /// nested hooks get only a share of packets.
     pub nested: bool,
 }
 
@@ -206,29 +207,32 @@ pub(crate) struct Extensions {
     /// Queued frames of hooks that the application has attached, at most [`MAX_WAITING`] for each
     /// hook.
     waiting: VecDeque<Extension>,
-    /// Queued frames of nested hooks, at most [`MAX_WAITING`] for each hook.
+    /// Queued frames of nested hooks (hooks that another hook has attached), at most
+    /// [`MAX_WAITING`] for each hook.
     waiting_of_nested: VecDeque<Extension>,
     /// Number of queued frames for each hook.
     waiting_of: BTreeMap<HookId, usize>,
-    /// Share of packets for frames of nested hooks while the application has data to send.
+    /// Limits the share of packets for frames of nested hooks while the application has data to
+    /// send.
     pub(crate) share: Share,
-    /// The sorted frame types that are skipped unless a hook owns them, and the hook that declared
+    /// The frame types that are skipped unless a hook owns them, sorted, and the hook that declared
     /// them.
     skipped: Option<(HookId, Vec<u64>)>,
-    /// Waiting requests: at most [`MAX_REQUESTS`], and one more for each hook that failed.
+    /// Requests of hooks that wait to be carried out: at most [`MAX_REQUESTS`], and one more for
+    /// each hook that failed.
     pub(super) requests: VecDeque<Request>,
-    /// Nested hooks, each with the hook that has attached it.
+    /// Nested hooks, each with the hook that attached it.
     pub(super) nested: Vec<(HookId, HookId)>,
-    /// Frame types of the hooks that the application has attached, with these hooks.
+    /// Frame types that hooks of the application own, each with its hook.
     owned: Vec<(HookId, u64)>,
-    /// The hook that holds stream data back.
+    /// The hook that holds back stream data, or has done so. `None` if no hook ever has.
     pub(super) hold: Option<Hold>,
-    /// Current depth of nested calls from hook to hook.
+    /// Current depth of calls from one hook to another.
     pub(super) depth: u32,
-    /// All hooks, while a hook is running that may call them. Only those with `provides` can be
+    /// The hooks that the running hook may call, while it runs. Only those with `provides` can be
     /// called.
     lent: Vec<Attached>,
-    /// Numbers of transport parameters that hooks have written, with the hooks.
+    /// Numbers of the transport parameters that hooks have declared, each with its hook.
     pub(super) declared: Vec<(HookId, u64)>,
     /// Packet numbers of the last packets that hooks have recovered; at most 64.
     pub(super) recovered: VecDeque<u64>,
@@ -263,17 +267,17 @@ impl Extensions {
         if nested { &mut self.waiting_of_nested } else { &mut self.waiting }
     }
 
-    /// Records the frame types of a hook that the application has attached.
+    /// Records which frame types a hook owns that the application has attached.
     pub(crate) fn on_attached(&mut self, hook: HookId, frames: &[OwnFrame]) {
         self.owned.extend(frames.iter().map(|own| (hook, own.frame_type)));
     }
 
-    /// Records that a hook has written a transport parameter with this number.
+    /// Records that a hook has declared a transport parameter with this number.
     pub(crate) fn on_declared(&mut self, hook: HookId, parameter: u64) {
         self.declared.push((hook, parameter));
     }
 
-    /// Returns the hook that has written a transport parameter with this number.
+    /// Returns the hook that has declared a transport parameter with this number, or `None`.
     pub(crate) fn declared_by(&self, parameter: u64) -> Option<HookId> {
         self.declared.iter().find(|(_, own)| *own == parameter).map(|(hook, _)| *hook)
     }
@@ -284,8 +288,8 @@ impl Extensions {
         if nested { self.waiting_of_nested.len() } else { self.waiting.len() }
     }
 
-    /// Takes the next queued frame: one of a nested hook if `nested` is true, otherwise one of
-    /// another hook.
+    /// Takes the next queued frame: of a nested hook if `nested` is true, otherwise of a hook of
+    /// the application.
     pub(crate) fn pop(&mut self, nested: bool) -> Option<Extension> {
         let one = self.waiting(nested).pop_front()?;
         if let Some(count) = self.waiting_of.get_mut(&one.hook) {
@@ -300,7 +304,7 @@ impl Extensions {
         types.binary_search(&frame_type).is_ok()
     }
 
-    /// Returns the memory that is kept for hooks, in bytes.
+    /// Returns the memory that the connection keeps for its hooks, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let frames = self.waiting.capacity() + self.waiting_of_nested.capacity();
         frames * size_of::<Extension>() + self.messages.memory()
@@ -318,17 +322,17 @@ impl Extensions {
         self.messages.forget(hook);
     }
 
-    /// Stores the hooks that the next running hook may call.
+    /// Stores the hooks that the hook which runs next may call.
     pub(crate) fn lend(&mut self, lent: Vec<Attached>) {
         self.lent = lent;
     }
 
-    /// Takes the lent hooks back after the call.
+    /// Takes back the hooks that the running hook could call, after it has run.
     pub(crate) fn take_lent(&mut self) -> Vec<Attached> {
         std::mem::take(&mut self.lent)
     }
 
-    /// Ends the lending after the call, even if the hook has panicked.
+    /// Ends the loan of hooks to the running hook after it has run, even if it has panicked.
     pub(crate) fn end_lending(&mut self) {
         (self.lent, self.depth) = (Vec::new(), 0);
     }
@@ -339,7 +343,7 @@ impl Extensions {
     }
 }
 
-/// A hook's access to its connection during a call.
+/// Gives a hook access to its connection while the hook is called.
 pub struct HookContext<'a> {
     view: View<'a>,
 }
@@ -350,7 +354,7 @@ impl<'a> HookContext<'a> {
         HookContext { view }
     }
 
-    /// Returns the time at which the hook is called.
+    /// Returns the time of the current call.
     pub fn now(&self) -> Timestamp {
         self.view.now()
     }
@@ -365,7 +369,7 @@ impl<'a> HookContext<'a> {
         self.view.own().id
     }
 
-    /// Reads a field. Fields of a path are those of the active path.
+    /// Reads a field of the connection. For a field of a path, reads that of the active path.
     pub fn get(&self, field: Field) -> u64 {
         self.view.get(field)
     }
@@ -420,21 +424,20 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Returns the frame types of the other hooks that the application has attached. Frame types of
-    /// nested hooks ([`HookContext::attach`]) are not included, because the hook that attached them
-    /// knows them.
+    /// Returns the frame types that the application's other hooks own. Frame types of nested hooks
+    /// ([`HookContext::attach`]) are not included, because the hook that attached them knows them.
     pub fn frame_types(&mut self) -> Vec<u64> {
         let hook = self.hook();
         let owned = self.view.extensions().owned.iter();
         owned.filter(|(own, _)| *own != hook).map(|(_, frame_type)| *frame_type).collect()
     }
 
-    /// Skips received frames of these types, at most 256, unless a hook owns the type. Replaces the
-    /// types of an earlier call by this hook.
+    /// Makes the connection skip received frames of these types, at most 256, unless a hook owns
+    /// the type. Replaces the types of an earlier call by this hook.
     ///
-    /// Such frames must begin with the type and the length of the rest, both as variable-length
-    /// integers. When the hook that owns one of the types is detached, even in the middle of a
-    /// packet, later frames of the type are skipped.
+    /// Such frames must begin with their type and the length of the rest of the frame, both as
+    /// variable-length integers. When the hook that owns one of the types is detached, even in the
+    /// middle of a packet, later frames of the type are skipped.
     ///
     /// # Errors
     /// [`Denied::Full`] if another hook has declared types to be skipped, or if there are too many
@@ -450,9 +453,10 @@ impl<'a> HookContext<'a> {
         Ok(())
     }
 
-    /// Sets the share of packets for frames of all nested hooks ([`HookContext::attach`]) while the
-    /// application has data to send. The share is in percent of the room in packets; the default is
-    /// 25. The share is an average, so a single packet may contain only such frames.
+    /// Sets the share of packets that all nested hooks ([`HookContext::attach`]) together may use
+    /// for frames while the application has data to send. The share is in percent of the room in
+    /// packets; the default is 25. It is an average, so a single packet may contain only such
+    /// frames.
     pub fn share_frames(&mut self, percent: u8) {
         self.view.extensions().share.set(percent);
     }
@@ -481,8 +485,8 @@ impl<'a> HookContext<'a> {
         self.request(Request::Attach { by: self.hook(), token, hook, points, frames })
     }
 
-    /// Requests that a hook which this hook has attached is detached. This has no effect for any
-    /// other hook. Requests of a hook are carried out in order.
+    /// Requests that a hook is detached. This has an effect only if this hook has attached it.
+    /// Requests of a hook are carried out in order.
     ///
     /// # Errors
     /// [`Denied::TooMany`] if too many requests are waiting.
@@ -500,13 +504,13 @@ impl<'a> HookContext<'a> {
         self.request(Request::Close { by: self.hook(), code, reason: reason.to_owned() })
     }
 
-    /// Delivers the unprotected payload of a lost 1-RTT packet that the hook has recovered, for
-    /// example by FEC. The connection processes it after the current datagram, unless the packet
-    /// has arrived in the meantime.
+    /// Injects the payload of a lost 1-RTT packet that the hook has recovered, for example by FEC.
+    /// The payload is unprotected. The connection processes it after the current datagram, unless
+    /// the packet has arrived in the meantime.
     ///
     /// STREAM and DATAGRAM frames take effect as if the packet had arrived, up to the first frame
-    /// of an unknown type. The packet is not acknowledged. So the sender's congestion controller
-    /// learns of the loss (RFC 9265), and the other frames are sent again.
+    /// of an unknown type. The packet is not acknowledged. So the peer's congestion controller
+    /// still notices the loss (RFC 9265), and the peer sends the other frames again.
     ///
     /// If the peer cannot have sent the payload, the hook counts as failed and is detached. The
     /// connection continues.
@@ -521,12 +525,12 @@ impl<'a> HookContext<'a> {
         self.request(Request::Process { by: self.hook(), number, payload: payload.to_vec() })
     }
 
-    /// Holds back stream data that was not sent yet, until this time. The hold ends at the latest
-    /// one second after a hook of the connection first held data back. `None` ends the hold.
-    /// Everything else is sent, including frames of hooks.
+    /// Delays stream data that was not sent yet until the time `until`, or ends the delay if
+    /// `until` is `None`. The delay ends at the latest one second after a hook of the connection
+    /// first delayed data. Everything else is sent, including frames of hooks.
     ///
     /// # Errors
-    /// [`Denied::Full`] if another hook holds stream data back, or has done so before.
+    /// [`Denied::Full`] if another hook delays stream data, or has done so before.
     pub fn hold_streams(&mut self, until: Option<Timestamp>) -> Result<(), Denied> {
         let (hook, now) = (self.hook(), self.now());
         self.view.extensions().hold(hook, now, until)
@@ -536,32 +540,34 @@ impl<'a> HookContext<'a> {
         self.view.extensions().request(request)
     }
 
-    // The following methods support calls from hook to hook in `provided.rs`.
+    // Methods that `provided.rs` uses for calls from one hook to another.
 
     pub(super) fn is_nested(&self) -> bool {
         self.view.own().nested
     }
 
-    /// Returns the number of hooks that [`HookContext::call`] may have to search.
+    /// Returns the number of hooks that [`HookContext::call`] may have to search. A caller can
+    /// charge a hook for this work.
     pub fn callable(&mut self) -> usize {
         let nested = self.is_nested();
         let lent = self.view.extensions().lent.iter();
         lent.filter(|one| one.provides && one.own.nested == nested).count()
     }
 
-    /// Returns the number of parts of the connection that [`HookContext::get`] may have to read for
-    /// a field. These are streams for [`Field::ApplicationWaits`] and paths for
-    /// [`Field::NextPath`]. For other fields the number is 1.
+    /// Returns how many streams or paths [`HookContext::get`] may have to read for a field. These
+    /// are streams for [`Field::ApplicationWaits`] and paths for [`Field::NextPath`]. For other
+    /// fields the number is 1.
     pub fn parts_of(&self, field: Field) -> usize {
         self.view.parts_of(field)
     }
 
-    /// Returns the number of places of lent hooks.
+    /// Returns the number of positions in the list of hooks that the running hook may call.
     pub(super) fn places(&mut self) -> usize {
         self.view.extensions().lent.len()
     }
 
-    /// Takes the hook at a place to call it, if it provides operations and `nested` matches.
+    /// Takes the hook at the position `place` out of the list to call it, if it provides operations
+    /// and is nested exactly if `nested` is true.
     pub(super) fn borrow(&mut self, place: usize, nested: bool) -> Option<Lent> {
         let one = self.view.extensions().lent.get_mut(place)?;
         (one.provides && one.own.nested == nested).then(|| one.take())
@@ -573,12 +579,12 @@ impl<'a> HookContext<'a> {
         }
     }
 
-    /// Returns the depth of nested calls from hook to hook.
+    /// Returns the current depth of calls from one hook to another.
     pub(super) fn depth(&mut self) -> u32 {
         self.view.extensions().depth
     }
 
-    /// Returns the context for another hook that this hook calls.
+    /// Returns the context for a hook that this hook calls.
     pub(super) fn deeper<'b>(&'b mut self, own: &'b Own) -> HookContext<'b> {
         self.view.extensions().depth += 1;
         HookContext::new(self.view.of(own))

@@ -1,4 +1,5 @@
-//! Documents the words of operations by their names, for [`Operation`](super::Operation).
+//! Documents the input and output words of operations by their names, for
+//! [`Operation`](super::Operation).
 
 macro_rules! meaning {
     (accept) => { "`accept`: 1 to accept, or 0 with the effect that the operation documents" };
@@ -74,7 +75,7 @@ macro_rules! meaning {
     (yes) => { "`yes`: 1 or 0" };
 }
 
-/// Generates the heading above a list of words in the documentation.
+/// Generates the heading above a list of words in the documentation of an operation.
 macro_rules! heading {
     ($what:literal) => {
         concat!("\n", $what, ": none.")
@@ -84,7 +85,7 @@ macro_rules! heading {
     };
 }
 
-/// Generates the sentence about the bytes that a call carries, for rustdoc.
+/// Generates the sentence about the bytes that a call of an operation carries, for rustdoc.
 macro_rules! carried {
     (Words) => {
         ""

@@ -1,4 +1,4 @@
-//! Messages of hooks to the application, and timers of hooks.
+//! Messages that hooks send to the application, and timers of hooks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,26 +7,27 @@ use super::hooks::{HookId, MAX_HOOKS};
 use super::host::{Denied, HookContext};
 use crate::Timestamp;
 
-/// Largest message to or from the application, in bytes.
+/// Largest length of a message from or to the application, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
-/// Largest number of waiting messages of one hook, so that one hook cannot block the others.
+/// Largest number of messages of one hook that wait for the application, so that one hook cannot
+/// block the others.
 const MAX_OF_ONE: usize = 16;
 
-/// Largest number of waiting messages of detached hooks together.
+/// Largest number of messages of all detached hooks together that wait for the application.
 const MAX_OF_GONE: usize = 64;
 
-/// Shortest time until a hook's timer expires. It limits how often a hook can wake up the driver of
-/// the connection.
+/// Shortest time until a hook's timer expires. It limits how often a hook can wake up the task that
+/// drives the connection.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// Messages and timers of the hooks of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// Messages for the application: at most [`MAX_OF_ONE`] for each hook, with at most
+    /// Messages that wait for the application: at most [`MAX_OF_ONE`] for each hook, with at most
     /// [`MAX_MESSAGE`] bytes each.
     messages: VecDeque<Message>,
-    /// Timers, at most one for each hook.
+    /// Times at which the timers of hooks expire, at most one for each hook.
     timers: Vec<(HookId, Timestamp)>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Messages {
 struct Message {
     hook: HookId,
     bytes: Vec<u8>,
-    /// True if the hook was detached.
+    /// True if the hook that sent the message was detached.
     gone: bool,
 }
 
@@ -43,7 +44,7 @@ impl Messages {
         Messages { messages: VecDeque::new(), timers: Vec::new() }
     }
 
-    /// Takes the oldest message.
+    /// Takes the oldest message to the application, with the hook that sent it.
     pub(crate) fn message(&mut self) -> Option<(HookId, Vec<u8>)> {
         self.messages.pop_front().map(|message| (message.hook, message.bytes))
     }
@@ -53,12 +54,13 @@ impl Messages {
         self.messages.iter().map(|one| size_of::<Message>() + one.bytes.capacity()).sum()
     }
 
-    /// Returns the time at which the next timer expires, or `None` if no timer is set.
+    /// Returns the time at which the next timer of a hook expires, or `None` if no timer is set.
     pub(crate) fn timer(&self) -> Option<Timestamp> {
         self.timers.iter().map(|(_, at)| *at).min()
     }
 
-    /// Takes a timer that has expired. Returns its hook and the time for which it was set.
+    /// Takes a timer that has expired. Returns the hook that set it and the time for which it was
+    /// set.
     pub(crate) fn expired(&mut self, now: Timestamp) -> Option<(HookId, Timestamp)> {
         let place = self.timers.iter().position(|(_, at)| *at <= now)?;
         Some(self.timers.swap_remove(place))
@@ -68,8 +70,9 @@ impl Messages {
         self.timers.retain(|(other, _)| *other != hook);
     }
 
-    /// Marks the messages of a hook as messages of a detached hook, and removes its timer. The
-    /// messages are still delivered, but their number is limited for all detached hooks together.
+    /// Removes the timer of a detached hook, and marks its messages as those of a detached hook.
+    /// The messages are still delivered, but the number of messages of all detached hooks together
+    /// is limited.
     pub(crate) fn forget(&mut self, hook: HookId) {
         self.stop_timer(hook);
         let mut of_gone = 0;
@@ -77,7 +80,7 @@ impl Messages {
             one.gone |= one.hook == hook;
             of_gone += usize::from(one.gone);
         }
-        // Drop the oldest messages.
+        // Drop the oldest messages of detached hooks.
         let mut over = of_gone.saturating_sub(MAX_OF_GONE);
         self.messages.retain(|one| {
             let given_up = one.gone && over > 0;

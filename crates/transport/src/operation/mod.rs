@@ -65,16 +65,16 @@ pub(crate) use words::{AbiValue, Word};
 /// The bytes that a call carries.
 #[derive(Debug)]
 pub enum Bytes<'a> {
-    /// The call has no bytes.
+    /// The call carries no bytes.
     None,
-    /// Bytes to read.
+    /// Bytes that the hook can read.
     In(&'a [u8]),
-    /// A buffer to write. Its initial content is undefined.
+    /// A buffer that the hook can write. Its initial content is undefined.
     Out(&'a mut [u8]),
 }
 
 impl Bytes<'_> {
-    /// Returns the bytes to read, or the buffer to write.
+    /// The bytes that a call of an operation carries.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::None => &[],
@@ -83,7 +83,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Clears the buffer, because a hook's answer is not used.
+    /// Clears the buffer, because what the hook wrote is not used.
     pub(crate) fn wipe(&mut self) {
         if let Bytes::Out(bytes) = self {
             bytes.fill(0);
@@ -98,19 +98,19 @@ pub struct Call<'a> {
     pub operation: Operation,
     /// Frame type of the call, if the operation has frame types; otherwise 0.
     pub parameter: u64,
-    /// Input words, in the order of the catalogue.
+    /// Input words, in the order in which the catalogue names them.
     pub inputs: &'a [u64],
     /// Bytes to read or buffer to write, as documented for the operation.
     pub bytes: Bytes<'a>,
 }
 
-/// The answer of a hook that may replace an operation.
+/// Tells what a hook that may replace an operation has done in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The hook carried out the operation, and has written the outputs.
+    /// The hook carried out the operation, and has written the output words.
     Done,
-    /// The hook leaves this call to the hook that was attached before it. Without such a hook, the
-    /// default runs.
+    /// The hook leaves this call to the hook that was attached before it. If there is no such hook,
+    /// the default runs.
     Default,
 }
 
@@ -126,7 +126,8 @@ impl std::fmt::Display for HookError {
 
 impl std::error::Error for HookError {}
 
-/// Observes or changes a connection. A hook is native code, or a sandbox that runs bytecode.
+/// Observes or changes the operations of a connection. A hook is native code, or a sandbox that
+/// runs bytecode.
 pub trait Hook: Send {
     /// Called before the operation runs.
     ///
@@ -166,19 +167,19 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Returns true if the hook defines operations that other hooks may call. Called once, when the
-    /// hook is attached.
+    /// Returns true if the hook defines operations that other hooks may call. The connection calls
+    /// this once, when the hook is attached.
     fn provides(&self) -> bool {
         false
     }
 
     /// Runs an operation that this hook defines, because another hook calls it
-    /// ([`HookContext::call`]). This is called only if [`Hook::provides`] returns true. `outputs`
-    /// has as many words as the caller expects, all initially zero.
+    /// ([`HookContext::call`]). The connection calls this method only if [`Hook::provides`] returns
+    /// true. `outputs` has as many words as the calling hook expects, all initially zero.
     ///
     /// # Errors
-    /// An error means that this hook has failed. It is detached, and the caller continues without
-    /// an answer.
+    /// An error means that this hook has failed. It is detached, and the calling hook continues
+    /// without an answer.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,

@@ -1,25 +1,27 @@
-//! The points that hooks are attached to, and the frame types that they declare.
+//! The points at which hooks are attached to operations, and the frame types that hooks own.
 
 use super::Operation;
 use super::hooks::{MAX_FRAME_TYPES, MAX_HOOKS};
 
-/// An operation that a hook is attached to, and when the hook is called.
+/// Attaches a hook to an operation, and says when the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachPoint {
     /// Operation that the hook is attached to.
     pub operation: Operation,
-    /// Frame type for which the hook is called. If `None`, it is called for all frame types, or the
-    /// operation has no frame types.
+    /// Frame type for which the hook is called. If `None`, the hook is called for all frame types,
+    /// or the operation has no frame types.
     pub frame_type: Option<u64>,
-    /// True if [`Hook::before`](super::Hook::before) is called.
+    /// True if the hook is called before the operation, with [`Hook::before`](super::Hook::before).
     pub before: bool,
-    /// True if [`Hook::replace`](super::Hook::replace) is called.
+    /// True if the hook is called in place of the default, with
+    /// [`Hook::replace`](super::Hook::replace).
     pub replace: bool,
-    /// True if [`Hook::replace`](super::Hook::replace) gets, in `outputs`, the answer of the
-    /// default or of a hook that was attached before. The default is then computed in every call.
-    /// This is permitted only for operations with [`Operation::offers_default`].
+    /// True if `outputs` already contains an answer when [`Hook::replace`](super::Hook::replace) is
+    /// called: that of the default, or of a hook that was attached before. The default is then
+    /// computed in every call. This is permitted only for operations with
+    /// [`Operation::offers_default`].
     pub with_default: bool,
-    /// True if [`Hook::after`](super::Hook::after) is called.
+    /// True if the hook is called after the operation, with [`Hook::after`](super::Hook::after).
     pub after: bool,
 }
 
@@ -36,13 +38,13 @@ impl AttachPoint {
         AttachPoint { operation, frame_type: None, before, replace, with_default: false, after }
     }
 
-    /// Returns a point at which the hook is called in place of the default, with the default's
+    /// Returns a point at which the hook is called in place of the default, and gets the default's
     /// answer.
     pub const fn refine(operation: Operation) -> AttachPoint {
         AttachPoint { with_default: true, ..AttachPoint::replace(operation) }
     }
 
-    /// Restricts the point to one frame type.
+    /// Restricts the point to one frame type: the hook is called only for frames of that type.
     pub const fn of_frame(self, frame_type: u64) -> AttachPoint {
         AttachPoint { frame_type: Some(frame_type), ..self }
     }
@@ -55,7 +57,7 @@ pub struct OwnFrame {
     pub frame_type: u64,
     /// True if the frame elicits an acknowledgment. Both ends must agree on this. Only frames that
     /// replace or supplement ACK frames may elicit none (RFC 9000 s.19.21). The hook is not
-    /// notified whether such frames arrive.
+    /// notified whether frames arrive that elicit none.
     pub ack_eliciting: bool,
 }
 
@@ -74,21 +76,21 @@ impl OwnFrame {
 /// The reason why a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
-    /// The operation cannot provide its default's answer.
+    /// The hook wants the default's answer, but this operation cannot provide it.
     NoDefault(Operation),
-    /// The operation has no frame types.
+    /// The hook names a frame type, but this operation has no frame types.
     NoFrameTypes(Operation),
-    /// The connection has 32 hooks, which is the limit.
+    /// The connection already has 32 hooks, which is the limit.
     TooMany,
     /// The hook cannot own this frame type: the transport knows it, another hook owns it, or it is
     /// not a valid type.
     FrameType(u64),
     /// The hook declares more than 16 frame types.
     TooManyFrameTypes,
-    /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. The
-    /// length of such frames would be unknown.
+    /// The hook owns this frame type but does not replace [`Operation::ParseFrame`] for it. So the
+    /// length of frames of this type would be unknown.
     NoParser(u64),
-    /// Only the owner of this frame type can replace the operation for it.
+    /// Only the hook that owns this frame type can replace the operation for it.
     NotOwn(Operation, u64),
 }
 

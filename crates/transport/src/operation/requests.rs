@@ -1,5 +1,5 @@
-//! Requests of hooks to attach and detach hooks, or to close the connection. [`crate::Connection`]
-//! carries them out between calls of operations, when no hook is running.
+//! Requests of hooks: to attach or detach other hooks, or to close the connection.
+//! [`crate::Connection`] carries them out between calls of operations, when no hook is running.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,16 +21,16 @@ pub enum HookEvent {
     /// The outcome of a request to attach another hook
     /// ([`HookContext::attach`](super::HookContext::attach)).
     Attached {
-        /// The token of the request.
+        /// The token that the hook passed with its request.
         token: u64,
         /// The ID of the other hook, or the reason why it was not attached.
         outcome: Result<HookId, AttachError>,
     },
-    /// A hook that this hook has attached has failed and was detached.
+    /// Another hook, which this hook had attached, has failed and was detached.
     Failed {
-        /// The ID of the other hook.
+        /// The ID of the hook that failed.
         hook: HookId,
-        /// The reason why the other hook failed.
+        /// The reason why the hook failed.
         error: HookError,
     },
 }
@@ -59,12 +59,12 @@ pub(crate) enum Request {
         number: u64,
         payload: Vec<u8>,
     },
-    /// Detaches a hook that failed in a call of another hook.
+    /// Detaches a hook that failed when another hook called it.
     TakeOff {
         hook: HookId,
         error: HookError,
     },
-    /// Notifies a hook of the failure of a hook that it has attached.
+    /// Notifies a hook that a hook which it has attached has failed.
     Failed {
         to: HookId,
         hook: HookId,
@@ -75,23 +75,23 @@ pub(crate) enum Request {
 /// Largest payload that a hook can recover, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 4096;
 
-/// Number of recovered packets that are remembered.
+/// Number of recovered packets whose numbers are remembered, so that no packet is processed twice.
 const MAX_RECOVERED: usize = 64;
 
-/// Longest time for which stream data is held back.
+/// Longest time for which hooks can delay stream data.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A hook that holds stream data back, or has done so.
+/// A hook that delays stream data, or has done so.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
     hook: HookId,
     since: Timestamp,
-    /// Time until which the hook holds stream data back. `None` if the hold has ended.
+    /// Time until which the hook delays stream data. `None` if the delay has ended.
     until: Option<Timestamp>,
 }
 
 impl Request {
-    /// Returns the hook that made the request or that the request is for.
+    /// Returns the hook that made the request, or the hook that the request is about.
     fn by(&self) -> HookId {
         match self {
             Request::Attach { by, .. }
@@ -120,7 +120,7 @@ impl fmt::Debug for Request {
 
 impl Extensions {
     pub(super) fn request(&mut self, request: Request) -> Result<(), Denied> {
-        // One request to close is always accepted from each hook.
+        // One request of each hook to close the connection is always accepted.
         let ends = |one: &Request| matches!(one, Request::Close { .. });
         let first = !self.requests.iter().any(|one| ends(one) && one.by() == request.by());
         if self.requests.len() >= MAX_REQUESTS && !(ends(&request) && first) {
@@ -130,8 +130,8 @@ impl Extensions {
         Ok(())
     }
 
-    /// Requests that a failed hook is detached, and drops its other requests. This is always
-    /// accepted, because it happens only once for each hook.
+    /// Requests that a failed hook is detached, and drops its other requests. This request is
+    /// always accepted, because there is only one for each hook.
     pub(super) fn request_take_off(&mut self, hook: HookId, error: HookError) {
         self.requests.retain(|request| request.by() != hook);
         self.requests.push_back(Request::TakeOff { hook, error });
@@ -146,7 +146,7 @@ impl Extensions {
         self.requests.pop_front()
     }
 
-    /// Records which hook has attached another hook.
+    /// Records that the hook `by` has attached `hook`.
     pub(crate) fn on_brought(&mut self, hook: HookId, by: HookId) {
         self.nested.push((hook, by));
     }
@@ -155,7 +155,8 @@ impl Extensions {
         self.nested.contains(&(hook, by))
     }
 
-    /// Records that a hook has failed and is detached. Notifies the hook that attached it.
+    /// Records that a hook has failed and is detached. If another hook attached it, that hook is
+    /// notified.
     pub(crate) fn on_failed(&mut self, hook: HookId, error: &HookError) {
         let by = self.nested.iter().find(|(child, _)| *child == hook).map(|(_, by)| *by);
         self.nested.retain(|(child, _)| *child != hook);
@@ -164,7 +165,8 @@ impl Extensions {
         }
     }
 
-    /// Records that a hook has recovered a packet. Returns false if it was recovered before.
+    /// Records that a hook has recovered the packet with this number. Returns false if it was
+    /// recovered before.
     pub(crate) fn on_recovered(&mut self, number: u64) -> bool {
         if self.was_recovered(number) {
             return false;
@@ -176,7 +178,7 @@ impl Extensions {
         true
     }
 
-    /// Returns true if a hook has recovered this packet.
+    /// Returns true if a hook has recovered the packet with this number.
     pub(crate) fn was_recovered(&self, number: u64) -> bool {
         self.recovered.contains(&number)
     }
@@ -195,19 +197,19 @@ impl Extensions {
         Ok(())
     }
 
-    /// Returns true if stream data is held back.
+    /// Returns true if a hook delays stream data now.
     #[inline]
     pub(crate) fn holds_streams(&self, now: Timestamp) -> bool {
         self.hold_timer().is_some_and(|until| until > now)
     }
 
-    /// Returns the time until which stream data is held back, or `None`.
+    /// Returns the time until which a hook delays stream data, or `None`.
     #[inline]
     pub(crate) fn hold_timer(&self) -> Option<Timestamp> {
         self.hold.and_then(|hold| hold.until)
     }
 
-    /// Ends the hold if its time has passed.
+    /// Ends a hook's delay of stream data if its time has passed.
     pub(crate) fn release_streams(&mut self, now: Timestamp) {
         if let Some(hold) = &mut self.hold {
             hold.until = hold.until.filter(|until| *until > now);

@@ -1,19 +1,20 @@
-//! Limits the share of packets for frames of nested hooks while the application has data to send.
-//! So a peer's plugin cannot keep the application from sending.
+//! Limits the share of packets that nested hooks (those that another hook has attached) may use for
+//! frames while the application has data to send. So a plugin from the peer cannot keep the
+//! application from sending.
 
-/// Default share, in percent of the room in packets.
+/// Default share of packets for frames of nested hooks, in percent of the room in packets.
 /// [`HookContext::share_frames`](super::HookContext::share_frames) changes it.
 const USUAL: u8 = 25;
 
 /// An account of the bytes that frames of nested hooks may take. A frame is written as a whole, so
-/// the account can fall below zero by less than a packet. The hooks then wait until later packets
-/// have raised the account.
+/// the account can fall below zero by less than a packet. The nested hooks then wait until later
+/// packets have raised the account.
 #[derive(Debug)]
 pub(crate) struct Share {
     percent: u8,
-    /// Number of bytes that may be written; at most one packet.
+    /// Number of bytes that nested hooks may write now; at most one packet.
     credit: i64,
-    /// True if the application has data for the packet that is being written.
+    /// True if the application, too, has data for the packet that is being written.
     contended: bool,
 }
 
@@ -28,13 +29,13 @@ impl Share {
         Share { percent: USUAL, credit: 0, contended: false }
     }
 
-    /// Sets the share, in percent of the room in packets.
+    /// Sets the share of packets for frames of nested hooks, in percent of the room in packets.
     pub(super) fn set(&mut self, percent: u8) {
         self.percent = percent.min(100);
     }
 
     /// Begins a packet with `room` bytes for frames. `contended` is true if the application has
-    /// data for it.
+    /// data for the packet.
     pub(crate) fn begin_packet(&mut self, room: usize, contended: bool) {
         let room = i64::try_from(room).unwrap_or(i64::MAX);
         self.contended = contended;
@@ -46,7 +47,7 @@ impl Share {
         !self.contended || self.credit > 0
     }
 
-    /// Records that a frame of this size was written.
+    /// Records that a frame of this size of a nested hook was written.
     pub(crate) fn on_written(&mut self, bytes: usize) {
         if self.contended {
             self.credit -= i64::try_from(bytes).unwrap_or(i64::MAX);

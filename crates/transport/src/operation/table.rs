@@ -16,7 +16,7 @@ use super::hooks::HookId;
 use super::point::{AttachPoint, OwnFrame};
 use super::{Hook, Operation, PayloadKind};
 
-/// The ID and the frame types of a hook, for its [`HookContext`](super::HookContext).
+/// A hook's ID and frame types, which its [`HookContext`](super::HookContext) needs.
 #[derive(Debug)]
 pub(crate) struct Own {
     pub(crate) id: HookId,
@@ -26,7 +26,7 @@ pub(crate) struct Own {
     pub(crate) nested: bool,
 }
 
-/// A hook that is attached.
+/// A hook of a connection, with the points at which it is attached.
 pub(crate) struct Attached {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) own: Own,
@@ -37,7 +37,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Takes the hook out to run it. [`Attached::give_back`] must follow, unless the hook fails.
+    /// Takes the hook out to run it. The caller must then call [`Attached::give_back`], unless the
+    /// hook fails.
     pub(super) fn take(&mut self) -> Lent {
         let (id, nested) = (self.own.id, self.own.nested);
         let own = std::mem::replace(&mut self.own, Own { id, frames: Vec::new(), nested });
@@ -45,7 +46,7 @@ impl Attached {
         Lent { hook: std::mem::replace(&mut self.hook, Box::new(Absent)), own, provides }
     }
 
-    /// Puts the hook back after it has run.
+    /// Puts the hook back into its entry after it has run.
     pub(super) fn give_back(&mut self, lent: Lent) {
         (self.hook, self.own, self.provides) = (lent.hook, lent.own, lent.provides);
     }
@@ -70,28 +71,31 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// A placeholder for a hook that is lent, or that failed while it was lent and will be detached.
+/// A placeholder for a hook that was taken out of the table. It stays if the hook failed, until the
+/// hook is detached.
 struct Absent;
 
 impl Hook for Absent {}
 
-/// Indexes of the parts of a list: hooks that are called before, in place of, and after the
+/// Indexes of the three parts of a list: hooks that are called before, in place of, and after the
 /// operation.
 pub(super) const BEFORE: usize = 0;
 pub(super) const REPLACE: usize = 1;
 pub(super) const AFTER: usize = 2;
 
-/// Upper bound for the numbers of operations.
+/// Upper bound for the numbers of operations in the catalogue.
 const OPERATIONS: usize = 128;
 
-/// Finds the hooks of a call. It is computed from the declarations of all hooks.
+/// Finds the hooks that a call reaches. It is computed from the points of all hooks.
 struct Dispatch {
-    /// Hooks by the operation's number.
+    /// Hooks that a call reaches, by the operation's number.
     by_operation: [Callees; OPERATIONS],
-    /// Hooks by operation and frame type, for the types that a hook has named or owns; sorted.
+    /// Hooks that a call reaches, by operation and frame type, for the types that a hook has named
+    /// or owns; sorted.
     by_type: Vec<((Operation, u64), Callees)>,
     /// Lists for operations with several hooks: those called before, in place of, and after the
-    /// operation. Hooks that replace it are called from the last in the list to the first.
+    /// operation. Hooks that may replace an operation are called from the last in the list to the
+    /// first.
     lists: Vec<[Vec<u8>; 3]>,
 }
 
@@ -102,8 +106,9 @@ impl Default for Dispatch {
     }
 }
 
-/// All attached hooks, in one allocation. A connection moves it out while it calls a hook, so that
-/// the hook can access the rest of the connection. That only takes one write of a word.
+/// All attached hooks, in one allocation. A connection moves the table out while it calls a hook,
+/// so that the hook can access the rest of the connection. Moving the table costs only one write of
+/// a word.
 #[derive(Default)]
 pub(crate) struct Table {
     dispatch: Dispatch,
@@ -115,15 +120,15 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Returns the hooks of a call of the operation. `parameter` is the frame type, if the
-    /// operation has frame types.
+    /// Returns the hooks that a call of the operation reaches. `parameter` is the frame type, if
+    /// the operation has frame types.
     #[inline(always)]
     pub(crate) fn callees(&self, operation: Operation, parameter: u64) -> Callees {
         let callees = self.dispatch.by_operation[operation as usize];
         if callees.by_type() { self.callees_by_type(operation, parameter) } else { callees }
     }
 
-    /// Marked cold only to keep it out of the code of calls without a frame type.
+    /// This function is marked cold only to keep it out of the code of calls without a frame type.
     #[cold]
     #[inline(never)]
     fn callees_by_type(&self, operation: Operation, frame_type: u64) -> Callees {
@@ -132,14 +137,14 @@ impl Table {
             Ok(at) => dispatch.by_type[at].1,
             Err(_) => {
                 let general = dispatch.by_operation[operation as usize];
-                // A frame type that the transport does not know and that no hook owns cannot be
-                // replaced.
+                // If the transport does not know a frame type and no hook owns it, no hook can
+                // replace the operation for it.
                 if is_known(frame_type) { general } else { general.without_replacing() }
             }
         }
     }
 
-    /// Returns the place of the `nth` hook in one part of a call's hooks.
+    /// Returns the position of the `nth` hook in one part of the hooks that a call reaches.
     pub(super) fn watcher(
         &self,
         callees: Callees,
@@ -157,12 +162,13 @@ impl Table {
         }
     }
 
-    /// Returns all hooks, in the order in which they were attached.
+    /// Returns all hooks, in the order in which they were attached. The position of a hook is its
+    /// index here.
     pub(super) fn attached(&self) -> &[Attached] {
         &self.attached
     }
 
-    /// Returns the hook at a place.
+    /// Returns the hook at the position `place`.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Attached> {
         self.attached.get_mut(place)
@@ -174,15 +180,15 @@ impl Table {
         self.provides
     }
 
-    /// Takes out the hook at a place, to call it, and all hooks that it may call. This happens for
-    /// every call while a hook provides operations, so its cost does not depend on the number of
-    /// hooks.
+    /// Takes out the hook at the position `caller`, to call it, and all hooks that it may call.
+    /// This happens for every call while a hook provides operations, so its cost does not depend on
+    /// the number of hooks.
     pub(crate) fn lend(&mut self, caller: usize) -> Option<(Lent, Vec<Attached>)> {
         let lent = self.attached.get_mut(caller)?.take();
         Some((lent, std::mem::take(&mut self.attached)))
     }
 
-    /// Puts all hooks back, including the called hook at its place.
+    /// Puts all hooks back, including the called hook at its position.
     pub(crate) fn take_back(&mut self, caller: usize, lent: Lent, all: Vec<Attached>) {
         self.attached = all;
         if let Some(one) = self.attached.get_mut(caller) {
@@ -190,20 +196,21 @@ impl Table {
         }
     }
 
-    /// Appends a hook.
+    /// Appends a hook to the table.
     pub(super) fn push(&mut self, attached: Attached) {
         self.attached.push(attached);
         self.arrange();
     }
 
-    /// Removes the hook at a place. The places of the following hooks decrease by one.
+    /// Removes the hook at the position `place`. The positions of the following hooks decrease by
+    /// one.
     pub(super) fn remove(&mut self, place: usize) -> Attached {
         let gone = self.attached.remove(place);
         self.arrange();
         gone
     }
 
-    /// Returns a bit for each operation that has a point for which `wanted` is true.
+    /// Returns a set of bits, one for each operation that has a point for which `wanted` is true.
     pub(super) fn bits(&self, wanted: fn(&AttachPoint) -> bool) -> u128 {
         let points = self.attached.iter().flat_map(|one| &one.points);
         points.filter(|point| wanted(point)).fold(0, |bits, point| bits | point.operation.bit())
@@ -217,8 +224,8 @@ impl Table {
         })
     }
 
-    /// Computes the dispatch. A peer whose plugins come and go can cause this often, so each point
-    /// is read only once.
+    /// Computes the hooks that each call reaches. A peer whose plugins come and go can cause this
+    /// often, so each point is read only once.
     fn arrange(&mut self) {
         let index = Index::of(&self.attached);
         let operations: BTreeSet<Operation> = index.points.keys().map(|(one, _)| *one).collect();
@@ -243,8 +250,8 @@ impl Table {
         self.provides = self.attached.iter().any(|one| one.provides);
     }
 
-    /// Adds the hooks for calls with this frame type. `None` stands for frame types that no hook
-    /// has named.
+    /// Adds the hooks that calls with this frame type reach. `None` stands for all frame types that
+    /// no hook has named.
     fn add(
         &self,
         lists: &mut Vec<[Vec<u8>; 3]>,
@@ -252,7 +259,7 @@ impl Table {
         operation: Operation,
         frame_type: Option<u64>,
     ) -> Callees {
-        // Hooks for one type come after hooks for all types.
+        // Hooks for one frame type come after hooks for all frame types.
         let kinds = [None, frame_type];
         let kinds = &kinds[..1 + usize::from(frame_type.is_some())];
         let of = |wanted: fn(&AttachPoint) -> bool| {
@@ -283,15 +290,15 @@ impl Table {
     }
 }
 
-/// Points, each with the place of its hook.
+/// Attach points, each with the position of its hook.
 type Placed = Vec<(u8, AttachPoint)>;
 
-/// The points and frame types of all hooks, indexed for lookup.
+/// The attach points and the frame types of all hooks, indexed for lookup.
 struct Index {
-    /// The points for each operation and frame type, with the places of their hooks in ascending
-    /// order.
+    /// The attach points for each operation and frame type, with the positions of their hooks in
+    /// ascending order.
     points: BTreeMap<(Operation, Option<u64>), Placed>,
-    /// The place of the first hook that owns each frame type.
+    /// The position of the first hook that owns each frame type.
     owners: BTreeMap<u64, u8>,
 }
 
@@ -310,9 +317,9 @@ impl Index {
         index
     }
 
-    /// Returns true if the hook at a place may replace the operation. Frames of the transport's
-    /// types are written only by the transport. Operations of any other frame type can be replaced
-    /// only by the hook that owns it.
+    /// Returns true if the hook at the position `place` may replace the operation. Only the
+    /// transport writes frames of its own types. For any other frame type, only the hook that owns
+    /// the type can replace an operation.
     fn may_replace(&self, place: u8, operation: Operation, frame_type: Option<u64>) -> bool {
         if !has_frame_types(operation) {
             return true;
@@ -324,12 +331,12 @@ impl Index {
     }
 }
 
-/// Returns true if a hook wants the default's answer at this point.
+/// Returns true if the hook wants the default's answer at this point.
 pub(super) fn asks(point: &AttachPoint) -> bool {
     point.replace && point.with_default
 }
 
-/// Returns true if the operation has frame types.
+/// Returns true if the operation is called separately for each frame type.
 pub(super) fn has_frame_types(operation: Operation) -> bool {
     operation.describe().carries == PayloadKind::Frame
 }

@@ -1,24 +1,25 @@
-//! Converts typed values to 64-bit words and back.
+//! Converts typed values to 64-bit words, which hooks read and write, and back.
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The word that means "no time".
+/// The word that stands for "no time".
 const NEVER: u64 = u64::MAX;
 
-/// A type whose values are one word each.
+/// A type whose values fit into one 64-bit word.
 pub(crate) trait Word: Copy {
     /// Returns the value as a word.
     fn to_word(self) -> u64;
 
-    /// Returns the value of a word, or `None` if the word, which a hook has written, is not valid.
+    /// Returns the value that a word stands for. Returns `None` if the word, which a hook has
+    /// written, is not valid.
     fn from_word(word: u64) -> Option<Self>;
 }
 
 /// The type of an operation's inputs or outputs: `()`, one word, or a tuple of words. Its array has
-/// exactly this many words, because initialising a larger array would cost as much as the call
-/// itself.
+/// exactly as many words as the value, because initialising a larger array would cost as much as
+/// the call itself.
 pub(crate) trait AbiValue: Copy {
     /// An array with one element for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
@@ -29,7 +30,8 @@ pub(crate) trait AbiValue: Copy {
     /// Returns the value as words.
     fn to_words(self) -> Self::Array;
 
-    /// Returns the value of the words, or `None` if a hook has written a word that is not valid.
+    /// Returns the value that the words stand for. Returns `None` if a hook has written a word that
+    /// is not valid.
     fn from_words(words: &Self::Array) -> Option<Self>;
 }
 

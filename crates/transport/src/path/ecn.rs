@@ -1,18 +1,18 @@
-//! Validates that a path supports ECN (RFC 9000 s.13.4.2, A.4).
+//! Validates that a path carries ECN marks unchanged (RFC 9000 s.13.4.2, A.4).
 
 use crate::received::EcnCounts;
 
-/// Number of packets to mark before waiting for the result (RFC 9000 s.13.4.2).
+/// Number of packets to mark before the result of ECN validation is awaited (RFC 9000 s.13.4.2).
 const TESTING_PACKETS: u64 = 10;
 
 /// The state of ECN validation (RFC 9000 A.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "qlog"), expect(unreachable_pub, reason = "logs show it"))]
 pub enum EcnState {
-    /// The test runs: packets are marked.
+    /// Validation has begun: packets are marked with ECT(0).
     Testing,
-    /// The test has sent enough marked packets. No more packets are marked until a test packet is
-    /// known to have arrived with its mark.
+    /// Enough marked packets were sent. No more packets are marked until the peer reports that one
+    /// of them arrived with its mark.
     Unknown,
     /// The path drops marked packets or changes the marks, so no packet is marked.
     Failed,
@@ -26,14 +26,16 @@ pub(crate) struct EcnValidation {
     state: EcnState,
     /// Number of packets sent with ECT(0), on all paths.
     marked: u64,
-    /// Number of marked packets sent before the test of this path began. The peer's counts include
-    /// all paths.
+    /// Number of marked packets that were sent before validation of this path began. The peer's ECN
+    /// counts include packets of all paths.
     before: u64,
-    /// Number of test packets that were lost before any arrived with its mark.
+    /// Number of marked packets of the test that were lost before any of them arrived with its
+    /// mark.
     lost: u64,
-    /// Number of test packets that were reported with ECN-CE before any arrived with its mark.
+    /// Number of marked packets of the test that arrived with ECN-CE before any of them arrived
+    /// with its mark.
     ce: u64,
-    /// The counts of the last ACK frame that raised the largest acknowledged packet number.
+    /// The ECN counts of the last ACK frame that raised the largest acknowledged packet number.
     counts: EcnCounts,
 }
 
@@ -51,13 +53,13 @@ impl Default for EcnValidation {
 }
 
 impl EcnValidation {
-    /// Creates a state that never marks packets, for sockets that cannot set ECN marks.
+    /// Creates a state in which packets are never marked, for sockets that cannot set ECN marks.
     pub(crate) fn disabled() -> EcnValidation {
         EcnValidation { state: EcnState::Failed, ..EcnValidation::default() }
     }
 
-    /// Returns the state for another path of the connection, which must be tested again. The counts
-    /// of the connection continue. `marks` is true if the socket supports ECN.
+    /// Returns the initial state for another path of the connection. Validation starts again, but
+    /// the counts of the connection continue. `marks` is true if the socket supports ECN.
     pub(crate) fn restart(&self, marks: bool) -> EcnValidation {
         let state = if marks { EcnState::Testing } else { EcnState::Failed };
         EcnValidation { state, before: self.marked, lost: 0, ce: 0, ..self.clone() }
@@ -74,7 +76,7 @@ impl EcnValidation {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }
 
-    /// Records that a marked packet was sent.
+    /// Returns the state of ECN validation.
     pub(crate) fn on_marked_sent(&mut self) {
         self.marked += 1;
         if self.state == EcnState::Testing && self.marked - self.before >= TESTING_PACKETS {
@@ -82,16 +84,16 @@ impl EcnValidation {
         }
     }
 
-    /// Records that a marked packet was lost. If all test packets are lost, the path probably drops
-    /// marked packets.
+    /// Records that a marked packet was lost. If all marked packets of the test are lost, the path
+    /// probably drops marked packets.
     pub(crate) fn on_marked_lost(&mut self) {
         self.lost += 1;
         self.judge_test();
     }
 
-    /// Fails validation if no test packet arrived with its mark, because all were lost or arrived
-    /// with ECN-CE (RFC 9000 A.4). If a network sets ECN-CE on every packet, the mark does not
-    /// indicate congestion.
+    /// Fails validation if no marked packet of the test arrived with its mark, because all were
+    /// lost or arrived with ECN-CE (RFC 9000 A.4). If a network sets ECN-CE on every packet, the
+    /// mark does not indicate congestion.
     fn judge_test(&mut self) {
         let sent = self.marked - self.before;
         if self.state == EcnState::Unknown && self.lost.saturating_add(self.ce) >= sent {
@@ -99,7 +101,7 @@ impl EcnValidation {
         }
     }
 
-    /// Processes the `counts` of an ACK frame. The frame newly acknowledges `marked` marked
+    /// Processes the ECN `counts` of an ACK frame. The frame newly acknowledges `marked` marked
     /// packets, of which `foreign` were sent on other paths. Returns true if the frame reports new
     /// congestion. Call this only for frames that raise the largest acknowledged packet number.
     pub(crate) fn on_ack(
@@ -121,15 +123,16 @@ impl EcnValidation {
         let missing = (counts.ect0.saturating_sub(before.ect0))
             .saturating_add(counts.ce.saturating_sub(before.ce))
             < marked;
-        // The peer reports more marks than were sent, or ECT(1), which this end never sends.
+        // The peer reports more marks than were sent, or reports ECT(1), which this end never
+        // sends.
         let invented = counts.ect0.saturating_add(counts.ce) > self.marked || counts.ect1 > 0;
         if fell || missing || invented {
             self.state = EcnState::Failed;
             return false;
         }
         self.counts = counts;
-        // The counts do not tell the paths apart. So assume that as many of the marks as possible
-        // belong to other paths.
+        // The peer's counts do not say to which path a mark belongs. So assume that as many marks
+        // as possible belong to other paths.
         let arrived = (counts.ect0 - before.ect0).saturating_sub(foreign);
         let changed = (counts.ce - before.ce).saturating_sub(foreign);
         if marked > foreign && arrived > 0 {
@@ -208,7 +211,8 @@ mod tests {
                 "before validation fails, each mark counts as congestion"
             );
         }
-        // Test packets were lost or arrived with ECN-CE. None arrived with its original mark.
+        // All marked packets of the test were lost or arrived with ECN-CE. None arrived with its
+        // original mark.
         let mut ecn = marked(10);
         for _ in 0..6 {
             ecn.on_marked_lost();
@@ -216,8 +220,8 @@ mod tests {
         assert!(ecn.on_ack((3, 0), counts(0, 0, 3)) && ecn.state() == EcnState::Unknown);
         ecn.on_ack((1, 0), counts(0, 0, 4));
         assert_eq!(ecn.state(), EcnState::Failed);
-        // One of ten test packets arrives with its original mark, so the ECN-CE marks of the others
-        // indicate congestion.
+        // One of ten marked packets of the test arrives with its original mark, so the ECN-CE marks
+        // of the others indicate congestion.
         let mut ecn = marked(10);
         assert!(ecn.on_ack((9, 0), counts(0, 0, 9)) && !ecn.on_ack((1, 0), counts(1, 0, 9)));
         assert_eq!(ecn.state(), EcnState::Capable);
@@ -230,7 +234,7 @@ mod tests {
     fn ecn_of_a_new_path_is_not_judged_by_packets_of_the_old_one() {
         let mut old = marked(30);
         old.on_ack((10, 0), counts(10, 0, 0));
-        // The new path marks its test packets while 20 packets of the old path are still
+        // The new path marks packets for its test while 20 packets of the old path are still
         // unacknowledged.
         let mut new = old.restart(true);
         for _ in 0..10 {
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(new.state(), EcnState::Unknown);
         new.on_ack((5, 0), counts(30, 0, 10));
         assert_eq!(new.state(), EcnState::Unknown, "five of them may belong to the old path");
-        // The old path was congested, and the new one is not.
+        // The old path was congested. The new path is not.
         let mut new = old.restart(true);
         for _ in 0..10 {
             new.on_marked_sent();

@@ -1,4 +1,5 @@
-//! Finds the datagram size of a path (RFC 9000 s.14.3; DPLPMTUD, RFC 8899).
+//! Searches for the largest datagram size that a path carries (RFC 9000 s.14.3; DPLPMTUD, RFC
+//! 8899).
 
 use std::time::Duration;
 
@@ -7,54 +8,55 @@ use crate::Timestamp;
 /// Datagram size that every QUIC path carries, in bytes of UDP payload (RFC 9000 s.14).
 pub(crate) const BASE_SIZE: u16 = 1200;
 
-/// Number of lost probes after which a size counts as too large (MAX_PROBES in RFC 8899 s.5.1.2).
+/// Number of lost probes after which a datagram size counts as too large (MAX_PROBES in RFC 8899
+/// s.5.1.2).
 const MAX_PROBES: u8 = 3;
 
-/// The search ends when fewer than this many bytes can be gained.
+/// The search for the largest datagram size ends when fewer than this many bytes can be gained.
 const CLOSE_ENOUGH: u16 = 20;
 
-/// The search only tries multiples of this number of bytes. It is the block size of AES-GCM. A
-/// partial last block costs as much as several whole blocks (docs/notebook/performance.md, "Whole
-/// blocks"). With connection IDs of 13 bytes, header and tag take one block each, so the encrypted
-/// part consists of whole blocks.
+/// The search only tries datagram sizes that are multiples of this number of bytes, the block size
+/// of AES-GCM. A partial last block costs as much as several whole blocks
+/// (docs/notebook/performance.md, "Whole blocks"). With connection IDs of 13 bytes, header and tag
+/// take one block each, so the encrypted part consists of whole blocks.
 const BLOCK: u16 = 16;
 
-/// Time after which the search for a larger size starts again (PMTU_RAISE_TIMER in RFC 8899
-/// s.5.1.1).
+/// Time after which the search for a larger datagram size starts again (PMTU_RAISE_TIMER in RFC
+/// 8899 s.5.1.1).
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
-/// Number of round trips with losses of large datagrams after which the path counts as a black hole
-/// for large datagrams, if none of them was delivered since the first loss. One round trip is not
-/// enough: an overflowing queue drops much of a flight, and a short failure of the path drops all
-/// of it.
+/// The path counts as a black hole for large datagrams if large datagrams were lost in this number
+/// of round trips and none was delivered since the first loss. One round trip is not enough: an
+/// overflowing queue drops much of a flight, and a short failure of the path drops all of it.
 const BLACK_HOLE_ROUNDS: u8 = 3;
 
-/// Smallest number of lost datagrams in all these round trips. A smaller number can be random
-/// losses.
+/// Smallest number of lost large datagrams, in all round trips together, for which the path counts
+/// as a black hole. Fewer losses can be random.
 const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches for the largest datagram size of a path.
 #[derive(Debug, Clone)]
 pub(crate) struct MtuDiscovery {
-    /// Largest datagram size that is known to arrive, in bytes of UDP payload.
+    /// Largest datagram size that is known to arrive at the peer, in bytes of UDP payload.
     current: u16,
-    /// Largest datagram size that may still arrive, in bytes of UDP payload: the upper end of the
-    /// search.
+    /// Largest datagram size that may still arrive at the peer, in bytes of UDP payload: the upper
+    /// end of the search.
     upper: u16,
     /// Largest datagram size that the peer and the configuration permit, in bytes of UDP payload.
     max: u16,
     probe: Option<u16>,
     probes_lost: u8,
-    /// Time at which the search for a larger size starts again. `None` if none is planned.
+    /// Time at which the search for a larger datagram size starts again. `None` if no search is
+    /// planned.
     raise_at: Option<Timestamp>,
-    /// Send time and size of a datagram that is larger than the base size and has arrived. If
-    /// several have arrived, the one that was sent last.
+    /// Send time and size of the datagram that was sent last among those that have arrived and are
+    /// larger than the base size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
-    /// True if larger sizes are searched for.
+    /// True if this path is searched for larger datagram sizes at all.
     searches: bool,
     /// True once this end has had enough data to send to benefit from larger datagrams. The search
-    /// does not start before.
+    /// does not start until then.
     wanted: bool,
 }
 
@@ -62,17 +64,17 @@ pub(crate) struct MtuDiscovery {
 /// datagram of their size has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Suspicion {
-    /// Size of the smallest lost datagram, in bytes of UDP payload.
+    /// Size of the smallest lost large datagram, in bytes of UDP payload.
     size: u16,
-    /// Time at which the first of the lost datagrams was sent.
+    /// Time at which the first of the lost large datagrams was sent.
     since: Timestamp,
-    /// Time at which the first loss of the current round was noticed. Datagrams that are sent later
-    /// belong to the next round.
+    /// Time at which the first loss of the current round trip was noticed. Datagrams that are sent
+    /// later belong to the next round trip.
     noticed: Timestamp,
     rounds: u8,
     losses: u8,
-    /// True if a smaller datagram that was sent since then has arrived, so the path has not failed
-    /// completely.
+    /// True if a smaller datagram that was sent after the first lost one has arrived. So the path
+    /// has not failed completely.
     smaller_arrived: bool,
 }
 
@@ -83,14 +85,16 @@ impl Suspicion {
 }
 
 impl MtuDiscovery {
-    /// Starts at the base size and searches up to `max` bytes of UDP payload.
+    /// Creates the state for a search that starts at the base size and goes up to `max` bytes of
+    /// UDP payload.
     #[cfg(test)]
     pub(crate) fn new(max: u16) -> MtuDiscovery {
         MtuDiscovery::starting_at(BASE_SIZE, max, true)
     }
 
-    /// Starts at `current`, a size that the path is assumed to carry. If `searches` is true,
-    /// searches up to `max` bytes of UDP payload, rounded down to a multiple of `BLOCK`.
+    /// Creates the state for a path that is assumed to carry datagrams of the size `current`. If
+    /// `searches` is true, searches up to `max` bytes of UDP payload, rounded down to a multiple of
+    /// `BLOCK`.
     pub(crate) fn starting_at(current: u16, max: u16, searches: bool) -> MtuDiscovery {
         let max = (max - max % BLOCK).max(current);
         MtuDiscovery {
@@ -112,27 +116,29 @@ impl MtuDiscovery {
         self.current
     }
 
-    /// Returns the largest size that may still arrive, in bytes of UDP payload.
+    /// Returns the largest datagram size that may still arrive at the peer, in bytes of UDP
+    /// payload.
     pub(crate) fn upper(&self) -> u16 {
         self.upper
     }
 
     /// Starts the search, because this end now has enough data to send. Each probe costs a packet,
-    /// its protection and a system call at both ends. A connection that sends little would not
-    /// benefit from it.
+    /// its protection and a system call at both ends, so the search would not pay for a connection
+    /// that sends little.
     #[inline]
     pub(crate) fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// Returns true if [`MtuDiscovery::want`] was called, or if no larger sizes are searched for.
+    /// Returns true if [`MtuDiscovery::want`] was called, or if the path is not searched for larger
+    /// datagram sizes.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted || !self.searches
     }
 
-    /// Adopts the size that another connection found for the same path (RFC 8899 s.3, item 9),
-    /// unless this connection found it to be too large. Returns true if the size grew.
+    /// Adopts the datagram size that another connection found for the same path (RFC 8899 s.3, item
+    /// 9), unless this connection found it to be too large. Returns true if the datagram size grew.
     pub(crate) fn adopt(&mut self, size: u16) -> bool {
         let takes = self.searches && size > self.current && size <= self.upper;
         if takes {
@@ -141,7 +147,7 @@ impl MtuDiscovery {
         takes
     }
 
-    /// Applies the peer's `max_udp_payload_size` (RFC 9000 s.18.2), which is at least 1,200.
+    /// Applies the peer's `max_udp_payload_size` (RFC 9000 s.18.2), which is at least 1,200 bytes.
     pub(crate) fn on_peer_limit(&mut self, limit: u64) {
         let limit = u16::try_from(limit).unwrap_or(u16::MAX).max(BASE_SIZE);
         self.max = self.max.min((limit - limit % BLOCK).max(self.current.min(limit)));
@@ -149,8 +155,8 @@ impl MtuDiscovery {
         self.current = self.current.min(self.max);
     }
 
-    /// Returns the size of a probe to send now, or `None` if no probe is due. Only one probe is in
-    /// flight at a time.
+    /// Returns the size of the PMTU probe to send now, or `None` if no probe is due. Only one probe
+    /// is in flight at a time.
     pub(crate) fn next_probe(&mut self, now: Timestamp) -> Option<u16> {
         if !self.searches || !self.wanted {
             return None;
@@ -169,8 +175,8 @@ impl MtuDiscovery {
         let size = if self.upper == self.max && self.probes_lost == 0 {
             self.max
         } else {
-            // Round down to a whole block, but above the current size. That is possible because
-            // more than a block is left.
+            // Try the middle, rounded down to a whole block. The result is above the current size,
+            // because more than a block is left to search.
             let middle = self.current + (self.upper - self.current).div_ceil(2);
             (middle - middle % BLOCK).max(self.current - self.current % BLOCK + BLOCK)
         };
@@ -186,7 +192,7 @@ impl MtuDiscovery {
         !self.searches || self.raise_at.map_or(self.probe.is_some() || found, |at| at > now)
     }
 
-    /// Records that the probe arrived. Returns true if the size grew.
+    /// Records that the probe arrived. Returns true if the datagram size grew.
     pub(crate) fn on_probe_acked(&mut self) -> bool {
         let Some(size) = self.probe.take() else { return false };
         (self.probes_lost, self.suspicion) = (0, None);
@@ -195,19 +201,20 @@ impl MtuDiscovery {
         grew
     }
 
-    /// Records that the probe was lost.
+    /// Records that the PMTU probe was lost.
     pub(crate) fn on_probe_lost(&mut self) {
         let Some(size) = self.probe.take() else { return };
         self.probes_lost += 1;
         if size == self.max || self.probes_lost >= MAX_PROBES {
-            // The largest size gets only one try. If its loss was random, a later search finds it.
+            // The largest size gets only one probe. If that probe was lost at random, a later
+            // search finds the size.
             self.upper = size.saturating_sub(1).max(self.current);
             self.probes_lost = u8::from(self.upper == self.max);
         }
     }
 
-    /// Records that a datagram arrived. `size` is its size, `sent` the time at which it was sent.
-    /// It is not a probe.
+    /// Records that a datagram other than a probe arrived. `size` is its size, and `sent` is the
+    /// time at which it was sent.
     pub(crate) fn on_acked(&mut self, size: u16, sent: Timestamp) {
         if size > BASE_SIZE && self.arrived.is_none_or(|(latest, _)| sent >= latest) {
             self.arrived = Some((sent, size));
@@ -219,16 +226,16 @@ impl MtuDiscovery {
         }
     }
 
-    /// Records that a datagram was lost. `size` is its size, `sent` the time at which it was sent.
-    /// It is not a probe. Returns true if the path is a black hole for large datagrams, so that the
-    /// size falls back to the base (RFC 8899 s.4.3).
+    /// Records that a datagram other than a probe was lost. `size` is its size, and `sent` is the
+    /// time at which it was sent. Returns true if the path is a black hole for large datagrams, so
+    /// that the size falls back to the base size (RFC 8899 s.4.3).
     pub(crate) fn on_lost(&mut self, now: Timestamp, size: u16, sent: Timestamp) -> bool {
         if size <= BASE_SIZE || self.current == BASE_SIZE {
             return false;
         }
         if self.arrived.is_some_and(|(later, other)| later >= sent && other >= size) {
-            // The path carried a datagram of this size at that time or later. So this loss has
-            // another cause, for example a full queue.
+            // The path carried a datagram of this size that was sent at that time or later. So this
+            // loss has another cause, for example a full queue.
             return false;
         }
         let suspicion = self.suspicion.get_or_insert(Suspicion {
@@ -265,15 +272,15 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Creates a search up to `max` bytes that starts at once.
+    /// Creates the state for a search up to `max` bytes that starts at once.
     fn wanted(max: u16) -> MtuDiscovery {
         let mut discovery = MtuDiscovery::new(max);
         discovery.want();
         discovery
     }
 
-    /// Searches on a path that carries `fits` bytes. Returns the size found and the number of
-    /// probes.
+    /// Searches a path that carries datagrams of `fits` bytes. Returns the size found and the
+    /// number of probes.
     fn search(discovery: &mut MtuDiscovery, fits: u16, now: Timestamp) -> (u16, u32) {
         let mut probes = 0;
         while let Some(size) = discovery.next_probe(now) {
@@ -352,8 +359,8 @@ mod tests {
     fn mtu_black_hole_is_left() {
         let mut discovery = wanted(1472);
         search(&mut discovery, 1500, START);
-        // Each round loses three datagrams that were sent at the same time. A smaller datagram that
-        // arrives reveals the losses.
+        // Each round trip loses three datagrams that were sent at the same time. A smaller datagram
+        // that arrives reveals the losses.
         let lose = |discovery: &mut MtuDiscovery, round: u64| {
             let (sent, now) = (at(100 * round), at(100 * round + 50));
             discovery.on_acked(400, sent);
@@ -384,7 +391,7 @@ mod tests {
         search(&mut discovery, 1500, START);
         for round in 0..50 {
             let sent = at(100 * round);
-            // The last datagram of the flight arrives and reveals the losses before it.
+            // The last datagram of the flight arrives, which reveals that earlier ones were lost.
             discovery.on_acked(1472, sent);
             for _ in 0..200 {
                 assert!(!discovery.on_lost(at(100 * round + 50), 1472, sent));
@@ -407,8 +414,8 @@ mod tests {
         }
     }
 
-    /// Nothing arrives for a long time. That must not count as a black hole, because it does not
-    /// depend on the size.
+    /// Nothing arrives for a long time. That must not count as a black hole, because datagrams of
+    /// every size are lost.
     #[test]
     fn mtu_silence_is_no_black_hole() {
         let mut discovery = wanted(1472);
@@ -418,8 +425,8 @@ mod tests {
         }
     }
 
-    /// If another connection found a size on the same path, no probe is needed. A size that was
-    /// lost on this connection is not adopted.
+    /// If another connection found a datagram size on the same path, no probe must be needed. A
+    /// size that was lost on this connection must not be adopted.
     #[test]
     fn mtu_of_another_connection_is_adopted() {
         let mut discovery = wanted(1472);
@@ -466,8 +473,8 @@ mod tests {
                 }
             }
             let (found, most) = (discovery.current(), fits.min(max).max(first));
-            // The search may miss the partial last block of `max` and a gain that is not worth a
-            // probe.
+            // The search may end below `max` by the partial last block of `max`, and by a gain that
+            // is not worth a probe.
             let left = BLOCK - 1 + CLOSE_ENOUGH;
             assert!(found <= most && most - found < left, "{first} {max} {fits}: {found}");
             assert!(discovery.is_resting(START) || discovery.raise_at.is_some());

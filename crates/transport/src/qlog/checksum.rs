@@ -1,7 +1,7 @@
-//! CRC32c (RFC 3720 appendix B.4, Castagnoli's polynomial). It is the `datagram_payload_checksum`
-//! of draft-ietf-quic-qlog-quic-events s.10.
+//! Computes the checksum CRC32c (RFC 3720 appendix B.4, Castagnoli's polynomial). It is the
+//! `datagram_payload_checksum` of draft-ietf-quic-qlog-quic-events s.10.
 
-/// The polynomial, with the lowest bit first.
+/// The CRC32c polynomial, with the lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {

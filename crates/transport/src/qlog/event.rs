@@ -1,5 +1,6 @@
-//! The events of a log. Names and meanings are those of draft-ietf-quic-qlog-quic-events. The files
-//! in `json/`, which write the events, name the section for each.
+//! The events that a qlog log records. Names and meanings are those of
+//! draft-ietf-quic-qlog-quic-events. The code in `json/` that writes an event names the section of
+//! the draft for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -16,12 +17,13 @@ use crate::connection::CloseReason;
 use crate::path::EcnState;
 use crate::received::EcnCodepoint;
 
-/// An event of a connection.
+/// An event of a connection, for a qlog log.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// Time of the event.
     pub time: Timestamp,
-    /// Number of the event's path. The first path has number 0, and numbers are never reused.
+    /// Number of the path that the event is about. The first path has number 0, and numbers are
+    /// never reused.
     pub path: u32,
     /// The kind of the event, with its details.
     pub kind: EventKind<'a>,
@@ -33,7 +35,7 @@ pub struct Event<'a> {
 pub enum EventKind<'a> {
     /// A client opens the connection, or a server accepts it.
     ConnectionStarted {
-        /// Local address, or `None` if it is unknown.
+        /// Local IP address, or `None` if it is unknown.
         local: Option<IpAddr>,
         /// The peer's address.
         remote: SocketAddr,
@@ -44,13 +46,13 @@ pub enum EventKind<'a> {
     ConnectionClosed(&'a CloseReason),
     /// The connection has changed its state. The states are those of the draft's `ConnectionState`.
     ConnectionStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the connection before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the connection after the change.
         new: &'static str,
     },
-    /// The peer uses another connection ID of this end (local), or this end uses another one of the
-    /// peer (remote).
+    /// The connection ID in packets has changed: the peer uses another ID of this end (initiator:
+    /// local), or this end uses another ID of the peer (initiator: remote).
     ConnectionIdUpdated {
         /// The end that chose the connection ID.
         initiator: Initiator,
@@ -61,24 +63,26 @@ pub enum EventKind<'a> {
     },
     /// The spin bit of the packets that this end sends has changed.
     SpinBitUpdated(bool),
-    /// The event's path has these addresses. If `None`, the path was removed.
+    /// The path of the event has these addresses: the local one, if it is known, and the peer's.
+    /// `None` means that the path was removed.
     TupleAssigned(Option<(Option<IpAddr>, SocketAddr)>),
-    /// The largest size of datagrams on the event's path has changed, in bytes.
+    /// The largest datagram size on the path of the event has changed.
     MtuUpdated {
-        /// The previous size.
+        /// The previous largest datagram size, in bytes.
         old: u16,
-        /// The new size.
+        /// The new largest datagram size, in bytes.
         new: u16,
     },
     /// The QUIC version in use, and the versions that the ends support.
     VersionInformation {
-        /// Versions of this end. On a client, they are in order of preference.
+        /// Versions that this end supports. On a client, they are in order of preference.
         ours: &'a [Version],
         /// True if this end is the client.
         client: bool,
-        /// Versions of the server, if a Version Negotiation packet has listed them.
+        /// Versions that a Version Negotiation packet of the server has listed. `None` if there was
+        /// no such packet.
         theirs: Option<Versions<'a>>,
-        /// The version in use, or `None` if there is no common version.
+        /// The QUIC version in use, or `None` if the ends have no common version.
         chosen: Option<Version>,
     },
     /// The application protocol that TLS negotiated.
@@ -96,9 +100,10 @@ pub enum EventKind<'a> {
     PacketSent(Packet<'a>),
     /// A packet was decrypted and is now processed.
     PacketReceived(Packet<'a>),
-    /// A packet that has no protection was received and accepted.
+    /// A Retry or Version Negotiation packet was received and accepted. These packets have no
+    /// protection.
     UnprotectedReceived {
-        /// The packet.
+        /// The packet that was received.
         packet: Unprotected<'a>,
         /// Length of the packet in bytes.
         length: usize,
@@ -113,12 +118,13 @@ pub enum EventKind<'a> {
         length: usize,
         /// CRC32c of the datagram that contained the packet.
         checksum: u32,
-        /// Reason for the drop: a `trigger` of the draft.
+        /// Reason why the packet was dropped: one of the draft's values of `trigger`.
         trigger: &'static str,
     },
     /// Packets were acknowledged for the first time.
     PacketsAcked {
-        /// Packet number space of the packets. 1-RTT stands for application data.
+        /// Packet number space of the packets. The type 1-RTT stands for the application data
+        /// space.
         space: PacketType,
         /// Packet numbers, from the highest down.
         numbers: &'a [u64],
@@ -141,69 +147,69 @@ pub enum EventKind<'a> {
         /// CRC32c of the datagram.
         checksum: u32,
     },
-    /// One part of a stream has changed its state. The states are those of the draft's
-    /// `StreamState`.
+    /// The sending or the receiving part of a stream has changed its state. The states are those of
+    /// the draft's `StreamState`.
     StreamStateUpdated {
-        /// The stream.
+        /// ID of the stream.
         id: StreamId,
-        /// The part of the stream: sending or receiving.
+        /// The part of the stream that has changed: sending or receiving.
         part: StreamPart,
-        /// State before the change. `None` if it is unknown.
+        /// State of the part before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the part after the change.
         new: &'static str,
     },
-    /// The connection migrates to the event's path. The states are those of the draft's
-    /// `MigrationState`.
+    /// The connection migrates to the path of the event, or has done so. The states are those of
+    /// the draft's `MigrationState`.
     MigrationStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the migration before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the migration after the change.
         new: &'static str,
     },
     /// A timer was set, expired, or was cancelled.
     TimerUpdated {
-        /// The timer.
+        /// The timer that has changed.
         timer: Timer,
-        /// What happened to the timer.
+        /// The change of the timer.
         change: TimerChange,
     },
     /// New keys were installed.
     KeyUpdated(KeyChange),
     /// Keys were discarded.
     KeyDiscarded(KeyChange),
-    /// Initial values of loss recovery and congestion control.
+    /// The parameters with which loss recovery and congestion control start.
     RecoveryParametersSet {
-        /// RTT that is assumed before the first sample.
+        /// RTT that the connection assumes before the first sample.
         initial_rtt: Duration,
-        /// Datagram size in bytes.
+        /// Datagram size at the start, in bytes.
         datagram: u16,
         /// Initial congestion window in bytes.
         window: u64,
         /// Name of the congestion control algorithm.
         algorithm: &'static str,
     },
-    /// Metrics of the event's path that have changed since the last event of this kind.
+    /// Metrics of the path of the event have changed since the last event of this kind.
     RecoveryMetricsUpdated(Metrics),
     /// The congestion controller has changed its state. The names of the states depend on the
     /// algorithm.
     CongestionStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of the congestion controller before the change. `None` if it is unknown.
         old: Option<&'static str>,
-        /// State after the change.
+        /// State of the congestion controller after the change.
         new: &'static str,
-        /// Reason for the change, or `None` if it is unknown.
+        /// Reason why the congestion controller changed its state, or `None` if it is unknown.
         trigger: Option<&'static str>,
     },
     /// A packet was declared lost.
     PacketLost(Lost),
     /// The content of a lost packet will be sent again.
     MarkedForRetransmit(&'a [Retransmitted]),
-    /// The ECN validation of the event's path has changed its state.
+    /// The state of ECN validation has changed on the path of the event.
     EcnStateUpdated {
-        /// State before the change. `None` if it is unknown.
+        /// State of ECN validation before the change. `None` if it is unknown.
         old: Option<EcnState>,
-        /// State after the change.
+        /// State of ECN validation after the change.
         new: EcnState,
     },
 }
@@ -220,7 +226,7 @@ pub enum Unprotected<'a> {
 /// The end of the connection that caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initiator {
-    /// This end.
+    /// This end of the connection.
     Local,
     /// The peer.
     Remote,
@@ -229,27 +235,28 @@ pub enum Initiator {
 /// A part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPart {
-    /// The part on which this end sends.
+    /// The sending part, on which this end sends data.
     Sending,
-    /// The part on which the peer sends.
+    /// The receiving part, on which the peer sends data.
     Receiving,
 }
 
 /// A timer of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// The loss detection timer: a time threshold or a probe timeout (RFC 9002 s.6.2).
+    /// The loss detection timer: the time threshold of a packet, or a probe timeout (RFC 9002
+    /// s.6.2).
     Loss,
-    /// The timer for a delayed acknowledgment.
+    /// The timer after which a delayed acknowledgment is sent.
     Ack,
-    /// The idle timeout.
+    /// The timer for the idle timeout of the connection.
     Idle,
 }
 
-/// A change of a timer.
+/// A change of a timer: set, expired or cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerChange {
-    /// The timer expires after this time.
+    /// The timer was set. It expires after this duration.
     Set(Duration),
     /// The timer expired.
     Expired,
@@ -260,15 +267,15 @@ pub enum TimerChange {
 /// The encryption level of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLevel {
-    /// Initial packets.
+    /// The keys of Initial packets.
     Initial,
-    /// Handshake packets.
+    /// The keys of Handshake packets.
     Handshake,
-    /// 1-RTT packets.
+    /// The keys of 1-RTT packets.
     OneRtt,
 }
 
-/// Keys that were installed or discarded. It never contains the keys themselves.
+/// Describes keys that were installed or discarded. It never contains the keys themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyChange {
     /// Encryption level of the keys.
@@ -277,18 +284,18 @@ pub struct KeyChange {
     pub client: bool,
     /// For 1-RTT keys, the number of key updates since the first keys; otherwise `None`.
     pub phase: Option<u64>,
-    /// The end that caused the change. `None` if TLS caused it.
+    /// The end that caused the change of keys. `None` if TLS caused it.
     pub trigger: Option<Initiator>,
 }
 
-/// Metrics of a path. A metric is `None` if it has not changed.
+/// Metrics of a path. A metric is `None` if it has not changed since the last event of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Smallest RTT sample.
+    /// Smallest RTT sample of the path so far.
     pub min_rtt: Option<Duration>,
     /// Smoothed RTT.
     pub smoothed_rtt: Option<Duration>,
-    /// Latest RTT sample.
+    /// Latest RTT sample of the path.
     pub latest_rtt: Option<Duration>,
     /// RTT variation.
     pub rtt_variance: Option<Duration>,
@@ -296,7 +303,7 @@ pub struct Metrics {
     pub pto_count: Option<u32>,
     /// Congestion window in bytes.
     pub congestion_window: Option<u64>,
-    /// Bytes in flight.
+    /// Number of bytes in flight on the path.
     pub bytes_in_flight: Option<u64>,
     /// Slow start threshold in bytes.
     pub ssthresh: Option<u64>,
@@ -304,33 +311,34 @@ pub struct Metrics {
     pub pacing_rate: Option<u64>,
 }
 
-/// A lost packet.
+/// Details of a lost packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// Type of the packet. 1-RTT stands for application data.
+    /// Type of the lost packet. The type 1-RTT stands for the application data space.
     pub packet_type: PacketType,
     /// Packet number of the lost packet.
     pub number: u64,
-    /// True if the packet was a PMTU probe.
+    /// True if the lost packet was a PMTU probe.
     pub mtu_probe: bool,
-    /// The threshold that was exceeded, or `None` if it is unknown.
+    /// The loss detection threshold that was exceeded. `None` if it is unknown.
     pub trigger: Option<&'static str>,
 }
 
-/// A frame that will be sent again. Data frames are recorded without their bytes.
+/// A frame that will be sent again. For stream and CRYPTO data, only the range is recorded, not the
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retransmitted {
-    /// A range of offsets of the TLS handshake.
+    /// CRYPTO data of the TLS handshake: its range of offsets.
     Crypto(Range<u64>),
-    /// Data of a stream.
+    /// STREAM data of the stream `id`.
     Stream {
         /// The stream ID.
         id: StreamId,
-        /// Range of stream offsets.
+        /// Range of offsets in the stream.
         range: Range<u64>,
         /// True if the data ends the stream.
         fin: bool,
     },
-    /// Any other frame.
+    /// A frame that carries neither STREAM nor CRYPTO data.
     Frame(Frame<'static>),
 }

@@ -1,4 +1,4 @@
-//! Events of a connection, for logs (qlog: draft-ietf-quic-qlog-main-schema-14,
+//! Events of a connection, for logs in the format qlog (draft-ietf-quic-qlog-main-schema-14,
 //! draft-ietf-quic-qlog-quic-events-13).
 //!
 //! [`Connection::set_qlog`](crate::Connection::set_qlog) installs a [`QlogSink`]. Without a sink, a
@@ -6,16 +6,16 @@
 //! sink returns.
 //!
 //! * `event.rs`, `packet.rs`: the events;
-//! * [`JsonSeq`]: writes events in the drafts' format, a JSON text sequence (RFC 7464);
-//! * [`Trace`]: writes a line for each packet, for human readers;
-//! * `checksum.rs`: CRC32c, which links a packet to its datagram.
+//! * [`JsonSeq`]: writes events in the format of the drafts, a JSON text sequence (RFC 7464);
+//! * [`Trace`]: writes a line of text for each packet, for human readers;
+//! * `checksum.rs`: CRC32c, which shows in a log to which datagram a packet belongs.
 //!
 //! A log contains the addresses, times, amounts of data and connection IDs of a connection. It does
 //! not contain content (stream data, datagrams, TLS messages), keys, tokens or stateless reset
 //! tokens: see the security considerations of the main schema.
 //!
-//! The events are this crate's own types, which borrow from the connection. The events of the
-//! `qlog` crate own their strings and vectors, so each frame would have to be converted.
+//! The crate `qlog` also has types for events. They own their strings and vectors, so each frame
+//! would have to be converted. The events of this module borrow from the connection.
 
 mod checksum;
 mod event;
@@ -36,10 +36,10 @@ pub use packet::{Form, Header, Packet};
 pub use sequence::{FileHeader, JsonSeq, ReferenceTime};
 pub use text::Trace;
 
-/// Receives the events of a connection as they happen. It is called while the connection works, so
-/// pass slow work such as disk writes to another thread.
+/// Receives the events of a connection as they happen. The connection calls the sink while it
+/// works, so pass slow work such as disk writes to another thread.
 pub trait QlogSink: Send {
-    /// Receives an event. The times of events never decrease.
+    /// Receives an event. The times of successive events never decrease.
     fn event(&mut self, event: &Event<'_>);
 }
 

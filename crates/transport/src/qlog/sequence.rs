@@ -10,51 +10,51 @@ use super::json::{Hex, Record, millis};
 use super::{Event, QlogSink};
 use crate::Timestamp;
 
-/// Starts each record (RFC 7464 s.2.2).
+/// The byte that starts each record (RFC 7464 s.2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// The message of the last record of a file that has reached its size limit.
 const FULL: &str = "the file has reached its size limit: later events are not logged";
 
-/// Number of bytes that are reserved for the last record.
+/// Number of bytes that are reserved for the message in the last record.
 const NOTE: u64 = 160;
 
-/// The time from which the times in a file count (main schema s.7.1).
+/// The time from which the times in a qlog file count (main schema s.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceTime {
-    /// A clock that never goes back.
+    /// Times come from a clock that never goes back.
     Monotonic {
-        /// Timestamp that is zero in the file.
+        /// Timestamp that is written as zero in the file.
         zero: Timestamp,
         /// Approximate calendar time at `zero`, since 1970-01-01 in UTC. `None` if it is unknown.
         wall_clock: Option<Duration>,
     },
-    /// The calendar time.
+    /// Times are calendar times.
     System {
-        /// Timestamp that corresponds to `epoch`.
+        /// Timestamp of the calendar time `epoch`.
         zero: Timestamp,
         /// Calendar time at `zero`, since 1970-01-01 in UTC.
         epoch: Duration,
     },
 }
 
-/// The first record of a file.
+/// The header of a qlog file, which is its first record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
     /// Title of the file, for human readers.
     pub title: Option<String>,
     /// Name of the program that wrote the file, for human readers.
     pub vantage_name: Option<String>,
-    /// End of the connection at which the file was written.
+    /// The end of the connection (client or server) that wrote the file.
     pub vantage: Side,
-    /// The original Destination Connection ID, which is the `group_id` of all events (quic-events
-    /// s.1.1).
+    /// Destination Connection ID of the client's first packet. It is the `group_id` of all events
+    /// (quic-events s.1.1).
     pub odcid: ConnectionId,
     /// The time from which the times in the file count.
     pub reference_time: ReferenceTime,
 }
 
-/// Writes a file of the sequential schema, `application/qlog+json-seq`. Such a file is usually
+/// Writes a qlog file of the sequential schema, `application/qlog+json-seq`. Such a file is usually
 /// named `<odcid>_<vantage>.sqlog`.
 ///
 /// After a failed write, nothing more is written. So only the last record of a file can be
@@ -62,15 +62,15 @@ pub struct FileHeader {
 pub struct JsonSeq<W> {
     writer: W,
     zero: Timestamp,
-    /// Number of bytes that may still be written.
+    /// Number of bytes that may still be written to the file.
     left: u64,
-    /// Buffer for a record, so that it is written as a whole.
+    /// Buffer in which a record is built, so that it is written with one call.
     record: Vec<u8>,
     error: Option<io::Error>,
 }
 
 impl<W: Write> JsonSeq<W> {
-    /// Creates the log and writes its header.
+    /// Creates a log that goes to `writer`, and writes the header of the file.
     pub fn new(writer: W, header: &FileHeader) -> JsonSeq<W> {
         let (zero, reference_time) = match header.reference_time {
             ReferenceTime::Monotonic { zero, wall_clock } => {
@@ -116,24 +116,25 @@ impl<W: Write> JsonSeq<W> {
         made
     }
 
-    /// Limits the log to about this number of further bytes. A note (`loglevel:warning`, main
-    /// schema s.9.1) replaces the first event beyond the limit. Nothing is written after the note.
+    /// Limits the log to about this number of further bytes. The first event beyond the limit is
+    /// replaced by a note (`loglevel:warning`, main schema s.9.1). Nothing is written after the
+    /// note.
     pub fn limit(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Returns the error that ended the log, or `None` if it continues.
+    /// Returns the write error that ended the log, or `None` if there was no error.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// Returns the writer.
+    /// Ends the log and returns its writer.
     pub fn into_inner(self) -> W {
         self.writer
     }
 
-    /// Writes a record. Returns false, and writes nothing, if fewer than `keep` bytes would be
-    /// left.
+    /// Writes a record if at least `keep` bytes may still be written afterwards. Otherwise returns
+    /// false and writes nothing.
     fn write(&mut self, record: &impl serde::Serialize, keep: u64) -> bool {
         if self.error.is_some() {
             return true;
@@ -173,8 +174,8 @@ impl<W: Write + Send> QlogSink for JsonSeq<W> {
 fn rfc3339(since_epoch: Duration) -> String {
     let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
     // Count years from March, so that the leap day is the last day of a year. 400 years have
-    // 146,097 days, 100 years without the leap day of a century have 36,524, and 4 years have
-    // 1,461.
+    // 146,097 days. 100 years have 36,524 days if the leap day of their century is missing. 4 years
+    // have 1,461 days.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -197,7 +198,7 @@ mod tests {
     use super::super::{EventKind, schema};
     use super::*;
 
-    /// The expected values are from `date -u -d @N +%FT%T`.
+    /// The expected values were printed by `date -u -d @N +%FT%T`.
     #[test]
     fn qlog_dates() {
         for (seconds, expected) in [
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// A disk that can store only this number of bytes.
+    /// A disk that can store only this number of bytes, and what was written to it.
     struct Disk(usize, Vec<u8>);
 
     impl Write for Disk {
@@ -264,7 +265,8 @@ mod tests {
         }
     }
 
-    /// With every limit, all records must be complete, and the last one must say why the log ends.
+    /// Whatever the limit is, all records must be complete, and the last one must say why the log
+    /// ends.
     #[test]
     fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {

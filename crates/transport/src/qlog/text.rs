@@ -1,4 +1,4 @@
-//! Writes a line for each packet, for human readers.
+//! Writes a line of text for each packet, for human readers.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::json::names;
 use super::{Event, EventKind, Packet, QlogSink, Unprotected};
 use crate::Timestamp;
 
-/// Largest number of ranges of an ACK frame that are printed.
+/// Number of ranges of an ACK frame that are printed at most.
 const MAX_RANGES: usize = 4;
 
 /// Writes a line for each packet:
@@ -32,17 +32,17 @@ pub struct Trace<W> {
 }
 
 impl<W: Write> Trace<W> {
-    /// Creates a log whose times count from `zero`.
+    /// Creates a log that goes to `writer`. Its times count from `zero`.
     pub fn new(writer: W, zero: Timestamp) -> Trace<W> {
         Trace { writer, zero, error: None }
     }
 
-    /// Returns the error that ended the log, or `None` if it continues.
+    /// Returns the write error that ended the log, or `None` if there was no error.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// Returns the writer.
+    /// Ends the log and returns its writer.
     pub fn into_inner(self) -> W {
         self.writer
     }
@@ -123,7 +123,7 @@ impl Display for Line<'_> {
         let Packet { header, length, .. } = self.0;
         write!(f, "{:<9} {:>6} {length:>6} ", names::packet(header.packet_type), header.number)?;
         for frame in self.0.frames() {
-            // The length is followed by two spaces. This is the first of them.
+            // Two spaces follow the packet length. This is the first of them.
             f.write_str(" ")?;
             short(f, &frame, self.0.ack_delay_exponent, header.packet_type)?;
         }
@@ -214,7 +214,7 @@ fn short(
     }
 }
 
-/// Writes an ACK frame, or with `path` a PATH_ACK frame, which begins with its path ID.
+/// Writes an ACK frame. If `path` is given, writes a PATH_ACK frame, which begins with its path ID.
 fn ack(
     f: &mut fmt::Formatter<'_>,
     path: Option<PathId>,
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn qlog_text_lines() {
-        // ACK of packets 5 and 3 to 0 after 1000 * 8 microseconds; STREAM 4 from offset 64 with
-        // FIN; PADDING.
+        // The payload has an ACK of the packets 5 and 3 to 0 after 1000 * 8 microseconds; STREAM 4
+        // from offset 64 with FIN; PADDING.
         let frames = [&[2, 5, 0x43, 0xe8, 1, 0, 0, 3][..], &[0x0f, 4, 0x40, 64, 1, b'x', 0, 0]];
         assert_eq!(
             line(EventKind::PacketSent(packet(&frames.concat()))),
@@ -292,15 +292,16 @@ mod tests {
     #[test]
     fn qlog_text_of_multipath_frames() {
         let frames = [
-            // PATH_ACK for path 2 of packets 5 and 3 to 0 after 1000 * 8 microseconds.
+            // The payload has a PATH_ACK for path 2, of the packets 5 and 3 to 0 after 1000 * 8
+            // microseconds.
             &[0x3e, 2, 5, 0x43, 0xe8, 1, 0, 0, 3][..],
-            // PATH_ABANDON, PATH_STATUS_BACKUP, PATH_STATUS_AVAILABLE.
+            // The payload has PATH_ABANDON, PATH_STATUS_BACKUP and PATH_STATUS_AVAILABLE frames.
             &[0x7e, 0x75, 1, 0x7e, 0x76, 0x7e, 0x76, 1, 4, 0x7e, 0x77, 1, 5],
-            // PATH_NEW_CONNECTION_ID, PATH_RETIRE_CONNECTION_ID.
+            // The payload has PATH_NEW_CONNECTION_ID and PATH_RETIRE_CONNECTION_ID frames.
             &[0x7e, 0x78, 3, 1, 0, 2, 0xab, 0xcd],
             &[0; 16],
             &[0x7e, 0x79, 3, 0],
-            // MAX_PATH_ID, PATHS_BLOCKED, PATH_CIDS_BLOCKED.
+            // The payload has MAX_PATH_ID, PATHS_BLOCKED and PATH_CIDS_BLOCKED frames.
             &[0x7e, 0x7a, 8, 0x7e, 0x7b, 7, 0x7e, 0x7c, 6, 2],
         ];
         assert_eq!(

@@ -2,12 +2,13 @@
 //! again.
 //!
 //! * `rtt.rs`: the round-trip time of a path;
-//! * `sent.rs`: packets in flight of a packet number space;
-//! * `timer.rs`: the timer for all spaces;
+//! * `sent.rs`: the packets in flight of a packet number space;
+//! * `timer.rs`: the timer for all packet number spaces;
 //! * [`LossDetector`], in this file: the loss detection of one packet number space.
 //!
-//! This module does not know frames, paths or keys. `C` is the content that the connection gets
-//! back when a packet is acknowledged or lost. The connection decides how to react to losses.
+//! This module does not know frames, paths or keys. The type parameter `C` is the content of a
+//! packet. The connection gets it back when the packet is acknowledged or lost, and decides how to
+//! react.
 
 mod rtt;
 mod sent;
@@ -28,52 +29,55 @@ pub use sent::DeliveryMark;
 pub(crate) use sent::{Content, SentPacket, SentPackets};
 pub(crate) use timer::{Due, LossTimer, ProbeState, ProbeTimer};
 
-/// A packet counts as lost if its number is at least this much lower than an acknowledged one (RFC
-/// 9002 s.6.1.1, kPacketThreshold).
+/// A packet counts as lost if the peer has acknowledged a packet whose number is higher by at least
+/// this much (RFC 9002 s.6.1.1, kPacketThreshold).
 pub(crate) const PACKET_THRESHOLD: u64 = 3;
 
-/// A packet counts as lost this many round trips after it was sent, if a later packet was
-/// acknowledged (RFC 9002 s.6.1.2, kTimeThreshold).
+/// If the peer has acknowledged a later packet, a packet counts as lost this many round trips after
+/// it was sent (RFC 9002 s.6.1.2, kTimeThreshold).
 pub(crate) const TIME_THRESHOLD: f32 = 9.0 / 8.0;
 
-/// Largest number of ranges of lost packets that are remembered, to detect a packet that is
-/// acknowledged after it was declared lost.
+/// Largest number of ranges of lost packets that are remembered. They are needed to detect that a
+/// packet is acknowledged after it was declared lost.
 const LOST_RANGES: usize = 64;
 
-/// Largest number of ranges of skipped packet numbers that are remembered.
+/// Largest number of remembered ranges of packet numbers that were skipped deliberately.
 const SKIPPED_RANGES: usize = 64;
 
-/// Largest number of packets that are remembered although they elicit no acknowledgment. A peer
-/// need not acknowledge such packets, so without this limit, a peer that sends much and
-/// acknowledges little would make this end remember them all.
+/// Largest number of remembered packets that elicit no acknowledgment. A peer need not acknowledge
+/// such packets. Without this limit, a peer that sends much and acknowledges little would make this
+/// end remember them all.
 const MAX_NON_ELICITING: usize = 64;
 
-/// Limit on the span of packet numbers in flight, in addition to two for each packet in flight.
+/// Limits the span of packet numbers in flight: to this number, plus two for each packet in flight.
 /// Above the limit, the oldest packet is declared lost. Only a peer that never acknowledges the
-/// oldest packet reaches it.
+/// oldest packet causes that.
 const SPARE_NUMBERS: usize = 4096;
 
 /// The thresholds for declaring a packet lost (RFC 9002 s.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
-    /// Packet threshold: a packet this far below the largest acknowledged one is lost.
+    /// Packet threshold: a packet is lost if its number is lower by this much than the largest
+    /// acknowledged number.
     pub packets: u64,
-    /// Time threshold: a packet sent this long ago is lost, if a later one was acknowledged.
+    /// Time threshold: if a later packet was acknowledged, a packet is lost this long after it was
+    /// sent.
     pub delay: Duration,
 }
 
-/// The packets that an ACK frame newly acknowledged.
+/// The packets that an ACK frame newly acknowledged, and the number of spurious losses that it
+/// revealed.
 #[derive(Debug, Clone)]
 pub(crate) struct Acked<C> {
     /// The newly acknowledged packets, from the highest number down. Consecutive packets of one run
-    /// form one entry, with the number of the first.
+    /// (see `sent.rs`) form one entry, which has the number of the first.
     pub packets: Vec<(u64, SentPacket<C>)>,
-    /// Number of acknowledged packets that had been declared lost.
+    /// Number of newly acknowledged packets that had been declared lost.
     pub spurious: u64,
 }
 
 impl<C: Content> Acked<C> {
-    /// Splits runs, so that each packet has its own entry.
+    /// Splits the entries of several packets, so that each packet has its own entry.
     pub(crate) fn take_apart(&mut self) {
         let packets = std::mem::take(&mut self.packets).into_iter();
         self.packets = packets.flat_map(|(number, run)| run.apart(number).rev()).collect();
@@ -81,8 +85,9 @@ impl<C: Content> Acked<C> {
 }
 
 impl<C> Acked<C> {
-    /// Returns the packet for an RTT sample: the largest acknowledged, if it is newly acknowledged
-    /// and the frame newly acknowledges an ack-eliciting packet (RFC 9002 s.5.1).
+    /// Returns the packet that provides an RTT sample, or `None`. It is the largest acknowledged
+    /// packet, if it is newly acknowledged and the ACK frame newly acknowledges an ack-eliciting
+    /// packet (RFC 9002 s.5.1).
     pub(crate) fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
         let (number, packet) = self.packets.first()?;
         let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
@@ -90,7 +95,7 @@ impl<C> Acked<C> {
     }
 }
 
-/// The peer acknowledged a packet that was never sent. This is a connection error of type
+/// Error: the peer acknowledged a packet that was never sent. This is a connection error of type
 /// PROTOCOL_VIOLATION (RFC 9000 s.13.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NeverSent(pub u64);
@@ -99,7 +104,7 @@ pub(crate) struct NeverSent(pub u64);
 #[derive(Debug, Clone)]
 pub(crate) struct LossDetector<C> {
     sent: SentPackets<C>,
-    /// Packet numbers that were skipped deliberately. A peer that acknowledges one of them
+    /// Packet numbers that were skipped deliberately. If the peer acknowledges one of them, it
     /// acknowledges packets that it has not received (RFC 9000 s.21.4).
     skipped: RangeSet,
     lost: RangeSet,
@@ -107,7 +112,7 @@ pub(crate) struct LossDetector<C> {
     loss_time: Option<Timestamp>,
     last_ack_eliciting: Option<Timestamp>,
     ack_eliciting: usize,
-    /// Numbers of packets that elicit no acknowledgment, in the order in which they were sent.
+    /// Numbers of sent packets that elicit no acknowledgment, in the order in which they were sent.
     silent: VecDeque<u64>,
     /// Number of packets sent since the last ack-eliciting packet.
     silent_since: usize,
@@ -130,7 +135,7 @@ impl<C> Default for LossDetector<C> {
 }
 
 impl<C: Content> LossDetector<C> {
-    /// Returns the packets in flight.
+    /// Returns the packets in flight of this packet number space.
     pub(crate) fn sent(&self) -> &SentPackets<C> {
         &self.sent
     }
@@ -140,8 +145,8 @@ impl<C: Content> LossDetector<C> {
         self.largest_acked
     }
 
-    /// Returns the time at which the next packet will be declared lost, or `None` if no packet
-    /// waits for that.
+    /// Returns the time at which the next packet will be declared lost. Returns `None` if only
+    /// further acknowledgments can show a loss.
     pub(crate) fn loss_time(&self) -> Option<Timestamp> {
         self.loss_time
     }
@@ -158,13 +163,13 @@ impl<C: Content> LossDetector<C> {
     }
 
     /// Returns the ack-eliciting packets in flight with their numbers, from the lowest up. A probe
-    /// repeats the content of the oldest (RFC 9002 s.6.2.4).
+    /// repeats the content of the oldest of them (RFC 9002 s.6.2.4).
     pub(crate) fn oldest_ack_eliciting(&self) -> impl Iterator<Item = (u64, SentPacket<C>)> {
         self.sent.iter().filter(|(_, packet)| packet.ack_eliciting)
     }
 
-    /// Records that a packet was sent. Numbers between this one and the last one were skipped
-    /// deliberately.
+    /// Records that the packet `number` was sent. All numbers between this packet and the previous
+    /// one were skipped deliberately.
     pub(crate) fn on_packet_sent(&mut self, number: u64, packet: SentPacket<C>) {
         let next = self.sent.next();
         if number > next {
@@ -189,8 +194,8 @@ impl<C: Content> LossDetector<C> {
         }
     }
 
-    /// Releases unused memory and forgets packets that elicit no acknowledgment. Later packets
-    /// repeat the acknowledgments that those packets carried.
+    /// Releases unused memory, and forgets packets that elicit no acknowledgment. The ACK frames in
+    /// these packets are repeated in later packets, so their loss does not matter.
     pub(crate) fn shrink(&mut self) {
         for number in std::mem::take(&mut self.silent) {
             self.sent.remove(number);
@@ -224,8 +229,8 @@ impl<C: Content> LossDetector<C> {
         ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
     ) -> Result<Acked<C>, NeverSent> {
         for range in ranges.clone() {
-            // RFC 9000 s.13.1: an acknowledgment of a packet that was not sent is a connection
-            // error.
+            // RFC 9000 s.13.1: if the peer acknowledges a packet that was not sent, this is a
+            // connection error.
             if *range.end() >= self.sent.next() {
                 return Err(NeverSent(*range.end()));
             }
@@ -250,7 +255,8 @@ impl<C: Content> LossDetector<C> {
     }
 
     /// Declares packets lost and returns them, from the lowest number up. Sets the time of the next
-    /// check (RFC 9002 A.10). Only packets before the largest acknowledged packet can be lost.
+    /// check (RFC 9002 A.10). Only packets that were sent before the largest acknowledged packet
+    /// can be lost.
     pub(crate) fn detect_lost(
         &mut self,
         now: Timestamp,
@@ -286,7 +292,7 @@ impl<C: Content> LossDetector<C> {
         Some(packet)
     }
 
-    /// Declares all packets lost, after a Retry packet or when the path has ended.
+    /// Declares all packets in flight lost, after a Retry packet or when the path has ended.
     pub(crate) fn give_up_all(&mut self) -> Vec<(u64, SentPacket<C>)> {
         (self.ack_eliciting, self.loss_time) = (0, None);
         self.sent.drain().collect()
@@ -294,8 +300,8 @@ impl<C: Content> LossDetector<C> {
 }
 
 /// Returns true if the lost packets establish persistent congestion (RFC 9002 s.7.6). That requires
-/// two lost ack-eliciting packets, sent more than `duration` apart and after the first RTT sample,
-/// with no acknowledged packet between them.
+/// two lost ack-eliciting packets, sent more than `duration` apart and after the first RTT sample.
+/// No packet that was sent between them may be acknowledged.
 ///
 /// `lost` are packets that were declared lost at the same time, from the lowest number up. A gap in
 /// their numbers means that a packet between them was acknowledged, is still in flight, or was
@@ -326,7 +332,7 @@ pub(crate) fn persistent_congestion<C>(
     false
 }
 
-/// Returns the `duration` for [`persistent_congestion`] (RFC 9002 s.7.6.1).
+/// Returns the value of `duration` for [`persistent_congestion`] (RFC 9002 s.7.6.1).
 pub(crate) fn persistent_congestion_duration(
     rtt: &RttEstimator,
     max_ack_delay: Duration,

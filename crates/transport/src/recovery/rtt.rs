@@ -1,16 +1,17 @@
-//! The round-trip time of one path (RFC 9002 s.5).
+//! Estimates the round-trip time of one path (RFC 9002 s.5).
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The timer granularity: shorter delays are rounded up to it (RFC 9002 s.6.1.2, kGranularity).
+/// The timer granularity: shorter delays are rounded up to this value (RFC 9002 s.6.1.2,
+/// kGranularity).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
 pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
-/// Largest time threshold that a hook can set, in round trips.
+/// Largest time threshold for loss that a hook can set, in round trips.
 const MAX_TIME_THRESHOLD: f32 = 16.0;
 
 /// The RTT estimator of RFC 9002 s.5. Each path has one.
@@ -24,7 +25,7 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Creates an estimator without samples. `initial` is the RTT that it assumes before the first
+    /// Creates an estimator without samples. `initial` is the RTT that is assumed before the first
     /// sample.
     pub fn new(initial: Duration) -> RttEstimator {
         RttEstimator {
@@ -37,12 +38,12 @@ impl RttEstimator {
         }
     }
 
-    /// Adds a sample. `latest` is the time from the sending of the largest newly acknowledged
-    /// packet until now.
+    /// Adds a sample of the RTT. `latest` is the time from the sending of the largest newly
+    /// acknowledged packet until now.
     ///
-    /// `ack_delay` is the decoded delay that the peer reports. It must be zero for Initial packets.
-    /// After the handshake is confirmed, the caller limits it to the peer's `max_ack_delay` (RFC
-    /// 9002 s.5.3).
+    /// `ack_delay` is the decoded acknowledgment delay that the peer reports. It must be zero for
+    /// Initial packets. After the handshake is confirmed, the caller must limit it to the peer's
+    /// `max_ack_delay` (RFC 9002 s.5.3).
     pub fn update(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
         self.latest = latest;
         if self.first_sample.is_none() {
@@ -52,9 +53,10 @@ impl RttEstimator {
             self.variation = latest / 2;
             return;
         }
-        // min_rtt ignores the acknowledgment delay (RFC 9002 s.5.2).
+        // The acknowledgment delay is not subtracted for min_rtt (RFC 9002 s.5.2).
         self.min = self.min.min(latest);
-        // Subtracting the delay must not make the sample lower than min_rtt (RFC 9002 s.5.3).
+        // Subtracting the acknowledgment delay must not make the sample lower than min_rtt (RFC
+        // 9002 s.5.3).
         let adjusted =
             if latest >= self.min.saturating_add(ack_delay) { latest - ack_delay } else { latest };
         let deviation = self.smoothed.abs_diff(adjusted);
@@ -78,12 +80,12 @@ impl RttEstimator {
         self.variation = variation;
     }
 
-    /// Returns the last sample, or zero before the first one.
+    /// Returns the last RTT sample, or zero before the first one.
     pub fn latest(&self) -> Duration {
         self.latest
     }
 
-    /// Returns the smallest sample, or zero before the first one.
+    /// Returns the smallest RTT sample, or zero before the first one.
     pub fn min(&self) -> Duration {
         self.min
     }
@@ -93,12 +95,12 @@ impl RttEstimator {
         self.smoothed
     }
 
-    /// Returns `rttvar`.
+    /// Returns the RTT variation, `rttvar`.
     pub fn variation(&self) -> Duration {
         self.variation
     }
 
-    /// Returns the time of the first sample, or `None` if there is no sample.
+    /// Returns the time at which the first RTT sample was taken, or `None` if there is no sample.
     pub fn first_sample(&self) -> Option<Timestamp> {
         self.first_sample
     }
@@ -114,7 +116,7 @@ impl RttEstimator {
     /// at least one round trip.
     pub fn loss_delay(&self, threshold: f32) -> Duration {
         let rtt = self.smoothed.max(self.latest);
-        // Compute in units of 1/65,536, so that the threshold 9/8 is exact.
+        // Compute in units of 1/65,536, so that the threshold of 9/8 is exact.
         let beyond = (threshold.clamp(1.0, MAX_TIME_THRESHOLD) - 1.0) * 65_536.0;
         let beyond = (rtt.as_nanos() * beyond as u128) >> 16;
         let beyond = Duration::from_nanos(u64::try_from(beyond).unwrap_or(u64::MAX));
@@ -135,7 +137,7 @@ mod tests {
     fn rtt_first_sample_replaces_the_assumption() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         assert_eq!(rtt.pto_base(), ms(333) + 4 * ms(333) / 2);
-        // The first sample is not reduced by the delay (RFC 9002 s.5.3).
+        // The acknowledgment delay must not be subtracted from the first sample (RFC 9002 s.5.3).
         rtt.update(Timestamp::START, ms(100), ms(50));
         assert_eq!((rtt.smoothed(), rtt.variation(), rtt.min()), (ms(100), ms(50), ms(100)));
     }
@@ -145,11 +147,11 @@ mod tests {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
         rtt.update(Timestamp::START, ms(100), Duration::ZERO);
         rtt.update(Timestamp::START, ms(140), ms(20));
-        // adjusted_rtt = 120: smoothed = 7/8*100 + 1/8*120, rttvar = 3/4*50 + 1/4*20.
+        // The adjusted RTT is 120 ms: smoothed = 7/8*100 + 1/8*120, rttvar = 3/4*50 + 1/4*20.
         assert_eq!(rtt.smoothed(), Duration::from_micros(102_500));
         assert_eq!(rtt.variation(), Duration::from_micros(42_500));
         let before = rtt.smoothed();
-        // 110 - 20 would be lower than min_rtt, so the delay is ignored.
+        // 110 - 20 would be lower than min_rtt, so the acknowledgment delay is ignored.
         rtt.update(Timestamp::START, ms(110), ms(20));
         assert_eq!(rtt.smoothed(), (before * 7 + ms(110)) / 8);
         assert_eq!(rtt.min(), ms(100));

@@ -1,17 +1,18 @@
-//! Packets in flight of one packet number space.
+//! The packets in flight of one packet number space.
 //!
 //! Bulk data is sent in batches of packets that differ only in their packet number and in the
-//! stream offset of their data. One record represents such a *run* of packets. A sender with
-//! thousands of packets in flight then needs much less memory than with one record per packet. If
-//! one ACK frame acknowledges a whole run, the run is processed only once.
+//! stream offset of their data. One record represents such a *run* of packets. If thousands of
+//! packets are in flight, this takes much less memory than one record per packet. If one ACK frame
+//! acknowledges a whole run, the run is processed only once.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use crate::Timestamp;
 
-/// The record of a packet, or of a run of packets, until it is acknowledged or declared lost (RFC
-/// 9002 A.1.1). `C` is the content, which the caller needs to send the data again.
+/// The record of a sent packet, or of a run of packets, until it is acknowledged or declared lost
+/// (RFC 9002 A.1.1). The type parameter `C` is the content, which the caller needs to send the data
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SentPacket<C> {
     /// Time at which the packet was sent.
@@ -27,22 +28,22 @@ pub(crate) struct SentPacket<C> {
     /// True if the packet probes the path's MTU. Its loss does not indicate congestion (RFC 9000
     /// s.14.4).
     pub mtu_probe: bool,
-    /// The path's delivery state when the packet was sent, for rate samples. For a run, the state
-    /// of its first packet.
+    /// The path's delivery state when the packet was sent, for samples of the delivery rate. For a
+    /// run, the state when its first packet was sent.
     pub delivery: DeliveryMark,
     /// Content of the packet, which the caller needs to send it again. For a run, the content of
     /// all its packets.
     pub content: C,
 }
 
-/// The operations on packet contents that runs need.
+/// The operations that a run of packets needs on the contents of its packets.
 pub(crate) trait Content {
-    /// Merges the content of the next packet into the content of a run of `count` packets. Returns
-    /// false if the contents of the single packets could not be separated afterwards.
+    /// Adds the content of the next packet to this content of a run of `count` packets. Returns
+    /// false if the content of each packet could not be separated again afterwards.
     fn merge(&mut self, count: u16, next: &Self) -> bool;
 
-    /// Returns the content of `count` packets of a run, beginning with the packet at index `from`.
-    /// The run has `all` packets.
+    /// Returns the part of this content of a run that belongs to `count` packets, beginning with
+    /// the packet at index `from`. The run has `all` packets.
     fn part(&self, all: u16, from: u16, count: u16) -> Self;
 }
 
@@ -57,27 +58,28 @@ impl<C> SentPacket<C> {
         if self.ack_eliciting { self.count.into() } else { 0 }
     }
 
-    /// Returns the delivery mark of the packet at an index of the run. Its bytes in flight include
-    /// the packets before it.
+    /// Returns the delivery mark of the packet at the index `place` of the run. Its bytes in flight
+    /// include those of the packets before it.
     fn delivery_at(&self, place: u16) -> DeliveryMark {
         let before = u64::from(self.size) * u64::from(place);
         DeliveryMark { in_flight: self.delivery.in_flight + before, ..self.delivery }
     }
 
-    /// Returns the delivery mark of the last packet.
+    /// Returns the delivery mark of the last packet of the run.
     pub(crate) fn last_delivery(&self) -> DeliveryMark {
         self.delivery_at(self.count.saturating_sub(1))
     }
 
-    /// Returns the number of the last packet. `first` is the number of the first packet.
+    /// Returns the packet number of the last packet of the run. `first` is the packet number of the
+    /// first.
     pub(crate) fn last(&self, first: u64) -> u64 {
         first + u64::from(self.count.saturating_sub(1))
     }
 }
 
 impl<C: Content> SentPacket<C> {
-    /// Adds a packet that was sent directly after the run. Returns false if the packet differs too
-    /// much to be part of the run.
+    /// Adds a packet to the run. The packet must have been sent directly after the last packet of
+    /// the run. Returns false if it differs too much to be part of the run.
     #[inline(always)]
     fn merge(&mut self, next: &SentPacket<C>) -> bool {
         let follows = self.time_sent == next.time_sent
@@ -91,15 +93,15 @@ impl<C: Content> SentPacket<C> {
         follows
     }
 
-    /// Returns `count` packets of the run, beginning with the packet at index `from`.
+    /// Returns the record of `count` packets of the run, beginning with the packet at index `from`.
     fn part(&self, from: u16, count: u16) -> SentPacket<C> {
         let (delivery, content) =
             (self.delivery_at(from), self.content.part(self.count, from, count));
         SentPacket { count, delivery, content, ..*self }
     }
 
-    /// Returns the packets one by one, from the lowest number up. `first` is the number of the
-    /// first packet.
+    /// Returns the packets of the run one by one, from the lowest number up. `first` is the packet
+    /// number of the first packet.
     pub(crate) fn apart(self, first: u64) -> impl DoubleEndedIterator<Item = (u64, SentPacket<C>)> {
         let alone = self.count == 1;
         let count = self.count;
@@ -111,35 +113,37 @@ impl<C: Content> SentPacket<C> {
     }
 }
 
-/// The delivery state at the time a packet was sent. A rate sample compares it with the state when
-/// the packet is acknowledged (draft-ietf-ccwg-bbr, s.4.1.1.2).
+/// The delivery state of a path at the time when a packet was sent. When the packet is
+/// acknowledged, a rate sample compares it with the state at that time (draft-ietf-ccwg-bbr,
+/// s.4.1.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryMark {
-    /// Number of bytes delivered so far.
+    /// Number of bytes delivered on the path so far.
     pub delivered: u64,
-    /// Time at which `delivered` last grew.
+    /// Time at which the number `delivered` last grew.
     pub delivered_at: Timestamp,
-    /// Time at which the first packet of the current flight was sent.
+    /// Time at which the first packet of the current flight was sent on the path.
     pub first_sent: Timestamp,
     /// Number of bytes in flight, including this packet.
     pub in_flight: u64,
-    /// Number of bytes lost so far.
+    /// Number of bytes lost on the path so far.
     pub lost: u64,
-    /// True if the application did not supply enough data to fill the congestion window.
+    /// True if, when the packet was sent, the application did not supply enough data to fill the
+    /// congestion window.
     pub app_limited: bool,
 }
 
-/// Largest number of packets in a run. A mask with one bit per packet records which of them are in
-/// flight.
+/// Largest number of packets in a run: one for each bit of the mask that records which packets are
+/// in flight.
 const MOST: u16 = u64::BITS as u16;
 
-/// A run, with a record of which of its packets are still in flight.
+/// A run of packets, with a record of which of them are still in flight.
 #[derive(Debug, Clone)]
 struct Run<C> {
-    /// Packet number of the first packet.
+    /// Packet number of the first packet of the run.
     first: u64,
-    /// One bit for each packet, set while the packet is in flight. The lowest bit is the first
-    /// packet.
+    /// One bit for each packet of the run, which is set while the packet is in flight. The lowest
+    /// bit belongs to the first packet.
     left: u64,
     /// All packets of the run, including those that were removed. `None` if all were removed.
     packets: Option<SentPacket<C>>,
@@ -150,7 +154,7 @@ impl<C: Content> Run<C> {
         Run { first, left: 1, packets: Some(packet) }
     }
 
-    /// Adds the packet with this number, if it continues the run. Returns false if not.
+    /// Adds the packet with this number if it continues the run. Otherwise returns false.
     #[inline(always)]
     fn add(&mut self, number: u64, next: &SentPacket<C>) -> bool {
         let Some(run) = &mut self.packets else { return false };
@@ -163,9 +167,9 @@ impl<C: Content> Run<C> {
         added
     }
 
-    /// Removes the packets in a range of numbers, from the highest down, and passes them to `take`.
-    /// Consecutive packets are passed together, with the number of the first. Returns the number of
-    /// removed packets.
+    /// Removes those packets of the run that are in a range of packet numbers, from the highest
+    /// down, and passes them to `take`. Consecutive packets are passed together, with the number of
+    /// the first. Returns the number of removed packets.
     #[inline]
     fn remove(
         &mut self,
@@ -200,7 +204,8 @@ impl<C: Content> Run<C> {
         removed
     }
 
-    /// Returns the numbers and indices of the packets that are still in flight, from the lowest up.
+    /// Returns the packet numbers and indices of the run's packets that are still in flight, from
+    /// the lowest up.
     fn places(&self) -> impl DoubleEndedIterator<Item = (u64, u16)> + use<C> {
         let (first, left) = (self.first, self.left);
         let places = (0..MOST - left.leading_zeros() as u16).filter(move |at| left >> at & 1 == 1);
@@ -211,7 +216,8 @@ impl<C: Content> Run<C> {
 /// Packets in flight, ordered by packet number. Packets can only be added in ascending order.
 #[derive(Debug, Clone)]
 pub(crate) struct SentPackets<C> {
-    /// The runs in ascending order of their numbers. The first run has packets in flight.
+    /// The runs in ascending order of their packet numbers. The first run always has packets in
+    /// flight.
     runs: VecDeque<Run<C>>,
     /// The packet number after the highest one ever sent.
     next: u64,
@@ -236,25 +242,25 @@ impl<C> SentPackets<C> {
         Some(front.first + u64::from(front.left.trailing_zeros()))
     }
 
-    /// Returns how many packet numbers there are from the lowest in flight to the highest ever
-    /// sent.
+    /// Returns how many packet numbers there are between the lowest in flight and the highest ever
+    /// sent, including both.
     pub(crate) fn span(&self) -> usize {
         let span = self.lowest().map_or(0, |lowest| self.next - lowest);
         usize::try_from(span).unwrap_or(usize::MAX)
     }
 
-    /// Returns the memory that the records take, in bytes, without memory that their contents have
-    /// allocated.
+    /// Returns the memory that the records of packets take, in bytes, without memory that their
+    /// contents have allocated.
     pub(crate) fn memory(&self) -> usize {
         self.runs.len() * size_of::<Run<C>>()
     }
 
-    /// Returns the contents of the records.
+    /// Returns the contents of all records.
     pub(crate) fn contents(&self) -> impl Iterator<Item = &C> {
         self.runs.iter().filter_map(|run| run.packets.as_ref()).map(|packets| &packets.content)
     }
 
-    /// Returns the number of records for which memory is allocated.
+    /// Returns the number of records of packets for which memory is allocated.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.runs.capacity()
@@ -270,11 +276,12 @@ impl<C> SentPackets<C> {
         self.runs.shrink_to_fit();
     }
 
-    /// Returns the index of the run that could contain a number, or `None` if the number is below
-    /// all runs.
+    /// Returns the index of the run that could contain a packet number, or `None` if the number is
+    /// below all runs.
     #[inline]
     fn place_of(&self, number: u64) -> Option<usize> {
-        // Usually the oldest packets are acknowledged, so look at the first runs first.
+        // Usually the oldest packets are acknowledged first, so check the first runs before a
+        // search.
         let near = (0..2).find(|at| self.runs.get(at + 1).is_none_or(|run| number < run.first));
         let after =
             near.map_or_else(|| self.runs.partition_point(|run| run.first <= number), |at| at + 1);
@@ -291,8 +298,8 @@ impl<C> SentPackets<C> {
 }
 
 impl<C: Content> SentPackets<C> {
-    /// Adds a packet. A number below [`SentPackets::next`] is an error of the caller, and the
-    /// packet is ignored.
+    /// Adds a packet that was sent. A number below [`SentPackets::next`] is an error of the caller,
+    /// and the packet is ignored.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, packet: SentPacket<C>) {
         debug_assert!(number >= self.next && packet.count == 1, "packet numbers increase");
@@ -307,22 +314,22 @@ impl<C: Content> SentPackets<C> {
         }
     }
 
-    /// Returns a copy of a packet's record.
+    /// Returns a copy of the record of the packet with this number.
     #[cfg(test)]
     pub(crate) fn get(&self, number: u64) -> Option<SentPacket<C>> {
         self.iter().find(|(other, _)| *other == number).map(|(_, packet)| packet)
     }
 
-    /// Removes and returns a packet.
+    /// Removes the packet with this number and returns it.
     pub(crate) fn remove(&mut self, number: u64) -> Option<SentPacket<C>> {
         let mut found = None;
         self.remove_range(number..=number, |_, packet| found = Some(packet));
         found
     }
 
-    /// Removes the packets in a range of numbers, from the highest down, and passes them to `take`.
-    /// Consecutive packets of one run are passed together, with the number of the first. The cost
-    /// depends on the number of records in the range.
+    /// Removes the packets in a range of packet numbers, from the highest down, and passes them to
+    /// `take`. Consecutive packets of one run are passed together, with the number of the first.
+    /// The cost depends on the number of runs in the range.
     pub(crate) fn remove_range(
         &mut self,
         range: RangeInclusive<u64>,

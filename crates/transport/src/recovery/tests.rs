@@ -29,7 +29,7 @@ fn packet(time_sent: Timestamp) -> SentPacket<()> {
     }
 }
 
-/// Returns a detector that has sent packets 0..count, one each millisecond.
+/// Returns a loss detector that has sent the packets 0..count, one in each millisecond.
 fn flight(count: u64) -> LossDetector<()> {
     let mut detector = LossDetector::default();
     for number in 0..count {
@@ -110,7 +110,8 @@ fn loss_persistent_congestion_as_in_the_rfc() {
     let lost: Vec<(u64, SentPacket<()>)> =
         (1..8).map(|index| (index as u64 + 1, packet(sent[index as usize]))).collect();
     let first_sample = Some(at(second + 200));
-    // (smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay) is 2, and 3 times that is 6.
+    // smoothed_rtt + max(4*rttvar, kGranularity) + max_ack_delay is 2 seconds. Three times this is
+    // 6.
     assert!(persistent_congestion(&lost, first_sample, ms(6 * second)));
     assert!(
         !persistent_congestion(&lost, first_sample, ms(7 * second)),

@@ -1,10 +1,10 @@
-//! The loss detection timer, which a connection has once for all packet number spaces (RFC 9002
+//! The loss detection timer. A connection has one such timer for all packet number spaces (RFC 9002
 //! s.6.2, A.8).
 //!
-//! The time at which a packet will be declared lost takes precedence over probes:
-//! [`LossTimer::of_losses`]. If there is no such time, a [`ProbeTimer`] chooses the space whose
-//! probe timeout ends first. The caller determines the length of each timeout and what to send. `S`
-//! names a space. If two spaces are due at the same time, the lesser `S` is chosen.
+//! If a packet will be declared lost at a known time, the timer is set to that time
+//! ([`LossTimer::of_losses`]). Otherwise, a [`ProbeTimer`] chooses the space whose probe timeout
+//! ends first. The caller determines the length of each timeout and what to send. The type
+//! parameter `S` names a space. If two spaces are due at the same time, the lesser `S` is chosen.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::Timestamp;
 /// The reason why the loss detection timer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A packet will be declared lost.
+    /// A packet will be declared lost when the timer expires.
     Loss,
-    /// A probe timeout (PTO) ends, so a probe must be sent.
+    /// A probe timeout (PTO) ends when the timer expires, so a probe must be sent.
     Probe,
 }
 
-/// The loss detection timer while it runs.
+/// When and why the loss detection timer expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LossTimer<S> {
     pub at: Timestamp,
@@ -28,8 +28,8 @@ pub(crate) struct LossTimer<S> {
 }
 
 impl<S: Copy + Ord> LossTimer<S> {
-    /// Returns the timer for the earliest loss time of all spaces, or `None` if no space has a loss
-    /// time.
+    /// Returns the timer for the earliest time at which a packet of any space will be declared
+    /// lost, or `None` if there is no such time.
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {
@@ -41,16 +41,16 @@ impl<S: Copy + Ord> LossTimer<S> {
 /// The state of a packet number space that determines its probe timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeState {
-    /// True for the application data space.
+    /// True for the application data space, which contains 0-RTT and 1-RTT packets.
     pub application: bool,
     /// Time at which the last ack-eliciting packet was sent. `None` if no ack-eliciting packet is
     /// in flight.
     pub last_ack_eliciting: Option<Timestamp>,
-    /// True if the space has CRYPTO data to send and only the congestion window prevents it.
+    /// True if the space has CRYPTO data that only the congestion window prevents from being sent.
     pub held: bool,
 }
 
-/// Chooses the space that sends the next probe.
+/// Chooses the packet number space that sends the next probe.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeTimer<S> {
     confirmed: bool,
@@ -60,7 +60,7 @@ pub(crate) struct ProbeTimer<S> {
 }
 
 impl<S: Copy + Ord> ProbeTimer<S> {
-    /// Creates a timer without spaces.
+    /// Creates a probe timer without packet number spaces.
     ///
     /// * `confirmed`: true if the handshake is confirmed;
     /// * `since`: the time from which the PTO counts if no packet is in flight;
@@ -69,25 +69,27 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         ProbeTimer { confirmed, since, backoff, first: None }
     }
 
-    /// Returns the time from which the PTO of a space counts, or `None` if it needs no probe.
+    /// Returns the time from which the PTO of a packet number space counts, or `None` if the space
+    /// needs no probe.
     pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
         // RFC 9002 s.6.2.1: the application data space sends no probes before the handshake is
         // confirmed.
         if space.application && !self.confirmed {
             return None;
         }
-        // 0-RTT data in flight can fill the congestion window, and it is not acknowledged before
-        // the handshake makes progress. So the handshake must not wait for its acknowledgment.
+        // 0-RTT data in flight can fill the congestion window, and the server acknowledges it only
+        // after the handshake has made progress. So CRYPTO data that waits for the window must
+        // start the timer, too.
         space.last_ack_eliciting.or(space.held.then_some(self.since))
     }
 
-    /// Adds a space. `from` is the time from which its probe timeout counts. `pto` is the timeout
-    /// without backoff.
+    /// Adds a packet number space. `from` is the time from which its probe timeout counts. `pto` is
+    /// the timeout without backoff.
     pub(crate) fn add(&mut self, space: S, from: Timestamp, pto: Duration) {
         self.add_with(space, from, pto, self.backoff);
     }
 
-    /// Like [`ProbeTimer::add`], for a space whose path has its own backoff.
+    /// Like [`ProbeTimer::add`], for a packet number space whose path has its own backoff.
     pub(crate) fn add_with(&mut self, space: S, from: Timestamp, pto: Duration, backoff: u32) {
         let probe = (from + pto * backoff, space);
         self.first = Some(self.first.map_or(probe, |first| first.min(probe)));
@@ -100,7 +102,8 @@ impl<S: Copy + Ord> ProbeTimer<S> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
 
-    /// Returns the timer for the space that is due first, or `None` if no space was added.
+    /// Returns the timer for the packet number space that is due first, or `None` if no space was
+    /// added.
     pub(crate) fn timer(self) -> Option<LossTimer<S>> {
         self.first.map(|(at, space)| LossTimer { at, space, due: Due::Probe })
     }
@@ -148,7 +151,7 @@ mod tests {
             probes.clone().timer().map(|timer| (timer.at, timer.space)),
             Some((at(13), 'h'))
         );
-        // Two spaces are due at the same time, so the one with the lesser name is chosen.
+        // Two spaces are due at the same time, so the space with the lesser name must be chosen.
         probes.add('a', at(9), SECOND);
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
     }

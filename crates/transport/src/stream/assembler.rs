@@ -9,30 +9,31 @@ use super::place::BEFORE;
 use crate::lazy::Buffer;
 use crate::ranges::RangeSet;
 
-/// Number of gaps that are always permitted, even if little data has arrived.
+/// Number of gaps in a stream's data that are always permitted, even if little data has arrived.
 const FREE_GAPS: usize = 64;
 
-/// Above `FREE_GAPS`, one gap is permitted for each block of this many waiting bytes. Loss leaves
-/// whole datagrams between gaps, so only an attacker that splits the data exceeds this limit.
+/// Above `FREE_GAPS`, the data may have one gap for each block of this many bytes that wait to be
+/// read. If packets are lost, whole datagrams lie between two gaps. So only an attacker that splits
+/// the data exceeds this limit.
 const BYTES_PER_GAP: u64 = 512;
 
-/// The data would create too many gaps. Its packet must be treated as lost. The peer then sends the
-/// data again, and it is accepted once the gaps are filled.
+/// Error: the data would create too many gaps. The packet with the data must be treated as lost.
+/// The peer then sends the data again, and it is accepted once the gaps are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFragmented;
 
-/// Reassembles one stream, or one level of CRYPTO data. Offsets count from the stream's start. The
-/// methods take memory from the connection's [`Pages`] and return it there.
+/// Reassembles the data of one stream, or of one level of CRYPTO data. Offsets count from the start
+/// of the stream. The methods take memory from the connection's [`Pages`], and return it to them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
-    /// Offset of the first byte of `pages[0]`, a multiple of [`PAGE`].
+    /// Stream offset of the first byte of `pages[0]`, a multiple of [`PAGE`].
     base: u64,
     pages: VecDeque<Option<Page>>,
-    /// Offset below which the application has read all bytes.
+    /// Stream offset up to which the application has read all bytes.
     read: u64,
-    /// Ranges that have arrived and have not been read.
+    /// Ranges of offsets whose bytes have arrived and have not been read.
     waiting: RangeSet,
-    /// Number of bytes in `waiting`.
+    /// Number of bytes that have arrived and have not been read: those in `waiting`.
     buffered: u64,
 }
 
@@ -48,7 +49,8 @@ impl Buffer for Assembler {
 }
 
 impl Assembler {
-    /// Returns the offset of the next byte to read, which is the number of bytes read so far.
+    /// Returns the stream offset of the next byte to read. It is also the number of bytes read so
+    /// far.
     pub(crate) fn read_offset(&self) -> u64 {
         self.read
     }
@@ -66,7 +68,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the memory that the assembler holds, in bytes.
+    /// Returns the memory that the pages and ranges take, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.pages.iter().flatten().count() * PAGE
             + self.pages.capacity() * size_of::<Option<Page>>()
@@ -110,7 +112,7 @@ impl Assembler {
     }
 
     /// Appends data that directly follows all received data. Returns false, and changes nothing, if
-    /// it does not, or if earlier data is missing.
+    /// the data does not follow directly, or if earlier data is missing.
     #[inline]
     pub(crate) fn append(&mut self, pages: &mut Pages, offset: u64, data: &[u8]) -> bool {
         if !self.extend(offset, data.len() as u64) {
@@ -139,9 +141,10 @@ impl Assembler {
         true
     }
 
-    /// Returns memory for data that directly follows all received data. The memory includes
-    /// [`BEFORE`] bytes before that data, which may contain unread data. Returns `None` if not all
-    /// of it is in one allocated page, or if earlier data is missing.
+    /// Returns memory for `length` bytes of the stream at `offset`, which must directly follow all
+    /// received data. The memory begins [`BEFORE`] bytes earlier, where there may be unread data.
+    /// Returns `None` if the memory is not all in one allocated page, or if earlier data is
+    /// missing.
     #[inline]
     pub(crate) fn place(&mut self, offset: u64, length: usize) -> Option<&mut [u8]> {
         let goes_on = match self.waiting.first() {
@@ -181,7 +184,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the next contiguous bytes to read. The result is empty if no bytes can be read.
+    /// Returns contiguous bytes that can be read next. The result is empty if no bytes can be read.
     pub(crate) fn chunk(&self) -> &[u8] {
         let within = (self.read - self.base) as usize;
         let count = self.readable().min((PAGE - within) as u64) as usize;
@@ -197,14 +200,14 @@ impl Assembler {
             pages.put(page);
         }
         if self.buffered == 0 {
-            // An idle stream holds no memory.
+            // A stream whose data was all read must hold no memory.
             self.give_back(pages);
             self.base = self.read - self.read % PAGE as u64;
         }
     }
 
-    /// Records that `count` bytes of [`Assembler::chunk`] were read. Returns the page if all of it
-    /// has been read.
+    /// Records that `count` bytes of [`Assembler::chunk`] were read. Returns the page of these
+    /// bytes if the whole page has been read.
     fn advance(&mut self, count: usize) -> Option<Page> {
         let count = count.min(self.chunk().len());
         self.read += count as u64;
@@ -217,7 +220,7 @@ impl Assembler {
         self.pages.pop_front().flatten()
     }
 
-    /// Reads into `buffer`. Returns the number of bytes.
+    /// Reads data into `buffer`. Returns the number of bytes read.
     pub(crate) fn read(&mut self, pages: &mut Pages, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         self.drain(pages, buffer.len(), |chunk| {
@@ -226,7 +229,8 @@ impl Assembler {
         })
     }
 
-    /// Passes up to `limit` bytes to `take`, in contiguous chunks. Returns the number of bytes.
+    /// Passes up to `limit` bytes of data to `take`, in contiguous chunks. Returns the number of
+    /// bytes passed.
     pub(crate) fn drain(
         &mut self,
         pages: &mut Pages,
@@ -248,11 +252,12 @@ impl Assembler {
         count
     }
 
-    /// Moves up to `limit` bytes to `to`, together with their pages. Returns the number of bytes.
+    /// Moves up to `limit` bytes of data to `to`, together with their pages. Returns the number of
+    /// bytes moved.
     ///
-    /// Data whose page also contains data that is not read now must be copied. It is taken only if
-    /// it is the first data of this call. Otherwise it is left for the next call, which may be able
-    /// to move it without a copy.
+    /// If a page also contains data that is not read now, the data must be copied. That happens
+    /// only for the first data of a call. Otherwise the data is left for the next call, which may
+    /// be able to move it without a copy.
     pub(crate) fn take(&mut self, pages: &mut Pages, limit: usize, to: &mut Pieces) -> usize {
         let there = self.readable().min(limit as u64) as usize;
         to.expect(pages.owner(), there.div_ceil(PAGE) + 1);
@@ -290,7 +295,7 @@ impl Assembler {
         count
     }
 
-    /// Discards all received data, because the stream was reset or stopped.
+    /// Discards all received data of the stream, because the stream was reset or stopped.
     pub(crate) fn clear(&mut self, pages: &mut Pages) {
         self.give_back(pages);
         *self = Assembler { base: self.base, read: self.read, ..Assembler::default() };
@@ -322,7 +327,7 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         let (pool, mut placed) = (PagePool::new(), 0);
         for _ in 0..40 {
-            // This is another connection. It must not see the first connection's data.
+            // Another connection of the same pool must not see the data of the first connection.
             let mut others = pool.for_another();
             let used: Vec<Page> = (0..8).map(|_| others.take()).collect();
             for mut page in used {
@@ -349,7 +354,7 @@ mod tests {
                 let mut place = assembler.place(start, frame.len()).filter(|_| rng.random());
                 let used = rng.random_bool(0.7);
                 if let Some(place) = &mut place {
-                    // A packet that cannot be decrypted leaves arbitrary bytes in the memory. They
+                    // A packet that cannot be decrypted leaves arbitrary bytes in this memory. They
                     // must never be read.
                     place[BEFORE..].copy_from_slice(&if used {
                         frame.clone()
@@ -435,7 +440,7 @@ mod tests {
         }
         assert!(refused > window / 4, "{refused}");
         assert!(assembler.memory() < window as usize + 2 * PAGE, "{}", assembler.memory());
-        // Data that was refused must be accepted when it fills the gaps.
+        // Data that was rejected must be accepted when it fills the gaps.
         for offset in (0..window).step_by(1024) {
             assembler.insert(pages, offset, &[0; 1024]).unwrap();
         }
@@ -464,7 +469,7 @@ mod tests {
     }
 
     /// Whole pages must be moved without a copy. Data that shares a page with unread data must be
-    /// copied, and taken in a call of its own.
+    /// copied, and a separate call must return it.
     #[test]
     fn stream_assembler_data_is_taken_with_its_memory() {
         let pool = PagePool::new();
@@ -497,7 +502,7 @@ mod tests {
         assert_eq!((assembler.buffered(), assembler.memory()), (0, 0));
         assert_eq!(assembler.insert(pages, 3 * PAGE as u64 + 100, b"next"), Ok(4));
         assert_eq!(assembler.chunk(), b"next");
-        // Pages must not return to another connection.
+        // Pages must not return to a connection that has not received their data.
         let mut other = pool.for_another();
         pieces.give_back(&mut other);
         assembler.clear(pages);

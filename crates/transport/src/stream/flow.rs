@@ -1,4 +1,5 @@
-//! Flow control windows (RFC 9000 s.4). Their size follows the rate at which the application reads.
+//! Flow control windows (RFC 9000 s.4). Receive windows grow with the rate at which the application
+//! reads.
 
 use std::time::Duration;
 
@@ -6,18 +7,18 @@ use crate::Timestamp;
 
 /// Flow control of the data that the peer may send, on one stream or on the connection.
 ///
-/// The window starts small. It doubles if the application reads a quarter of it within two round
-/// trips. So it stays at least eight times as large as the amount that the application reads in a
+/// The window starts small. If the application reads a quarter of it within two round trips, it
+/// doubles. So it stays at least eight times as large as the amount that the application reads in a
 /// round trip. In slow start, a sender can send up to four times the current amount before a higher
-/// limit arrives. So it never has to wait for a window that can still grow.
+/// limit arrives. So a sender never has to wait for a window that can still grow.
 ///
-/// The memory that a stream takes is proportional to its rate. If the application does not read a
-/// peer's data, the peer gets only the initial window.
+/// The memory that a stream takes is proportional to its rate. If the application does not read the
+/// data, the peer gets only the initial window.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveWindow {
     /// Limit that was advertised to the peer. The peer may send bytes at offsets below it.
     limit: u64,
-    /// Number of bytes that the application has read.
+    /// Number of bytes of the stream or connection that the application has read.
     read: u64,
     size: u64,
     max_size: u64,
@@ -26,13 +27,13 @@ pub(super) struct ReceiveWindow {
     epoch: Option<(Timestamp, u64)>,
 }
 
-/// The peer gets a higher limit when this fraction of the window is used: a fourth.
+/// The peer gets a higher limit when it has used the window divided by this number: a fourth.
 const PART: u64 = 4;
-/// A window doubles if a fourth of it is read within this number of round trips.
+/// A receive window doubles if a fourth of it is read within this number of round trips.
 const EPOCH_RTTS: u32 = 2;
 
 impl ReceiveWindow {
-    /// Creates a window of `size` bytes that can grow to `max_size`.
+    /// Creates a receive window of `size` bytes that can grow to `max_size`.
     pub(super) fn new(size: u64, max_size: u64) -> ReceiveWindow {
         ReceiveWindow { limit: size, read: 0, size, max_size: max_size.max(size), epoch: None }
     }
@@ -68,13 +69,13 @@ impl ReceiveWindow {
             self.size = self.size.saturating_mul(2).min(self.max_size);
         }
         self.epoch = Some((now, self.read));
-        // The limit never decreases (RFC 9000 s.4.1) and never exceeds the largest variable-length
-        // integer.
+        // The limit must not decrease (RFC 9000 s.4.1), and must not exceed the largest
+        // variable-length integer.
         self.raise(self.read.saturating_add(self.size))
     }
 
-    /// Enlarges the window to at least this size, but not above its maximum. Returns true if it
-    /// grew, so that the peer should get a higher limit.
+    /// Enlarges the window to at least `size`, but not above its maximum. Returns true if the
+    /// window grew, so that the peer should get a higher limit.
     pub(super) fn ensure(&mut self, size: u64) -> bool {
         let size = size.min(self.max_size);
         let grows = size > self.size;
@@ -82,8 +83,8 @@ impl ReceiveWindow {
         grows
     }
 
-    /// Raises the limit to this value, if it is higher than the current limit. The window does not
-    /// exceed its maximum. Returns the new limit.
+    /// Raises the limit to `limit`, but not so far that the window exceeds its maximum. The limit
+    /// never decreases. Returns the new limit.
     pub(super) fn raise(&mut self, limit: u64) -> u64 {
         let most = self.read.saturating_add(self.max_size).min((1 << 62) - 1);
         self.limit = self.limit.max(limit.min(most));
@@ -96,40 +97,41 @@ impl ReceiveWindow {
 pub(super) struct SendWindow {
     limit: u64,
     used: u64,
-    /// The limit at which this end last reported to the peer that it is blocked.
+    /// The limit that blocked this end when it last told the peer so.
     told: Option<u64>,
 }
 
 impl SendWindow {
-    /// Creates a window with the limit in the peer's transport parameters.
+    /// Creates a window with the limit from the peer's transport parameters.
     pub(super) fn new(limit: u64) -> SendWindow {
         SendWindow { limit, used: 0, told: None }
     }
 
-    /// Applies a new limit of the peer: bytes at offsets below `limit` may be sent. A limit lower
-    /// than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit grew.
+    /// Applies a new limit that the peer sent: bytes at offsets below `limit` may be sent. A limit
+    /// that is lower than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit
+    /// grew.
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         self.limit = self.limit.max(limit);
         more
     }
 
-    /// Returns the peer's limit.
+    /// Returns the peer's flow control limit.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the number of bytes sent.
+    /// Returns the number of bytes sent so far.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Returns the number of bytes that may still be sent.
+    /// Returns the number of bytes that the peer's limit still permits.
     pub(super) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Records that bytes were sent for the first time.
+    /// Records that this many bytes were sent for the first time.
     pub(super) fn on_sent(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
@@ -150,7 +152,8 @@ impl SendWindow {
         self.told
     }
 
-    /// Makes [`SendWindow::blocked`] report the limit again, because the frame was lost.
+    /// Makes [`SendWindow::blocked`] report the limit again, because the frame that reported it was
+    /// lost.
     pub(super) fn on_blocked_lost(&mut self, limit: u64) {
         if self.told == Some(limit) {
             self.told = None;

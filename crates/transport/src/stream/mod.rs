@@ -1,8 +1,8 @@
-//! Streams (RFC 9000 s.2 to 4). The files, from the bottom up:
+//! Streams (RFC 9000 s.2 to 4). The files, from the lowest layer to the highest:
 //!
-//! * `assembler.rs`: reassembles bytes that arrive in any order; `pages.rs`: memory for them;
-//!   `pieces.rs`: data that is passed on with its memory; `place.rs`: packets that are decrypted
-//!   directly into that memory;
+//! * `assembler.rs`: reassembles bytes that arrive in any order; `pages.rs`: memory for these
+//!   bytes; `pieces.rs`: data that the application takes together with its memory; `place.rs`:
+//!   decrypts packets directly into that memory;
 //! * `send_buffer.rs`: bytes to send, which are kept until the peer has acknowledged them;
 //! * `flow.rs`: flow control windows of streams and of the connection (s.4);
 //! * `send.rs`, `receive.rs`: the two parts of a stream and their states (s.3);

@@ -1,13 +1,13 @@
-//! Memory for received data, in pages, and pools of pages.
+//! Memory pages for received data, and pools of such pages.
 //!
 //! An [`crate::Endpoint`] has one pool for all its connections. A connection without an endpoint
-//! has its own. Data of one connection is never visible to another one: the pool remembers the
-//! owner of each page, and fills the page with zeros before another connection gets it. Most pages
-//! return to their owner and are not overwritten.
+//! has its own pool. Data of one connection is never visible to another one: the pool remembers
+//! which connection last used a page, and fills the page with zeros before another connection gets
+//! it. Most pages return to the same connection and are not overwritten.
 //!
 //! The pool has a lock. Locking is expensive, because it waits until earlier stores have reached
 //! the cache. So a connection takes several pages at a time ([`Pages`]) and keeps free pages for
-//! later data. When no data waits in its streams, it returns all of them.
+//! later data. When no data waits in its streams, it returns all free pages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,24 +24,23 @@ const KEPT: usize = 192;
 /// Largest number of free pages that a connection keeps while data waits in its streams: 256 KiB.
 const KEPT_HERE: usize = 64;
 
-/// Largest number of pages that a connection takes from its pool at a time, and number that it
-/// returns at a time.
+/// Largest number of pages that a connection takes from its pool, or returns to it, at a time.
 const BATCH: usize = 32;
 
-/// A page of memory.
+/// A page of memory for received data.
 pub(super) type Page = Box<[u8; PAGE]>;
 
 /// Number that identifies a connection among those that share a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
-/// A free page. It still contains data of the connection that used it last.
+/// A free page of memory. It still contains data of the connection that used it last.
 #[derive(Debug)]
 struct Left(Owner, Page);
 
 impl Left {
-    /// Returns the page for a connection. If another connection used it before, it is filled with
-    /// zeros.
+    /// Returns the page for use by the connection `owner`. If another connection used the page
+    /// before, it is filled with zeros.
     fn page_for(self, owner: Owner) -> Page {
         let Left(before, mut page) = self;
         if before != owner {
@@ -51,16 +50,17 @@ impl Left {
     }
 }
 
-/// The free pages of a pool, and the number for the next connection.
+/// The free pages of a pool, and the number that the next connection of the pool gets.
 #[derive(Debug)]
 struct Free {
     pages: Vec<Left>,
-    /// Number for the next connection that joins the pool.
+    /// Number that identifies the next connection which joins the pool.
     next: u64,
 }
 
-/// A pool of free pages that are reused. Without it, the allocator would return memory to the
-/// system whenever an application has read all data. Each new page would then cost a page fault.
+/// A pool of free pages that connections reuse. Without it, the allocator would return memory to
+/// the system whenever an application has read all data. Each new page would then cost a page
+/// fault.
 #[derive(Debug, Clone)]
 pub(crate) struct PagePool(Arc<Mutex<Free>>);
 
@@ -70,8 +70,8 @@ impl PagePool {
         PagePool(Arc::new(Mutex::new(Free { pages: Vec::new(), next: 0 })))
     }
 
-    /// Returns the pages for another connection. It never sees data that other connections have
-    /// received.
+    /// Returns the page store for another connection of the pool. That connection never sees data
+    /// that other connections have received.
     pub(crate) fn for_another(&self) -> Pages {
         let mut inner = lock(&self.0);
         let owner = Owner(inner.next);
@@ -91,22 +91,23 @@ fn lock(free: &Mutex<Free>) -> MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pages of one connection. Without a pool, which is the default, pages are allocated and freed
-/// directly.
+/// The page store of one connection. Without a pool, which is the default, pages are allocated and
+/// freed directly.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pool: Option<(PagePool, Owner)>,
-    /// Boxed, so that an idle connection does not have it.
+    /// Free pages and counts. They are boxed, so that an idle connection does not have them.
     stock: LazyBox<Stock>,
 }
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Free pages. Pages of other connections are filled with zeros when they are taken.
+    /// Free pages. A page of another connection is filled with zeros when it is taken for use.
     here: Vec<Left>,
-    /// Number of pages in use: taken and not yet put back.
+    /// Number of this connection's pages in use: taken and not yet put back.
     out: usize,
-    /// Largest number of pages in use at the same time since the connection was last idle.
+    /// Largest number of pages that were in use at the same time since the connection was last
+    /// idle.
     most: usize,
 }
 
@@ -120,8 +121,8 @@ impl Pages {
         self.pool.as_ref().map(|(_, owner)| *owner)
     }
 
-    /// Takes a free page or allocates one. It contains zeros, or data that the same connection
-    /// received before.
+    /// Takes a free page, or allocates one. The page contains zeros, or data that the same
+    /// connection received before.
     #[inline]
     pub(super) fn take(&mut self) -> Page {
         let Some((pool, owner)) = &self.pool else { return Box::new([0; PAGE]) };
@@ -169,8 +170,8 @@ impl Pages {
 }
 
 impl Stock {
-    /// Takes pages from the pool. It takes as many as were in use at the same time before, but at
-    /// least one and at most [`BATCH`]. When many connections take turns, a connection often
+    /// Takes pages from the pool: as many as this connection last had in use at the same time, but
+    /// at least one and at most [`BATCH`]. When many connections take turns, a connection often
     /// receives the same amount of data as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {

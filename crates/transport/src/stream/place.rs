@@ -1,31 +1,34 @@
-//! Decrypts the next packet of a stream directly into the stream's buffer. The data of its STREAM
-//! frame then needs no copy.
+//! Decrypts a packet that probably continues a stream directly into the stream's buffer, so that
+//! the data of its STREAM frame need not be copied.
 //!
-//! The frame's header is written before the data, over bytes that may be unread. These bytes are
-//! saved and restored afterwards.
+//! Decryption also writes the header of the STREAM frame, into the bytes before the place of the
+//! data. These bytes may contain data that was not read yet. So they are saved before, and restored
+//! afterwards.
 
 use equic_wire::frame;
 use equic_wire::{StreamId, VarInt};
 
-/// Number of bytes before the data that the frame's header may overwrite. They suffice for all
-/// frames except those of streams with extremely large IDs.
+/// Number of bytes before the data that the header of the STREAM frame may overwrite. They suffice
+/// for all headers except those with extremely large stream IDs.
 pub(super) const BEFORE: usize = 16;
 
-/// Smallest packet in bytes for which this is used. Smaller packets would gain little. From this
-/// size on, a Length field takes two or four bytes.
+/// Smallest size in bytes of a packet that is decrypted directly into a stream's buffer. Smaller
+/// packets would gain little. In packets of at least this size, a Length field takes two or four
+/// bytes.
 const MIN_PACKET_SIZE: usize = 512;
 
-/// The header of a STREAM frame that fills a packet. Its integers must have the shortest encoding.
+/// The form of a STREAM frame that fills a packet: its header without the offset. The integers in
+/// the header must have the shortest encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     id: StreamId,
     has_length: bool,
-    /// Length of the header without the offset field, in bytes.
+    /// Length of the frame's header without the offset field, in bytes.
     fixed: u8,
 }
 
 impl Form {
-    /// Returns the form of a frame's header.
+    /// Returns the form of the header of a STREAM frame.
     #[inline]
     pub(super) fn of(frame: &frame::Stream<'_>) -> Form {
         let (id, has_length) = (frame.stream_id(), !frame.is_to_end_of_packet());
@@ -38,12 +41,12 @@ impl Form {
         self.id
     }
 
-    /// Returns the lengths of the header and of the data of a frame at this offset that fills a
-    /// packet of this size. Returns `None` if the packet is too small.
+    /// Returns the lengths of the header and of the data, for a STREAM frame at this offset that
+    /// fills a packet of this size. Returns `None` if the packet is too small.
     #[inline]
     pub(super) fn split(self, packet: usize, offset: u64) -> Option<(usize, usize)> {
-        // A frame at offset 0 has no offset field. It is not handled specially, because there is no
-        // room before the data of a stream's first page.
+        // A frame at offset 0 has no offset field. Such a frame need not be considered, because
+        // there is no room before the data on a stream's first page.
         let offset = VarInt::new(offset).ok()?.encoded_len();
         let header = usize::from(self.fixed) + offset;
         let fits = packet >= MIN_PACKET_SIZE && header <= BEFORE;
@@ -51,22 +54,22 @@ impl Form {
     }
 }
 
-/// The memory into which a packet is decrypted.
+/// The part of a stream's buffer into which a packet is decrypted.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// [`BEFORE`] bytes, followed by the room for the data.
+    /// [`BEFORE`] bytes, followed by the room for the data of the packet.
     memory: &'a mut [u8],
-    /// The saved content of the first [`BEFORE`] bytes.
+    /// The saved content of the first [`BEFORE`] bytes of `memory`.
     kept: [u8; BEFORE],
-    /// Length of the header in bytes.
+    /// Expected length of the header of the STREAM frame, in bytes.
     header: usize,
     form: Form,
     offset: u64,
 }
 
 impl<'a> Place<'a> {
-    /// Creates a place from a stream's memory, with [`BEFORE`] bytes before the data and a header
-    /// of this length. Returns `None` if the memory is too small.
+    /// Creates a place from memory of a stream's buffer, with [`BEFORE`] bytes before the data, for
+    /// a STREAM frame whose header has this length. Returns `None` if the memory is too small.
     #[inline(always)]
     pub(super) fn new(
         memory: &'a mut [u8],
@@ -83,9 +86,9 @@ impl<'a> Place<'a> {
         &mut self.memory[BEFORE - self.header..]
     }
 
-    /// Finishes after the packet was decrypted. Returns the number of data bytes that are in place.
-    /// If the packet does not have the expected form, moves it to `packet`, as if it had been
-    /// decrypted there, and returns `None`.
+    /// Restores the overwritten bytes after the packet was decrypted. Returns the number of bytes
+    /// of data that are now in place. If the packet does not have the expected form, moves it to
+    /// `packet`, as if it had been decrypted there, and returns `None`.
     #[inline(always)]
     pub(crate) fn settle(mut self, packet: &mut [u8]) -> Option<usize> {
         let data = self.memory.len() - BEFORE;
@@ -109,7 +112,7 @@ impl<'a> Place<'a> {
         expected.then_some(data)
     }
 
-    /// Restores the overwritten bytes. Call this if the packet could not be decrypted, or was not.
+    /// Restores the overwritten bytes if the packet could not be decrypted, or was never decrypted.
     #[inline(always)]
     pub(crate) fn leave(self) {
         if let Some(before) = self.memory.first_chunk_mut() {
@@ -140,8 +143,9 @@ mod tests {
         Form::of(&Stream::first_of(packet).unwrap().0)
     }
 
-    /// Decrypts `packet` where a packet like `last` is expected at the stream offset `offset`.
-    /// Returns the data if it is in place, or the packet if it had to be moved.
+    /// Decrypts `packet`, after a packet like `last` has led to the expectation of more data at the
+    /// stream offset `offset`. Returns the data if it was decrypted in place, or the packet if it
+    /// had to be moved.
     fn settled(last: &[u8], offset: u64, packet: &[u8]) -> Option<Result<Vec<u8>, Vec<u8>>> {
         let (header, data) = form_of(last).split(packet.len(), offset)?;
         let mut memory = vec![0xdb; BEFORE + data];
@@ -160,7 +164,8 @@ mod tests {
         })
     }
 
-    /// The expected header must be the one that senders write, for all lengths of its integers.
+    /// The header that the receiver expects must be the one that senders write, for all lengths of
+    /// its integers.
     #[test]
     fn in_place_next_frame_is_decrypted_into_its_place() {
         let mut placed = 0;

@@ -1,4 +1,4 @@
-//! The receiving part of a stream (RFC 9000 s.3.2).
+//! The receiving part of a stream: its data, its flow control and its states (RFC 9000 s.3.2).
 
 use std::time::Duration;
 
@@ -25,14 +25,16 @@ pub(crate) enum ReceiveState {
     ResetRead,
 }
 
-/// The peer broke a rule on a stream, or its data is too fragmented.
+/// The reason why data or a reset from the peer is rejected: the peer broke a rule, or the data is
+/// too fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveError {
-    /// The peer sent more data than permitted: FLOW_CONTROL_ERROR.
+    /// The peer sent more data than a flow control limit permits: FLOW_CONTROL_ERROR.
     FlowControl,
-    /// The peer changed the final size, or sent data beyond it: FINAL_SIZE_ERROR (RFC 9000 s.4.5).
+    /// The peer changed the final size of the stream, or sent data beyond it: FINAL_SIZE_ERROR (RFC
+    /// 9000 s.4.5).
     FinalSize,
-    /// The data would create too many gaps. Its packet must be treated as lost.
+    /// The data would create too many gaps. The packet with the data must be treated as lost.
     TooFragmented,
 }
 
@@ -45,11 +47,11 @@ impl From<TooFragmented> for ReceiveError {
 /// The result of a read by the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
-    /// This many bytes were read.
+    /// This many bytes of the stream were read.
     Bytes(usize),
-    /// No data can be read now.
+    /// The stream has no data that can be read now.
     Blocked,
-    /// All data of the stream has been read.
+    /// All data of the stream has been read before.
     Finished,
     /// The peer reset the stream with this application error code.
     Reset(u64),
@@ -61,13 +63,14 @@ pub(super) struct ReceiveHalf {
     state: ReceiveState,
     assembler: Assembler,
     window: ReceiveWindow,
-    /// Highest offset that the peer has used. It counts against the flow control limits.
+    /// Highest stream offset at which the peer has sent a byte. The flow control limits apply to
+    /// it.
     highest: u64,
     final_size: Option<u64>,
     reset: Option<u64>,
-    /// Code of the STOP_SENDING frame, if the application does not want more data.
+    /// Error code of the STOP_SENDING frame, if the application wants no more data.
     stopped: Option<u64>,
-    /// Number of bytes that were released to the connection's window so far.
+    /// Number of bytes of the connection's receive window that this stream has released so far.
     released: u64,
     /// True if the last MAX_STREAM_DATA frame was lost.
     update_lost: bool,
@@ -79,8 +82,8 @@ impl ReceiveHalf {
         self.assembler.shrink();
     }
 
-    /// Creates the receiving part with its window. Other methods get the connection's [`Pages`] as
-    /// an argument.
+    /// Creates the receiving part of a stream with its flow control window. Other methods get the
+    /// connection's [`Pages`] as an argument.
     pub(super) fn new(window: ReceiveWindow) -> ReceiveHalf {
         ReceiveHalf {
             state: ReceiveState::Receive,
@@ -115,7 +118,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// Returns the memory that this part has allocated, in bytes.
+    /// Returns the memory that the receiving part has allocated, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.assembler.memory()
     }
@@ -126,9 +129,9 @@ impl ReceiveHalf {
         self.assembler.buffered()
     }
 
-    /// Processes data without FIN that directly follows all received data, within the limits. This
-    /// is the fast path. Otherwise returns false and changes nothing, and the caller must call
-    /// [`ReceiveHalf::on_data`].
+    /// Processes STREAM data without FIN, if it directly follows all received data and is within
+    /// the limits. This is the fast path. Otherwise returns false and changes nothing, and the
+    /// caller must call [`ReceiveHalf::on_data`].
     #[inline]
     pub(super) fn on_next_data(
         &mut self,
@@ -151,13 +154,14 @@ impl ReceiveHalf {
         plain
     }
 
-    /// Returns the end of all received data, where the next data is likely to begin.
+    /// Returns the offset after all received data, where the next data is likely to begin.
     pub(super) fn next_offset(&self) -> u64 {
         self.highest
     }
 
-    /// Returns memory for bytes that directly follow all received data, like [`Assembler::place`].
-    /// Returns `None` if the limits do not permit these bytes, or if they must be copied.
+    /// Like [`Assembler::place`], returns memory for bytes that directly follow all received data.
+    /// Returns `None` if the flow control limits do not permit these bytes, or if the bytes must be
+    /// copied.
     #[inline]
     pub(super) fn place(&mut self, length: usize, connection_room: u64) -> Option<&mut [u8]> {
         let (offset, bytes) = (self.highest, length as u64);
@@ -168,8 +172,8 @@ impl ReceiveHalf {
         if plain { self.assembler.place(offset, length) } else { None }
     }
 
-    /// Records that bytes were written to the memory that the last call, of [`ReceiveHalf::place`],
-    /// has returned.
+    /// Records that bytes were written to the memory that [`ReceiveHalf::place`] has returned.
+    /// There must be no other call in between.
     #[inline]
     pub(super) fn on_placed(&mut self, length: usize) {
         self.assembler.append_placed(self.highest, length);
@@ -177,7 +181,7 @@ impl ReceiveHalf {
     }
 
     /// Processes a STREAM frame. `connection_room` is the number of bytes that the connection's
-    /// window still permits. Returns how many of them the frame has used.
+    /// window still permits. Returns how many of these bytes the frame has used.
     ///
     /// # Errors
     /// [`ReceiveError`]. Nothing has changed in that case.
@@ -195,8 +199,8 @@ impl ReceiveHalf {
             ReceiveState::Receive | ReceiveState::SizeKnown if self.stopped.is_none() => {
                 self.assembler.insert(pages, offset, data)?;
             }
-            // The stream was stopped or reset, so only the range of the data matters (RFC 9000
-            // s.3.5).
+            // The stream was stopped or reset, so the data itself is dropped. Only its range of
+            // offsets matters (RFC 9000 s.3.5).
             _ => {}
         }
         self.highest += used;
@@ -210,8 +214,8 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Checks data up to the offset `end`. Returns how many bytes of the connection's window it
-    /// would use.
+    /// Checks that the peer may send data up to the offset `end`. Returns how many bytes of the
+    /// connection's window the data would use.
     fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
         let known = self.final_size;
         // RFC 9000 s.4.5: the final size must not change, and no data may exceed it.
@@ -229,7 +233,8 @@ impl ReceiveHalf {
         if self.state == ReceiveState::SizeKnown {
             let there = self.assembler.read_offset() + self.assembler.readable();
             if self.stopped.is_some() {
-                // The data will not be read, so the stream ends as soon as its final size is known.
+                // The application will not read the data, so the stream ends as soon as its final
+                // size is known.
                 self.state = ReceiveState::DataRead;
             } else if self.final_size == Some(there) {
                 self.state = ReceiveState::DataReceived;
@@ -237,8 +242,8 @@ impl ReceiveHalf {
         }
     }
 
-    /// Processes a RESET_STREAM frame. Returns how many bytes of the connection's window it has
-    /// used, like [`ReceiveHalf::on_data`].
+    /// Processes a RESET_STREAM frame. Returns how many bytes of the connection's window the frame
+    /// has used, as [`ReceiveHalf::on_data`] does.
     ///
     /// # Errors
     /// `FlowControl` and `FinalSize`.
@@ -266,20 +271,21 @@ impl ReceiveHalf {
         Ok(used)
     }
 
-    /// Takes the number of bytes that were released to the connection's window since the last call.
-    /// Bytes are released when they are read or discarded.
+    /// Returns how many bytes of the connection's receive window were released since the last call.
+    /// Bytes are released when the application reads them, or when they are discarded.
     pub(super) fn take_released(&mut self) -> u64 {
         let given_up = self.stopped.is_some() || self.reset.is_some();
         let released = if given_up { self.highest } else { self.assembler.read_offset() };
         released - std::mem::replace(&mut self.released, released)
     }
 
-    /// Reads into `buffer`.
+    /// Reads data of the stream into `buffer`.
     pub(super) fn read(&mut self, pages: &mut Pages, buffer: &mut [u8]) -> ReadOutcome {
         self.read_with(|assembler| assembler.read(pages, buffer))
     }
 
-    /// Appends up to `limit` bytes to `buffer`. It reserves room only for bytes that have arrived.
+    /// Appends up to `limit` bytes of the stream to `buffer`. Reserves memory only for bytes that
+    /// have arrived.
     pub(super) fn read_to(
         &mut self,
         pages: &mut Pages,
@@ -293,7 +299,7 @@ impl ReceiveHalf {
         })
     }
 
-    /// Takes out up to `limit` bytes together with their memory.
+    /// Takes up to `limit` bytes of the stream together with their memory.
     pub(super) fn read_pieces(
         &mut self,
         pages: &mut Pages,
@@ -342,14 +348,14 @@ impl ReceiveHalf {
         open
     }
 
-    /// Returns the code for a STOP_SENDING frame. Returns `None` if the frame is not needed, for
-    /// example because the final size is known.
+    /// Returns the error code for a STOP_SENDING frame. Returns `None` if no such frame is needed,
+    /// for example because the final size is known.
     pub(super) fn stop_code(&self) -> Option<u64> {
         self.stopped.filter(|_| self.state == ReceiveState::Receive)
     }
 
-    /// Returns true if a MAX_STREAM_DATA frame should be sent. That is not necessary if the final
-    /// size is known (RFC 9000 s.3.2).
+    /// Returns true if a MAX_STREAM_DATA frame should be sent to raise the limit. No such frame is
+    /// needed if the final size is known (RFC 9000 s.3.2).
     pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()
@@ -361,14 +367,14 @@ impl ReceiveHalf {
         self.window.size()
     }
 
-    /// Raises the limit and returns it, for a MAX_STREAM_DATA frame.
+    /// Raises the stream's limit and returns it, for a MAX_STREAM_DATA frame.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         self.update_lost = false;
         self.window.update(now, rtt)
     }
 
-    /// Raises the peer's limit to this value, if it is higher than the current limit. Returns the
-    /// limit.
+    /// Raises the peer's limit to `limit`, if that is higher than the current limit. Returns the
+    /// limit that then applies.
     pub(super) fn raise(&mut self, limit: u64) -> u64 {
         self.window.raise(limit)
     }
@@ -402,12 +408,12 @@ mod tests {
         assert_eq!(&buffer[..10], b"helloworld");
         assert_eq!(half.read(&mut Pages::default(), &mut buffer), ReadOutcome::Finished);
         assert!(half.is_done() && !half.wants_update());
-        // Late copies of data must have no effect.
+        // Data that arrives again must have no effect.
         assert_eq!(half.on_data(&mut Pages::default(), 0, b"hello", false, ROOM), Ok(0));
     }
 
     /// Data in order must take the fast path. All other data must take the slow path, which reports
-    /// the reason of an error.
+    /// why data is rejected.
     #[test]
     fn stream_receive_fast_path_takes_only_contiguous_data() {
         let mut half = half();

@@ -1,4 +1,4 @@
-//! The sending part of a stream (RFC 9000 s.3.1).
+//! The sending part of a stream: its data, its flow control and its states (RFC 9000 s.3.1).
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use super::send_buffer::SendBuffer;
 /// The state of the sending part of a stream (RFC 9000 figure 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// The application may write.
+    /// The application may write to the stream.
     Send,
-    /// The application has finished the stream, and not all data is acknowledged.
+    /// The application has finished the stream, and the peer has not acknowledged all data.
     DataSent,
-    /// All data is acknowledged.
+    /// The peer has acknowledged all data.
     DataReceived,
-    /// The stream was reset, and the peer has not acknowledged it.
+    /// The stream was reset, and the peer has not acknowledged the reset.
     ResetSent,
     /// The peer has acknowledged the reset.
     ResetReceived,
 }
 
-/// The reason why the application cannot write.
+/// The reason why the application cannot write to a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteError {
-    /// The buffers are full, or the peer's limits permit no more data. Wait until the stream is
-    /// writable.
+    /// The send buffers are full, or the peer's flow control limits permit no more data. Wait until
+    /// the stream is writable.
     Blocked,
     /// The peer wants no more data (STOP_SENDING), with this application error code.
     Stopped(u64),
-    /// The stream was finished or reset before.
+    /// The stream was already finished or reset.
     Closed,
 }
 
@@ -50,15 +50,15 @@ impl std::fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// A piece of stream data for a STREAM frame.
+/// A range of stream data that one STREAM frame carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Offsets of the data in the stream.
+    /// Range of the stream's offsets that the piece covers.
     pub range: Range<u64>,
     /// True if the stream ends with this piece.
     pub fin: bool,
-    /// Number of bytes that have never been sent before. Only these count against the connection's
-    /// window.
+    /// Number of bytes of the piece that have never been sent before. Only these use the
+    /// connection's flow control window.
     pub fresh: u64,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct SendHalf {
     state: SendState,
     buffer: SendBuffer,
     window: SendWindow,
-    /// Number of unacknowledged bytes that may wait in the buffer.
+    /// Number of bytes that may wait in the buffer for their acknowledgment.
     capacity: u64,
     /// Number of bytes that the buffer may hold in total. This includes acknowledged bytes that are
-    /// still kept because earlier bytes are not acknowledged.
+    /// kept because earlier bytes are not acknowledged.
     most: u64,
-    /// The state of the stream's FIN.
+    /// State of the stream's end (FIN): open, to be sent, in flight, or acknowledged.
     fin: Fin,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -93,8 +93,8 @@ impl SendHalf {
         self.buffer.shrink();
     }
 
-    /// Creates the sending part with the peer's limit. `capacity` is the number of bytes that may
-    /// wait to be sent or acknowledged.
+    /// Creates the sending part of a stream. `window` has the peer's limit. `capacity` is the
+    /// number of bytes that may wait to be sent or acknowledged.
     pub(super) fn new(window: SendWindow, capacity: u64) -> SendHalf {
         SendHalf {
             state: SendState::Send,
@@ -119,14 +119,14 @@ impl SendHalf {
         matches!(self.state, SendState::DataReceived | SendState::ResetReceived)
     }
 
-    /// Sets how many bytes may wait in the buffer. Acknowledged data cannot be released while
-    /// earlier data is lost. In that case up to `most` bytes may wait, so that the path can still
-    /// be filled.
+    /// Sets how many bytes may wait in the buffer: `capacity`, or up to `most` while earlier data
+    /// is lost. Acknowledged data after the lost data cannot be released then, so the larger limit
+    /// keeps the path filled.
     pub(super) fn set_capacity(&mut self, capacity: u64, most: u64) {
         (self.capacity, self.most) = (capacity, most.max(capacity));
     }
 
-    /// Returns the number of bytes in the buffer.
+    /// Returns the number of bytes in the send buffer of this stream.
     pub(super) fn buffered(&self) -> u64 {
         self.buffer.buffered()
     }
@@ -151,22 +151,25 @@ impl SendHalf {
         capacity.saturating_sub(self.buffered())
     }
 
-    /// Returns how many bytes beyond the written ones the peer's limit for this stream permits.
+    /// Returns how many more bytes the peer's limit for this stream permits, after all bytes that
+    /// were written.
     pub(super) fn credit(&self) -> u64 {
         self.window.limit().saturating_sub(self.buffer.end())
     }
 
-    /// Returns the number of bytes that were written and never sent.
+    /// Returns the number of bytes that the application has written and that were never sent.
     pub(super) fn unsent(&self) -> u64 {
         self.buffer.end() - self.buffer.sent()
     }
 
-    /// Returns how many of the bytes that were never sent are within the stream's own limit.
+    /// Returns how many of the bytes that were never sent are within the peer's limit for this
+    /// stream.
     pub(super) fn unsent_free(&self) -> u64 {
         self.unsent().min(self.window.room())
     }
 
-    /// Copies as much of `data` into the buffer as there is room for. Returns the number of bytes.
+    /// Copies as much of `data` into the buffer as there is room for. Returns the number of bytes
+    /// copied.
     ///
     /// # Errors
     /// Fails like [`SendHalf::writable`].
@@ -177,7 +180,8 @@ impl SendHalf {
         Ok(count)
     }
 
-    /// Like [`SendHalf::write`], without copying. Removes the written bytes from `data`.
+    /// Like [`SendHalf::write`], but keeps a reference to the data and does not copy it. Removes
+    /// the written bytes from `data`.
     ///
     /// # Errors
     /// Fails like [`SendHalf::writable`].
@@ -189,7 +193,7 @@ impl SendHalf {
         Ok(count)
     }
 
-    /// Finishes the stream: the application has written all data.
+    /// Finishes the stream, because the application has written all data.
     ///
     /// # Errors
     /// [`WriteError::Stopped`] or [`WriteError::Closed`].
@@ -214,16 +218,16 @@ impl SendHalf {
         true
     }
 
-    /// Returns the code and the final size for a RESET_STREAM frame. Returns `None` if none is
-    /// needed, for example because the peer has acknowledged the reset.
+    /// Returns the error code and the final size for a RESET_STREAM frame. Returns `None` if no
+    /// such frame is needed, for example because the peer has acknowledged the reset.
     pub(super) fn reset_frame(&self) -> Option<(u64, u64)> {
         let code = self.reset.filter(|_| self.state == SendState::ResetSent)?;
         Some((code, self.sent_end()))
     }
 
     fn sent_end(&self) -> u64 {
-        // Data that was discarded before it was sent does not count toward the final size (RFC 9000
-        // s.4.5).
+        // Data that the reset discards before it was sent does not count toward the final size (RFC
+        // 9000 s.4.5).
         self.window.used()
     }
 
@@ -237,8 +241,8 @@ impl SendHalf {
         self.reset(code)
     }
 
-    /// Processes a MAX_STREAM_DATA frame. Returns true if data can now be sent that was blocked
-    /// before.
+    /// Processes a MAX_STREAM_DATA frame. Returns true if the limit was reached before, and more
+    /// data can now be sent.
     pub(super) fn on_max_data(&mut self, limit: u64) -> bool {
         self.window.raise(limit) && self.buffer.end() > self.buffer.sent()
     }
@@ -248,14 +252,14 @@ impl SendHalf {
         &mut self.window
     }
 
-    /// Returns true if only the stream's own limit prevents new data from being sent, and this was
-    /// not yet reported to the peer.
+    /// Returns true if only the peer's limit for this stream prevents new data from being sent, and
+    /// this was not yet reported to the peer.
     pub(super) fn is_blocked_untold(&self) -> bool {
         self.buffer.end() > self.buffer.sent() && self.window.is_blocked_untold()
     }
 
-    /// Returns true if there is a piece to send. `connection_room` is the number of bytes that the
-    /// connection's window still permits.
+    /// Returns true if there is stream data or a FIN to send. `connection_room` is the number of
+    /// bytes that the connection's window still permits.
     pub(super) fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
@@ -275,7 +279,8 @@ impl SendHalf {
         self.buffer.next_offset()
     }
 
-    /// Takes the next piece, of at most `max` bytes. The piece then counts as sent.
+    /// Takes the next piece of stream data to send, of at most `max` bytes. The piece then counts
+    /// as sent.
     pub(super) fn next(&mut self, max: usize, connection_room: u64) -> Option<Piece> {
         if !self.wants_to_send(connection_room) {
             return None;
@@ -296,19 +301,19 @@ impl SendHalf {
         Some(Piece { range, fin, fresh })
     }
 
-    /// Copies the bytes of a piece.
+    /// Copies stream data from `offset` on into `buffer`.
     pub(super) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         self.buffer.copy(offset, buffer)
     }
 
-    /// Like [`SendHalf::copy`], for the piece that was taken last.
+    /// Like [`SendHalf::copy`], for the piece that [`SendHalf::next`] returned last.
     #[inline]
     pub(super) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         self.buffer.copy_next(offset, buffer)
     }
 
-    /// Returns the part of a sent piece that the peer has not acknowledged, or `None` if it has
-    /// acknowledged all of it.
+    /// Returns the part of a sent piece of stream data that the peer has not acknowledged, or
+    /// `None` if the peer has acknowledged all of it.
     pub(super) fn unacked(&self, range: Range<u64>, fin: bool) -> Option<(Range<u64>, bool)> {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return None;
@@ -321,7 +326,8 @@ impl SendHalf {
         (!self.buffer.has_all(range.clone())).then_some((range, fin))
     }
 
-    /// Records that the peer has acknowledged this piece.
+    /// Records that the peer has acknowledged this range of stream data, and the end of the stream
+    /// if `fin` is true.
     pub(super) fn on_acked(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;
@@ -335,7 +341,7 @@ impl SendHalf {
         }
     }
 
-    /// Records that this piece was lost.
+    /// Records that this range of stream data was lost, and the end of the stream if `fin` is true.
     pub(super) fn on_lost(&mut self, range: Range<u64>, fin: bool) {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return;

@@ -1,4 +1,4 @@
-//! Bytes to send, which are kept until the peer has acknowledged them (RFC 9000 s.2.2, s.13.3).
+//! Stores bytes to send until the peer has acknowledged them (RFC 9000 s.2.2, s.13.3).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,24 +11,25 @@ use crate::ranges::RangeSet;
 /// Size of the segments in which small writes are gathered, in bytes.
 const SEGMENT: usize = 16 * 1024;
 
-/// Data to send on one stream, or at one level of CRYPTO data. Offsets count from the start.
+/// Data to send on one stream, or at one level of CRYPTO data. Offsets count from the start of the
+/// stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SendBuffer {
-    /// Offset of `segments[0]`. All data below it is acknowledged and released.
+    /// Stream offset at which `segments[0]` begins. All data below it is acknowledged and released.
     base: u64,
     segments: VecDeque<Bytes>,
-    /// End offset of each segment, to find a segment by an offset.
+    /// Offset at which each segment ends, to find the segment that contains an offset.
     ends: VecDeque<u64>,
     /// Index of the segment from which data was last copied. It only speeds up the next lookup.
     last: usize,
     /// The last segment, while small writes are still added to it.
     tail: BytesMut,
-    /// End offset of the written data.
+    /// Offset after all written data.
     end: u64,
-    /// End offset of the data that was sent at least once.
+    /// Offset after all data that was sent at least once.
     sent: u64,
     acked: RangeSet,
-    /// Number of bytes in `acked`.
+    /// Number of bytes in the ranges of `acked`: acknowledged data that follows data which is not.
     ahead: u64,
     lost: RangeSet,
 }
@@ -44,39 +45,39 @@ impl Buffer for SendBuffer {
 }
 
 impl SendBuffer {
-    /// Returns the end offset of the written data.
+    /// Returns the offset after all written data.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns the offset below which all data is acknowledged.
+    /// Returns the offset below which the peer has acknowledged all data.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Returns true if all of a range is acknowledged.
+    /// Returns true if the peer has acknowledged all of `range`.
     pub(crate) fn has_all(&self, range: Range<u64>) -> bool {
         self.acked.gaps(range).next().is_none()
     }
 
-    /// Returns the end offset of the data that was sent at least once.
+    /// Returns the offset after all data that was sent at least once.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Returns the number of bytes in the buffer. Acknowledged bytes that follow unacknowledged
-    /// ones are included.
+    /// Returns the number of bytes in the buffer, including acknowledged bytes that are kept
+    /// because earlier bytes are not acknowledged.
     pub(crate) fn buffered(&self) -> u64 {
         self.end - self.base
     }
 
-    /// Returns the number of bytes in the buffer that are acknowledged, and are kept only because
-    /// earlier ones are not.
+    /// Returns the number of bytes in the buffer that the peer has acknowledged. They are kept only
+    /// because earlier bytes are not acknowledged.
     pub(crate) fn acked_ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// Returns true if all written data is acknowledged.
+    /// Returns true if the peer has acknowledged all written data.
     pub(crate) fn is_done(&self) -> bool {
         self.base == self.end
     }
@@ -121,7 +122,7 @@ impl SendBuffer {
         self.segments.push_back(data);
     }
 
-    /// Closes the last segment.
+    /// Closes the last segment, so that no more writes are added to it.
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             self.segments.push_back(self.tail.split().freeze());
@@ -135,8 +136,8 @@ impl SendBuffer {
         self.lost.min().unwrap_or(self.sent)
     }
 
-    /// Takes the next range to send, of at most `max` bytes. Lost data comes first. New data is
-    /// only taken below the offset `limit`. The range then counts as sent.
+    /// Takes the next range of offsets to send, of at most `max` bytes. Lost data comes first. New
+    /// data is only taken below the offset `limit`. The range then counts as sent.
     pub(crate) fn next(&mut self, max: usize, limit: u64) -> Option<Range<u64>> {
         let max = max as u64;
         if max == 0 {
@@ -155,8 +156,8 @@ impl SendBuffer {
         Some(range)
     }
 
-    /// Copies data from `offset` on into `buffer`. The range must not reach beyond
-    /// [`SendBuffer::end`] or below [`SendBuffer::base`]. Returns the number of bytes copied.
+    /// Copies data from `offset` on into `buffer`. The copied range must be between
+    /// [`SendBuffer::base`] and [`SendBuffer::end`]. Returns the number of bytes copied.
     pub(crate) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         self.copy_from(self.ends.partition_point(|end| *end <= offset), offset, buffer).0
     }
@@ -178,8 +179,8 @@ impl SendBuffer {
         count
     }
 
-    /// Copies data from `offset` on, which is in the segment with this index. Returns the number of
-    /// bytes, and the index of the segment that contains the last of them.
+    /// Copies data from `offset` on, which is in the segment with the index `index`. Returns the
+    /// number of bytes copied, and the index of the segment that contains the last of them.
     #[inline]
     fn copy_from(&self, mut index: usize, offset: u64, buffer: &mut [u8]) -> (usize, usize) {
         if offset < self.base {
@@ -204,7 +205,7 @@ impl SendBuffer {
         (filled, last)
     }
 
-    /// Records that the peer has acknowledged a range.
+    /// Records that the peer has acknowledged a range of offsets.
     pub(crate) fn on_acked(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         if range.is_empty() {
@@ -213,7 +214,8 @@ impl SendBuffer {
         self.lost.remove(range.clone());
         let alone = self.acked.min().is_none_or(|next| range.end < next);
         if range.start == self.base && alone {
-            // The range is in order, and no acknowledged data directly follows it.
+            // The acknowledged range begins at the base, and no acknowledged data directly follows
+            // it.
             return self.release(range.end);
         }
         self.ahead += self.acked.insert(range);
@@ -244,7 +246,7 @@ impl SendBuffer {
         }
     }
 
-    /// Records that a range was lost. [`SendBuffer::next`] will return it again.
+    /// Records that a range of offsets was lost. [`SendBuffer::next`] will return the range again.
     pub(crate) fn on_lost(&mut self, range: Range<u64>) {
         let range = range.start.max(self.base)..range.end.min(self.sent);
         let missing: Vec<Range<u64>> = self.acked.gaps(range).collect();
@@ -306,7 +308,7 @@ mod tests {
                     let range = in_flight.swap_remove(rng.random_range(0..in_flight.len()));
                     match rng.random_range(0..3) {
                         0 => buffer.on_lost(range),
-                        // The range is declared lost, and acknowledged after all.
+                        // The range is declared lost, but then it is acknowledged.
                         1 => {
                             buffer.on_lost(range.clone());
                             got.insert(range.clone());

@@ -1,6 +1,6 @@
 use super::*;
 
-/// All violations, except most variants of those that wrap another enumeration.
+/// All violations. A violation that wraps another enumeration is listed with only some variants.
 const ALL: [Violation; 37] = {
     use Violation as V;
     [
@@ -44,8 +44,8 @@ const ALL: [Violation; 37] = {
     ]
 };
 
-/// Largest length of a phrase in bytes. A CONNECTION_CLOSE frame with such a phrase fits into any
-/// packet.
+/// Largest length of a reason phrase in bytes. A CONNECTION_CLOSE frame with such a phrase fits
+/// into any packet.
 const LONGEST: usize = 60;
 
 #[test]
@@ -85,8 +85,8 @@ fn violation_of_a_frame_has_the_code_of_the_frame() {
     }
 }
 
-/// The peer must get only the name of the alert, because the error text of TLS can quote the peer's
-/// certificate.
+/// The peer must get only the name of the TLS alert, because the error text of TLS can quote the
+/// peer's certificate.
 #[test]
 fn violation_of_tls_is_the_name_of_its_alert() {
     assert_eq!(Violation::Tls(48).phrase(), "TLS alert unknown_ca");

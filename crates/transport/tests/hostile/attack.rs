@@ -1,6 +1,6 @@
-//! Turns an honest connection into an attacker, with hooks and with keys that replace the content
-//! of packets before they protect them. Hooks are not sufficient, because a hook writes only
-//! frames of its own types.
+//! Turns an honest connection into an attacker. Hooks make room in packets, and keys replace or
+//! change the content of a packet before they protect it. Hooks would not be sufficient, because a
+//! hook writes only frames of its own types.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,21 +14,21 @@ use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
-/// The attacks that the attacker must carry out next.
+/// The orders to the attacker: what it must send or change next.
 #[derive(Default)]
 pub(super) struct Orders {
-    /// Payloads to send.
+    /// Payloads to send in the next packets, in place of their content.
     pub payloads: VecDeque<Vec<u8>>,
-    /// Changes of the next packets: the position of a byte, and the bits to flip.
+    /// Changes to make in the next packets: the position of a byte, and the bits to flip in it.
     pub changes: VecDeque<(u8, u8)>,
 }
 
 impl Orders {
-    /// Applies the next orders to a packet that is about to be protected.
+    /// Carries out the next order in a packet that is about to be protected.
     fn carry_out(&mut self, header: &[u8], payload: &mut [u8]) {
         let short = header.first().is_some_and(|first| first & 0x80 == 0);
-        // The hook at `PadPacket` has requested PADDING at the end of the payload. It makes room
-        // for the ordered payload.
+        // The hook at `PadPacket` has requested PADDING at the end of the payload, so that the
+        // ordered payload has room there.
         if let Some(order) = self.payloads.front().filter(|_| short)
             && let Some(at) = payload.len().checked_sub(order.len())
             && payload[at..].iter().all(|byte| *byte == 0)
@@ -45,16 +45,16 @@ impl Orders {
 }
 
 thread_local! {
-    /// The orders for keys that are created on this thread. A case runs on only one thread.
+    /// The orders for keys that are created on this thread. A test case runs on only one thread.
     static ORDERS: RefCell<Option<Arc<Mutex<Orders>>>> = const { RefCell::new(None) };
 }
 
-/// Makes all keys that are created on this thread from now on follow these orders.
+/// Makes all keys that are created on this thread from now on follow the orders `orders`.
 pub(super) fn obey(orders: &Arc<Mutex<Orders>>) {
     ORDERS.set(Some(orders.clone()));
 }
 
-/// Creates keys that follow orders.
+/// A TLS algorithm that creates keys which follow orders.
 struct Armed(&'static dyn Algorithm);
 
 impl Algorithm for Armed {
@@ -135,8 +135,8 @@ impl PacketKey for ArmedKey {
     }
 }
 
-/// Returns a provider whose keys follow orders. Call this only once, because its cipher suites are
-/// never freed.
+/// Returns a crypto provider whose keys follow orders. Call this only once, because its cipher
+/// suites are never freed.
 pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     let armed = |suite: &SupportedCipherSuite| {
         let tls13 = suite.tls13()?;
@@ -154,7 +154,7 @@ pub(super) fn armed(provider: &CryptoProvider) -> CryptoProvider {
     CryptoProvider { cipher_suites, ..provider.clone() }
 }
 
-/// A hook that makes room for ordered payloads and removes all limits on sending.
+/// A hook of the attacker. It makes room for ordered payloads and removes all limits on sending.
 pub(super) struct Attack {
     pub orders: Arc<Mutex<Orders>>,
     pub deaf: bool,
@@ -184,7 +184,7 @@ impl Hook for Attack {
                 Ok(Decision::Done)
             }
             Operation::ProcessFrame => {
-                // Handle CRYPTO, ACK and HANDSHAKE_DONE frames even if the attacker ignores
+                // Process CRYPTO, ACK and HANDSHAKE_DONE frames even if the attacker ignores other
                 // content. Without them, the connection would end.
                 if !self.deaf || matches!(call.parameter, 0x02 | 0x03 | 0x06 | 0x1e) {
                     return Ok(Decision::Default);

@@ -1,4 +1,4 @@
-//! Generates random inputs: records with frames whose fields have boundary values.
+//! Generates random inputs for the attacker: records with frames whose fields have boundary values.
 
 use equic_wire::frame::{AckRange, write_ack, write_path_ack};
 use equic_wire::{PacketNumber, PathId, VarInt, Writer};
@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Frame types of all documents, and some undefined ones.
+/// Frame types that any supported document defines, and some undefined ones.
 const TYPES: [u64; 52] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
@@ -25,7 +25,7 @@ pub(crate) struct Generator {
     /// If true, the generator avoids frames that end the connection at once. Otherwise most cases
     /// end early.
     gentle: bool,
-    /// The attacking side: 0 for the client, 1 for the server.
+    /// The side that attacks: 0 for the client, 1 for the server.
     initiator: u32,
 }
 
@@ -34,7 +34,7 @@ impl Generator {
         Generator { rng: StdRng::seed_from_u64(seed), gentle: false, initiator: 0 }
     }
 
-    /// Creates a generator that is used only for payloads.
+    /// Creates a generator that is used only for the payloads of packets.
     #[allow(dead_code, reason = "of the test without protection")]
     pub(crate) fn of(seed: u64, victim_is_client: bool, gentle: bool) -> Generator {
         let initiator = u32::from(victim_is_client);
@@ -42,7 +42,8 @@ impl Generator {
     }
 
     pub(crate) fn input(&mut self) -> Vec<u8> {
-        // Usually start after the handshake, because less can go wrong before it.
+        // Usually, begin the case after the handshake, because fewer things can go wrong before
+        // that.
         let mask = if self.rng.random_bool(0.8) { 0xfb } else { 0xff };
         let mut input = vec![self.rng.random::<u8>() & mask];
         self.gentle = self.rng.random_bool(0.7);
@@ -93,7 +94,7 @@ impl Generator {
         }
         let length = writer.position();
         buffer.truncate(length);
-        // Sometimes the frame is malformed.
+        // Sometimes the generated frame is malformed.
         if length > 0 && !self.gentle && self.rng.random_bool(0.1) {
             let at = self.rng.random_range(0..length);
             buffer[at] ^= 1 << self.rng.random_range(0..8);
@@ -237,7 +238,7 @@ impl Generator {
 
     /// Writes an ACK frame, or with `path` a PATH_ACK frame.
     fn ack(&mut self, path: Option<PathId>, writer: &mut Writer<'_>) -> Option<()> {
-        // Acknowledge a few numbers, most of which were sent.
+        // Acknowledge a few packet numbers, most of which were sent.
         let mut top = self.rng.random_range(0..if self.gentle { 4 } else { 30u64 });
         let mut ranges = Vec::new();
         for _ in 0..self.rng.random_range(1..6) {

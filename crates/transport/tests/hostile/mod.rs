@@ -1,5 +1,6 @@
-//! A connection and a peer that has the real keys and acts on the bytes of an input. It is used by
-//! the fuzzer (`fuzz/fuzz_targets/hostile_peer.rs`) and by tests, and calls only public functions.
+//! A connection (the victim), and a peer (the attacker) that has the real keys and does what the
+//! bytes of an input say. The fuzzer (`fuzz/fuzz_targets/hostile_peer.rs`) and the tests use it. It
+//! calls only public functions.
 //!
 //! An input consists of one byte of configuration (see [`Case::new`]) and records. A record is a
 //! byte that selects an action ([`Case::record`]), followed by its parameters.
@@ -29,15 +30,16 @@ use equic_wire::Direction;
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// Largest number of bytes that a victim may hold for its peer. Cases are so short that windows do
-/// not grow.
+/// Largest number of bytes of memory that the victim may hold for its peer. Cases are so short that
+/// windows do not grow.
 const MEMORY: usize = 4 << 20;
 
 /// Largest number of datagrams that the victim may send at one time. Pacing must keep the number
 /// below this.
 const BURST: usize = 2_000;
 
-/// Largest size of an ordered payload, which must fit into one packet, in bytes.
+/// Largest size in bytes of a payload that the attacker is ordered to send. It must fit into one
+/// packet.
 const PAYLOAD: usize = 1_000;
 
 type TlsConfigs = (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>);
@@ -64,7 +66,7 @@ fn configs(
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // Cases must not depend on each other.
+    // Disable resumption, because a case must not depend on earlier ones.
     client.resumption = rustls::client::Resumption::disabled();
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -93,7 +95,7 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// Returns as many bytes of the input as its next word says, or all that are left if there are
     /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
@@ -103,7 +105,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Number of bytes received from an address and sent to it.
+/// The bytes exchanged with one address: how many were received from it, and how many were sent to
+/// it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -114,20 +117,21 @@ pub(crate) struct Case {
     now: Timestamp,
     attacker: Connection,
     victim: Option<Connection>,
-    /// True if the victim is the client, which sends first.
+    /// True if the victim is the client. A client sends the first packet.
     on_client: bool,
     server_config: ServerConfig,
     orders: Arc<Mutex<Orders>>,
     accounts: BTreeMap<SocketAddr, Account>,
-    /// Datagrams of the attacker that have not arrived yet, and the last one that has arrived.
+    /// Datagrams of the attacker that are on the way to the victim, and the last one that has
+    /// arrived.
     flight: VecDeque<Vec<u8>>,
     last: Vec<u8>,
     buffer: Vec<u8>,
-    /// Result of the case.
+    /// How far the connection came in this case.
     pub outcome: Outcome,
 }
 
-/// Progress that a case made.
+/// How far the connection came in a case.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Outcome {
     pub connected: bool,
@@ -238,7 +242,7 @@ impl Case {
         self.victim.as_mut().unwrap()
     }
 
-    /// Returns the real address of the attacker.
+    /// Returns the attacker's real address, at which it receives.
     fn home(&self) -> SocketAddr {
         address(if self.on_client { SERVER } else { CLIENT })
     }
@@ -247,7 +251,7 @@ impl Case {
         DatagramMeta { remote, local: None, ecn: EcnCodepoint::Ect0 }
     }
 
-    /// Delivers a datagram to the victim.
+    /// Delivers a datagram from the address `from` to the victim.
     fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         self.accounts.entry(from).or_default().received += datagram.len();
         let (now, arrival) = (self.now, self.arrival(from));
@@ -255,7 +259,7 @@ impl Case {
         self.listen();
     }
 
-    /// Collects the victim's datagrams, and checks its limits.
+    /// Takes the datagrams that the victim sends, and checks the limits on them.
     fn listen(&mut self) {
         for count in 0.. {
             assert!(count < BURST, "the victim sends endlessly");
@@ -281,7 +285,8 @@ impl Case {
         let home = self.home();
         let account = self.accounts.entry(sent.destination).or_default();
         account.sent += sent.size;
-        // The home address answers once the handshake is complete. Other addresses never answer.
+        // The attacker's real address counts as validated once the handshake is complete. Other
+        // addresses never answer, so they are never validated.
         if !self.on_client && (!connected || sent.destination != home) {
             let Account { received, sent: bytes } = *account;
             assert!(bytes <= 3 * received, "{bytes} bytes to {} for {received}", sent.destination);
@@ -372,8 +377,8 @@ impl Case {
         self.listen();
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
-    /// input.
+    /// Carries out the next record of the input: the action that its first byte selects. Returns
+    /// `None` at the end of the input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         let elsewhere = address("203.0.113.9:1000");
@@ -411,7 +416,7 @@ impl Case {
                 }
                 self.deliver(from, &mut datagram);
             }
-            // Change frames that the attacker would have sent anyway.
+            // Send a copy of the last datagram, changed or unchanged.
             4 => {
                 let change = (input.byte()?, input.byte()?);
                 if let Ok(mut orders) = self.orders.lock() {
@@ -428,19 +433,19 @@ impl Case {
         Some(())
     }
 
-    /// Stops sending and waits until the connection ends by itself.
+    /// Change bytes of packets that the attacker would have sent anyway.
     fn end(&mut self) {
         self.exchange();
         self.application(0x20);
         self.outcome.frames_taken = self.victim().stats().packets_received;
         self.outcome.connected |= self.victim().is_connected();
-        // The attacker may have made round trips seem long, which makes timeouts long.
+        // The attacker may have made the victim measure long round trips, so timeouts may be long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
         assert!(self.victim().is_drained(), "the connection never ends");
     }
 }
 
-/// Plays an input and returns how far the case came.
+/// Plays an input. Returns how far the connection came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

@@ -54,7 +54,7 @@ fn client_config(tls: rustls::ClientConfig) -> ClientConfig {
     ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }
 }
 
-/// Sends data on one stream and expects it back.
+/// Sends data on one stream, and checks that the peer returns it.
 fn echo(driver: &mut Driver, length: usize) {
     let id = driver.connection.open(Direction::Bidirectional).expect("streams are allowed");
     let mut exchange = Exchange { id, data: body(length), written: 0, back: vec![], ended: false };
@@ -88,7 +88,8 @@ fn early_data_to_quinns_server() {
     let mut first = connect(&config, remote, 1);
     assert!(!first.connection.is_early());
     first.run(|connection| connection.is_connected());
-    // The session ticket arrives after the handshake. The echoed data arrives after the ticket.
+    // The session ticket arrives after the handshake. When the echoed data has arrived, the ticket
+    // has arrived, too.
     echo(&mut first, 1000);
 
     let mut second = connect(&config, remote, 2);
@@ -170,7 +171,7 @@ async fn exchange(connection: &quinn::Connection) {
     assert!(receive.read_to_end(1 << 20).await.unwrap() == body(3000));
 }
 
-/// Accepts the next client with this transport.
+/// Accepts the next client on this socket with this transport.
 fn accept(socket: UdpSocket, config: &ServerConfig, seed: u8) -> Driver {
     let mut first = vec![0; 65_536];
     socket.set_read_timeout(Some(LIMIT)).unwrap();

@@ -1,4 +1,4 @@
-//! The connection under test, and the conditions that must hold for every input.
+//! The connection under test (the victim), and the conditions that must hold for every input.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use equic_wire::{ConnectionId, Direction, KnownVersion, Side};
 use super::Outcome;
 use super::puppet::{Puppet, Space};
 
-/// Largest number of bytes that a victim may hold for its peer.
+/// Largest number of bytes of memory that the victim may hold for its peer.
 const MEMORY: usize = 4 << 20;
 
 /// Largest number of datagrams that the victim may send at one time. Pacing must keep the number
@@ -30,7 +30,8 @@ pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// Number of bytes received from an address and sent to it.
+/// The bytes exchanged with one address: how many were received from it, and how many were sent to
+/// it.
 #[derive(Default)]
 struct Account {
     received: usize,
@@ -42,9 +43,9 @@ pub(super) struct Case {
     pub victim: Connection,
     pub puppet: Puppet,
     accounts: BTreeMap<SocketAddr, Account>,
-    /// Packets that are held back to share a datagram with a later packet.
+    /// Packets that wait, so that they share a datagram with a later packet.
     pub held: Vec<u8>,
-    /// The last datagram from the victim, and the last one to it.
+    /// The last datagram that the victim sent, and the last one that it received.
     pub last: [Vec<u8>; 2],
     buffer: Vec<u8>,
     pub outcome: Outcome,
@@ -54,11 +55,11 @@ impl Case {
     /// Creates a case. The bits of `configuration` have these meanings:
     ///
     /// * 1: the victim is the client;
-    /// * 2: a valid handshake comes first;
-    /// * 4: early data;
-    /// * 8: no DATAGRAM frames;
-    /// * 16: a large certificate;
-    /// * 32: an unknown first version.
+    /// * 2: a valid handshake is completed first;
+    /// * 4: early data is enabled;
+    /// * 8: DATAGRAM frames are disabled;
+    /// * 16: the certificate is large;
+    /// * 32: the client starts with an unknown version.
     pub(super) fn new(configuration: u8) -> Case {
         let set = |bit: u8| configuration & bit != 0;
         let mut crypto = InsecureNullCrypto::for_simulation_only();
@@ -146,7 +147,7 @@ impl Case {
             }
             side => {
                 let mut payload = puppet.ack(Space::OneRtt);
-                // A server sends HANDSHAKE_DONE, a client PING.
+                // To confirm the handshake, a server sends HANDSHAKE_DONE. A client sends PING.
                 payload.push(if side == Side::Client { 0x1e } else { 0x01 });
                 say(puppet, Space::OneRtt, &payload, 0);
             }
@@ -154,7 +155,7 @@ impl Case {
         self.deliver(address(PUPPET), datagram);
     }
 
-    /// Delivers a datagram to the victim.
+    /// Delivers a datagram from the address `from` to the victim.
     pub(super) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.last[1].clone_from(&datagram);
         self.accounts.entry(from).or_default().received += datagram.len();
@@ -163,15 +164,15 @@ impl Case {
         self.listen();
     }
 
-    /// Collects the victim's datagrams, and checks its limits.
+    /// Takes the datagrams that the victim sends, and checks the limits on them.
     fn listen(&mut self) {
         for count in 0.. {
             assert!(count < BURST, "the victim sends endlessly");
             let Some(sent) = self.victim.poll_transmit(self.now, &mut self.buffer) else { break };
             let account = self.accounts.entry(sent.destination).or_default();
             account.sent += sent.size;
-            // Other addresses never answer. The home address answers after the first Handshake
-            // packet.
+            // The peer's real address counts as validated after the peer's first Handshake packet.
+            // Other addresses never answer, so they are never validated.
             let (home, known) = (address(PUPPET), self.puppet.has_said(Space::Handshake));
             if self.victim.side() == Side::Server && (!known || sent.destination != home) {
                 let Account { received, sent: bytes } = *account;
@@ -257,7 +258,7 @@ impl Case {
         self.outcome.packets_taken = stats.packets_received;
         self.outcome.packets_opened_to_streams = stats.packets_opened_to_streams;
         self.outcome.connected |= self.victim.is_connected();
-        // The peer may have made round trips seem long, which makes timeouts long.
+        // The peer may have made the victim measure long round trips, so timeouts may be long.
         self.pass(Duration::from_secs(7 * 24 * 3600));
         assert!(self.victim.is_drained(), "the connection never ends");
     }

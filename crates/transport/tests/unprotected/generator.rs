@@ -8,8 +8,8 @@ use crate::frames::Generator;
 
 pub(crate) fn input(seed: u64) -> Vec<u8> {
     let mut rng = StdRng::seed_from_u64(seed);
-    // Usually start after the handshake, because less can go wrong before it. In these cases, do
-    // not start with a round trip of Version Negotiation.
+    // Usually, begin the case after the handshake, because fewer things can go wrong before that.
+    // Such cases do not begin with Version Negotiation.
     let (mask, always) = if rng.random_bool(0.8) { (0x1f, 2) } else { (0x3f, 0) };
     let configuration = rng.random::<u8>() & mask | always;
     let mut frames = Generator::of(seed, configuration & 1 != 0, rng.random_bool(0.7));
@@ -25,8 +25,8 @@ pub(crate) fn input(seed: u64) -> Vec<u8> {
 }
 
 /// Generates packets of a long transfer on the peer's first unidirectional stream, in order from
-/// `offset` on. Sometimes another record is inserted between them. The peer is the server if
-/// `server` is 1.
+/// `offset` on, with occasional other records between them. If `server` is 1, the peer is the
+/// server.
 fn row(
     rng: &mut StdRng,
     frames: &mut Generator,
@@ -35,7 +35,8 @@ fn row(
 ) {
     for _ in 0..rng.random_range(3..12) {
         if *offset >= 1 << 14 {
-            // Larger offsets have longer headers, which would not test anything new.
+            // Stop at this offset: larger offsets only have longer headers, which would not test
+            // anything new.
             return;
         }
         let length = rng.random_range(500..900);
@@ -84,7 +85,7 @@ fn record(rng: &mut StdRng, frames: &mut Generator, input: &mut Vec<u8>) {
             }
             let mut more = vec![0; *[0, 0, 2, 10, 100].choose(rng).unwrap_or(&0)];
             rng.fill_bytes(&mut more);
-            // A transport parameter whose ID and length have one byte each.
+            // Write a transport parameter whose ID and length have one byte each.
             if let [id, length, rest @ ..] = &mut more[..] {
                 (*id, *length) = (*id & 0x3f, (rest.len() as u8).min(63));
             }

@@ -1,7 +1,7 @@
-//! A connection without protection, and a peer that acts on the bytes of an input. The peer sends
-//! valid packets in any order and with any content, beginning with the first packet. It is used by
-//! the fuzzer (`fuzz/fuzz_targets/connection.rs`) and by tests, calls only public functions, and
-//! needs the feature `null-crypto`.
+//! A connection without protection (the victim), and a peer that does what the bytes of an input
+//! say. The peer sends valid packets in any order and with any content, beginning with the first
+//! packet. The fuzzer (`fuzz/fuzz_targets/connection.rs`) and the tests use it. It calls only
+//! public functions, and needs the feature `null-crypto`.
 //!
 //! An input consists of one byte of configuration ([`Case::new`]) and records. A record is a byte
 //! that selects an action ([`Case::record`]), followed by its parameters.
@@ -40,7 +40,7 @@ impl<'a> Input<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Returns the number of bytes that the next word specifies, or all that are left if there are
+    /// Returns as many bytes of the input as its next word says, or all that are left if there are
     /// fewer.
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = usize::from(self.word()?) % (most + 1);
@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Progress that a case made.
+/// How far the connection came in a case.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Outcome {
     pub connected: bool,
@@ -61,7 +61,8 @@ pub(crate) struct Outcome {
 }
 
 impl Case {
-    /// Sends a packet together with packets that were held back, or holds it back, too.
+    /// Sends a packet, in one datagram with the packets that wait for it. Depending on `kind`, lets
+    /// the packet wait for a later one instead.
     fn send(&mut self, kind: u8, place: (Space, u64, u64), payload: &[u8]) {
         let mut datagram = std::mem::take(&mut self.held);
         let least = if place.0 == Space::Initial { 1200 } else { 0 };
@@ -73,8 +74,8 @@ impl Case {
         self.deliver(from(kind), datagram);
     }
 
-    /// Carries out the record that the next input byte selects. Returns `None` at the end of the
-    /// input.
+    /// Carries out the next record of the input: the action that its first byte selects. Returns
+    /// `None` at the end of the input.
     fn record(&mut self, input: &mut Input<'_>) -> Option<()> {
         let kind = input.byte()?;
         match kind & 7 {
@@ -98,7 +99,7 @@ impl Case {
                 let payload = input.bytes(PAYLOAD)?;
                 self.send(kind, (space, number, self.puppet.generation), payload);
             }
-            // Send a handshake message, with further transport parameters.
+            // Send a handshake message with additional transport parameters.
             2 => {
                 let (how, message) = (input.byte()?, input.byte()?);
                 let elsewhere = if how & 4 != 0 { Some(u64::from(input.word()?)) } else { None };
@@ -109,7 +110,7 @@ impl Case {
             }
             // Send a datagram with arbitrary content.
             3 => self.deliver(from(kind), input.bytes(1500)?.to_vec()),
-            // Send a packet again that either side has sent, changed or unchanged.
+            // Send a packet again that the victim or the peer has sent, changed or unchanged.
             4 => {
                 let (at, bits) = (usize::from(input.word()?), input.byte()?);
                 let mut datagram = self.last[usize::from(kind >> 3 & 1)].clone();
@@ -162,7 +163,7 @@ fn from(kind: u8) -> SocketAddr {
     address(if kind & 0x80 != 0 { ELSEWHERE } else { PUPPET })
 }
 
-/// Plays an input and returns how far the case came.
+/// Plays an input. Returns how far the connection came.
 pub(crate) fn play(data: &[u8]) -> Outcome {
     let mut input = Input(data);
     let Some(configuration) = input.byte() else { return Outcome::default() };

@@ -1,5 +1,6 @@
-//! A peer without a protocol state. It sends the packets that it is given, as often as required,
-//! and reads received packets only to acknowledge them. Without protection it needs no keys.
+//! A peer without protocol state (the puppet). It sends the packets that a test passes to it, as
+//! often as required, and reads received packets only to acknowledge them. It has no keys, because
+//! there is no protection.
 
 use std::collections::BTreeSet;
 
@@ -44,18 +45,18 @@ impl Space {
 
 pub(crate) struct Puppet {
     side: Side,
-    /// Destination Connection ID of packets to the victim. `own` is that of packets to the puppet.
+    /// Destination Connection ID of packets to the victim. `own` is that of packets to this peer.
     pub victim: ConnectionId,
     own: ConnectionId,
-    /// The connection ID from which Initial keys are derived. `original` is the first ID, which is
-    /// in the transport parameters.
+    /// The connection ID from which the keys of Initial packets are derived. `original` is the
+    /// client's first Destination Connection ID, which the transport parameters contain.
     initial: ConnectionId,
     original: ConnectionId,
     retry: Option<ConnectionId>,
     next: [u64; 3],
     offset: [u64; 3],
     seen: [BTreeSet<u64>; 3],
-    /// Number of key updates of the puppet's 1-RTT packets.
+    /// Number of key updates of the 1-RTT packets that this peer sends.
     pub generation: u64,
 }
 
@@ -88,7 +89,7 @@ impl Puppet {
         self.next[space.numbers()] > 0
     }
 
-    /// Returns the next packet number of a space, or the number `jump` if it is given.
+    /// Returns the next packet number of a space, or `jump` if it is given.
     pub(crate) fn number(&mut self, space: Space, jump: Option<u32>) -> u64 {
         let next = &mut self.next[space.numbers()];
         let number = jump.map_or(*next, u64::from);
@@ -96,8 +97,8 @@ impl Puppet {
         number
     }
 
-    /// Appends a packet with this payload, protected with the keys after `generation` key updates.
-    /// It is padded to at least `least` bytes.
+    /// Appends a packet with this payload to a datagram. The packet has the keys after `generation`
+    /// key updates, and is padded to at least `least` bytes.
     pub(crate) fn packet(
         &self,
         (space, number, generation): (Space, u64, u64),
@@ -135,7 +136,7 @@ impl Puppet {
     ) -> Option<OpenPacket> {
         let number = PacketNumber::new(number)?.truncate_to(PacketNumberLen::Four);
         let dcid = match (self.side, space) {
-            // A client uses this ID until the server has chosen its own.
+            // A client uses this Destination Connection ID until the server has chosen its own.
             (Side::Client, Space::Initial | Space::ZeroRtt) if !self.has_seen(space) => {
                 self.initial
             }
@@ -155,7 +156,7 @@ impl Puppet {
         header.open(writer, number, VarIntLen::Two).ok()
     }
 
-    /// Returns the puppet's transport parameters, followed by `more`.
+    /// Returns the peer's own transport parameters, followed by `more`.
     fn parameters(&self, more: &[u8]) -> Vec<u8> {
         let mut parameters = match self.side {
             Side::Client => TransportParameters::client(self.own),
@@ -179,8 +180,8 @@ impl Puppet {
         bytes
     }
 
-    /// Returns a CRYPTO frame with a handshake message of this kind, at the next offset or at the
-    /// offset `elsewhere`.
+    /// Returns a CRYPTO frame with a handshake message of this kind. Its offset is the next one, or
+    /// `elsewhere` if that is given.
     pub(crate) fn message(
         &mut self,
         (space, kind): (Space, u8),
@@ -236,8 +237,8 @@ impl Puppet {
         frame
     }
 
-    /// Returns a Retry packet with its tag. If `follow` is true, later Initial keys are derived
-    /// from the packet's connection ID.
+    /// Returns a Retry packet with its integrity tag. If `follow` is true, later Initial keys are
+    /// derived from the connection ID in this packet.
     pub(crate) fn retry(&mut self, token: &[u8], follow: bool) -> Vec<u8> {
         let mut packet = vec![0; 1500];
         let mut writer = Writer::new(&mut packet);
@@ -267,7 +268,7 @@ impl Puppet {
         packet
     }
 
-    /// Records the packets of a received datagram.
+    /// Records which packets a received datagram contains, to acknowledge them.
     pub(crate) fn read(&mut self, datagram: &mut [u8]) {
         let options = ParseOptions { dcid_len: self.own.len(), greased_fixed_bit: true };
         let mut found = Vec::new();

@@ -73,8 +73,8 @@ fn cid_local_are_replaced_one_set_at_a_time() {
     assert!(local.retire_all() && local.wants_more());
 }
 
-/// Replaces all IDs several times. The peer must continue with an ID of the new set and must never
-/// have more IDs than its limit.
+/// Replaces all connection IDs several times. The peer must continue with an ID of the new set and
+/// must never have more IDs than its limit.
 #[test]
 fn cid_local_peer_switches_to_the_replacement() {
     let (mut local, mut remote) = (LocalIds::new(id(0)), RemoteIds::new(id(0), 3));

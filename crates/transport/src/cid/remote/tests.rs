@@ -13,8 +13,8 @@ fn cid_remote_retire_prior_to() {
     remote.on_acked(0);
     remote.on_lost(0);
     assert!(!remote.has_news());
-    // A repeated frame has no effect. An ID that arrives after its retirement was requested is
-    // retired at once.
+    // A repeated NEW_CONNECTION_ID frame must have no effect. An ID that arrives after the peer
+    // requested its retirement must be retired at once.
     remote.on_new(new(2), 1).unwrap();
     assert!(!remote.is_reset(ResetToken([2; 16])), "no packet was sent to this ID");
     assert_eq!(remote.take_into_use(2), Some(id(2)));

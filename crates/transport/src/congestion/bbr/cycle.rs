@@ -1,5 +1,5 @@
-//! The times at which BBR probes: the phases of ProbeBW, and ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3,
-//! s.5.3.4).
+//! Decides when BBR probes for bandwidth and for the round-trip time: the phases of ProbeBW, and
+//! ProbeRTT (draft-ietf-ccwg-bbr s.5.3.3, s.5.3.4).
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::Timestamp;
 use crate::congestion::AckSample;
 use crate::recovery::DeliveryMark;
 
-/// Fraction of the long-term bound that is left free for other flows while cruising, 0 to 1
-/// (s.2.3).
+/// Fraction of the long-term bound on the bytes in flight that is left free for other flows while
+/// cruising, 0 to 1 (s.2.3).
 const HEADROOM: f64 = 0.15;
 const BETA: f64 = 0.7;
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 const PROBE_RTT_CWND_GAIN: f64 = 0.5;
-/// s.5.3.3.9: largest number of rounds between two probes, so that flows of Reno and CUBIC can
-/// coexist.
+/// s.5.3.3.9: largest number of round trips between two bandwidth probes, so that flows of Reno and
+/// CUBIC can coexist.
 const MAX_RENO_ROUNDS: u64 = 63;
 
 #[derive(Debug, Clone)]
@@ -26,20 +26,21 @@ pub(super) struct Cycle {
     random: u64,
     /// Time at which the current phase of ProbeBW began.
     stamp: Timestamp,
-    /// Time to cruise before the next bandwidth probe.
+    /// How long to cruise before the next bandwidth probe.
     wait: Duration,
     rounds_since_probe: u64,
-    /// Bytes acknowledged since the last increase of the long-term bound.
+    /// Bytes acknowledged since the last increase of the long-term bound on the bytes in flight.
     probe_up_acked: u64,
-    /// Number of acknowledged bytes for which the long-term bound grows by one datagram.
+    /// Number of acknowledged bytes after which the long-term bound on the bytes in flight grows by
+    /// one datagram.
     probe_up_step: u64,
     probe_up_rounds: u32,
     /// True if current losses may be caused by this controller's own probing.
     probe_samples: bool,
-    /// True if the last probe ended because of too much loss.
+    /// True if the last bandwidth probe ended because of too much loss.
     prev_too_high: bool,
-    /// True if the last probe ended at the volume of data in flight at which the probe before it
-    /// had too much loss.
+    /// True if the last probe was ended as a precaution, at the bytes in flight at which the probe
+    /// before it had too much loss.
     prev_precautionary: bool,
     ack_phase: AckPhase,
     min_rtt_stamp: Timestamp,
@@ -50,7 +51,8 @@ pub(super) struct Cycle {
     probe_rtt_round_done: bool,
 }
 
-/// Phase of the probing cycle that the current acknowledgments belong to (s.5.3.3.6).
+/// The phase of the probing cycle in which the packets were sent that are acknowledged now
+/// (s.5.3.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AckPhase {
     Init,
@@ -63,7 +65,7 @@ enum AckPhase {
 impl Cycle {
     pub(super) fn new(seed: u64) -> Cycle {
         Cycle {
-            // xorshift never leaves zero, so the state must not be zero.
+            // A xorshift generator with the state zero would return only zeros.
             random: seed | 1,
             stamp: Timestamp::START,
             wait: Duration::from_secs(2),
@@ -84,8 +86,7 @@ impl Cycle {
         }
     }
 
-    /// Returns a random number (xorshift64). Its quality is sufficient to keep flows from
-    /// synchronising.
+    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronising.
     fn chance(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -93,7 +94,8 @@ impl Cycle {
         self.random
     }
 
-    /// s.5.3.3.5: chooses a wait of two to three seconds, and starts the count of rounds at 0 or 1.
+    /// s.5.3.3.5: chooses the time until the next bandwidth probe, two to three seconds. The count
+    /// of round trips starts at a random 0 or 1.
     fn pick_wait(&mut self) {
         self.rounds_since_probe = self.chance() % 2;
         self.wait = Duration::from_millis(2000 + self.chance() % 1000);
@@ -111,7 +113,7 @@ impl Bbr {
     }
 
     pub(super) fn start_probe_bw_down(&mut self, now: Timestamp) {
-        // s.5.3.3.5: BBRStartProbeBW_DOWN.
+        // s.5.3.3.5: the steps of BBRStartProbeBW_DOWN.
         self.model.reset_congestion_signals();
         (self.cycle.probe_up_step, self.cycle.ack_phase) = (u64::MAX, AckPhase::ProbeStopping);
         self.cycle.pick_wait();
@@ -139,7 +141,7 @@ impl Bbr {
         self.raise_slope();
     }
 
-    /// s.5.3.3.6: enters the next phase of ProbeBW, if it is due.
+    /// s.5.3.3.6: enters the next phase of ProbeBW if its time has come.
     pub(super) fn update_probe_bw_cycle_phase(&mut self, sample: &AckSample<'_>) {
         if !self.full_bw_reached {
             return;
@@ -165,7 +167,7 @@ impl Bbr {
                 }
             }
             Phase::Refill => {
-                // After a round at the full rate, losses are caused by the probe.
+                // A round trip at the full rate has passed, so losses are caused by the probe.
                 if self.model.round_start {
                     self.cycle.probe_samples = true;
                     self.start_up(sample);
@@ -173,7 +175,7 @@ impl Bbr {
             }
             Phase::Up => {
                 if self.time_to_go_down(sample) {
-                    // The probe has caused no excessive loss.
+                    // The bandwidth probe has caused no excessive loss.
                     self.cycle.prev_too_high = false;
                     self.start_probe_bw_down(sample.now);
                 }
@@ -195,14 +197,15 @@ impl Bbr {
 
     fn time_to_go_down(&mut self, sample: &AckSample<'_>) -> bool {
         let bound = self.model.inflight_longterm;
-        // Stop as a precaution, because the last probe had too much loss at this volume of data in
-        // flight.
+        // End the probe as a precaution, because the last probe had too much loss with these bytes
+        // in flight.
         if self.cycle.prev_too_high && bound.is_some_and(|bound| self.in_flight >= bound) {
             self.cycle.prev_precautionary = true;
             return true;
         }
         if self.is_window_limited() && bound.is_some_and(|bound| self.window >= bound) {
-            // The long-term bound limits the sender, not the path.
+            // The long-term bound, not the path, limits the sender. So a bandwidth that does not
+            // grow is no reason to end the probe.
             self.reset_full_bw();
             self.full_bw = bandwidth(sample);
             return false;
@@ -216,7 +219,8 @@ impl Bbr {
         Some(bound.saturating_sub(headroom).max(MIN_PIPE_PACKETS * self.datagram))
     }
 
-    /// s.5.3.3.7: adapts the long-term bound. Returns true if a new phase has begun.
+    /// s.5.3.3.7: adapts the long-term bound on the bytes in flight. Returns true if a new phase
+    /// has begun.
     fn adapt_longterm_model(&mut self, sample: &AckSample<'_>) -> bool {
         let Some(rate) = sample.rate else { return false };
         if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
@@ -230,8 +234,8 @@ impl Bbr {
                     self.model.advance_max_bw();
                 }
                 if self.cycle.prev_precautionary && !self.cycle.prev_too_high {
-                    // The last probe stopped early as a precaution, and had no excessive loss, so
-                    // probe again.
+                    // The last bandwidth probe stopped early as a precaution, and had no excessive
+                    // loss, so probe again.
                     self.start_refill();
                     return true;
                 }
@@ -263,8 +267,8 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.3.8: processes a lost packet. If the losses are now excessive, the bytes in flight at
-    /// which they became excessive are the new long-term bound.
+    /// s.5.3.3.8: processes a lost packet. If the losses have now become excessive, the bytes in
+    /// flight at this time are the new long-term bound.
     pub(super) fn handle_lost_packet(
         &mut self,
         now: Timestamp,
@@ -286,8 +290,8 @@ impl Bbr {
         self.handle_too_high(now, inflight, sent.app_limited);
     }
 
-    /// s.5.3.3.7: during a probe, the long-term bound grows by 1, 2, 4, ... datagrams in successive
-    /// rounds.
+    /// s.5.3.3.7: during a bandwidth probe, the long-term bound on the bytes in flight grows by 1,
+    /// 2, 4, ... datagrams in successive round trips.
     fn raise_slope(&mut self) {
         let growth = 1u64 << self.cycle.probe_up_rounds;
         self.cycle.probe_up_rounds = (self.cycle.probe_up_rounds + 1).min(30);
@@ -310,7 +314,7 @@ impl Bbr {
         }
     }
 
-    /// s.5.3.4.3: updates the filters of the smallest RTT with a sample.
+    /// s.5.3.4.3: updates the two filters for the smallest RTT with an RTT sample.
     pub(super) fn update_min_rtt(&mut self, now: Timestamp, rtt: Duration) {
         let cycle = &mut self.cycle;
         cycle.probe_rtt_expired = now.since(cycle.probe_rtt_stamp) > PROBE_RTT_INTERVAL;
@@ -344,7 +348,7 @@ impl Bbr {
     fn handle_probe_rtt(&mut self, sample: &AckSample<'_>) {
         match self.cycle.probe_rtt_done {
             None if self.in_flight <= self.probe_rtt_window() => {
-                // The queue has drained. Keep the small window for 200 ms and a round trip.
+                // The queue has drained. Keep the small window for 200 ms and one round trip.
                 self.cycle.probe_rtt_done = Some(sample.now + PROBE_RTT_DURATION);
                 self.cycle.probe_rtt_round_done = false;
                 self.model.start_round();
@@ -385,7 +389,8 @@ impl Bbr {
     }
 }
 
-/// Returns the bandwidth sample of an acknowledgment in bytes per second, or 0 without a sample.
+/// Returns the bandwidth in bytes per second that an acknowledgment shows, or 0 if it provides no
+/// sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)
 }

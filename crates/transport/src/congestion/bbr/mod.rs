@@ -6,7 +6,7 @@
 //! * `cycle.rs`: when to probe for bandwidth (ProbeBW) and for the round-trip time (ProbeRTT);
 //! * `mod.rs`: the states Startup and Drain, and the window and rate that follow from the model.
 //!
-//! Names and their order are those of the draft.
+//! Names, and the order of the steps, are those of the draft.
 
 mod cycle;
 mod model;
@@ -25,20 +25,21 @@ use model::{Model, is_lossy};
 /// Fraction by which the pacing rate stays below the estimated bandwidth, because estimates can be
 /// too high (s.2.5).
 const PACING_MARGIN: f64 = 0.01;
-/// s.5.3.1: the gain is 4 ln 2.
+/// s.5.3.1: the pacing gain of Startup is 4 ln 2.
 const STARTUP_PACING_GAIN: f64 = 2.77;
 const STARTUP_CWND_GAIN: f64 = 2.0;
 const DRAIN_PACING_GAIN: f64 = 0.5;
-/// s.5.3.2: Drain ends after this number of rounds at the latest.
+/// s.5.3.2: Drain ends after this number of round trips at the latest.
 const DRAIN_ROUNDS: u64 = 3;
 const DEFAULT_CWND_GAIN: f64 = 2.0;
-/// s.2.7: the smallest window is four packets.
+/// s.2.7: the smallest congestion window is four packets.
 const MIN_PIPE_PACKETS: u64 = 4;
-/// s.5.3.1.2: Startup ends after this number of rounds in which the bandwidth grew by less than a
-/// fourth.
+/// s.5.3.1.2: Startup ends after this number of round trips in which the bandwidth grew by less
+/// than a fourth.
 const FULL_BW_ROUNDS: u32 = 3;
 const FULL_BW_GROWTH: f64 = 1.25;
-/// s.5.3.1.3: excessive loss in this number of discontiguous ranges ends Startup.
+/// s.5.3.1.3: Startup ends if the loss is excessive and the lost packets form at least this number
+/// of separate ranges.
 const FULL_LOSS_COUNT: u32 = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ enum Phase {
     Up,
 }
 
-/// The congestion controller of draft-ietf-ccwg-bbr.
+/// The BBR congestion controller of draft-ietf-ccwg-bbr.
 #[derive(Debug, Clone)]
 pub(crate) struct Bbr {
     datagram: u64,
@@ -66,29 +67,30 @@ pub(crate) struct Bbr {
     model: Model,
     cycle: Cycle,
     window: u64,
-    /// The window before ProbeRTT reduced it.
+    /// Congestion window before ProbeRTT reduced it, in bytes.
     prior_window: u64,
     pacing_gain: f64,
     cwnd_gain: f64,
-    /// Bytes in flight after the last event.
+    /// Bytes in flight after the last call that reported them.
     in_flight: u64,
     full_bw_reached: bool,
     full_bw_now: bool,
     full_bw: f64,
     full_bw_count: u32,
-    /// Number of losses in the current round, which can end Startup.
+    /// Number of losses in the current round trip. Many losses can end Startup.
     losses_in_round: u32,
-    /// First estimate of the rate, which is used until there is a bandwidth sample.
+    /// First estimate of the pacing rate, which is used until there is a bandwidth sample.
     nominal: Option<Rate>,
     idle_restart: bool,
-    /// Whether the window was full in the current round and in the previous one.
+    /// Whether the congestion window was full in the current round trip and in the previous one.
     window_used: [bool; 2],
-    /// Number of the round in which Drain began.
+    /// Number of the round trip in which Drain began.
     drain_round: u64,
 }
 
 impl Bbr {
-    /// Creates a controller in Startup, for datagrams of this size. `seed` randomises the probes.
+    /// Creates a controller in the state Startup, for datagrams of this size in bytes. `seed`
+    /// randomises the times of the probes.
     pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
@@ -124,7 +126,7 @@ impl Bbr {
         self.drain_round = self.model.round_count;
     }
 
-    /// s.5.3.1.2: checks whether the bandwidth has stopped growing.
+    /// s.5.3.1.2: checks whether the bandwidth has stopped growing, so that the path is full.
     fn check_full_bw_reached(&mut self, sample: &AckSample<'_>) {
         let Some(rate) = sample.rate else { return };
         if self.full_bw_now || !self.model.round_start || rate.app_limited {
@@ -147,12 +149,12 @@ impl Bbr {
 
     fn check_startup(&mut self, sample: &AckSample<'_>) {
         if self.state == State::Startup {
-            // s.5.3.1.3: excessive loss ends Startup.
+            // s.5.3.1.3: excessive loss ends Startup, too.
             if let Some(rate) = sample.rate
                 && self.model.loss_round_start
             {
-                // This also applies if the application limits the rate, because the queue is full
-                // in any case.
+                // This also applies if the application limits the rate, because excessive loss
+                // means that the queue is full in any case.
                 let lossy = is_lossy(rate.lost, rate.sent_in_flight, self.datagram);
                 if lossy && self.losses_in_round >= FULL_LOSS_COUNT {
                     self.full_bw_reached = true;
@@ -172,14 +174,14 @@ impl Bbr {
         }
     }
 
-    /// Returns true if the window, not the pacing rate, limited the sender in this round or in the
-    /// last one.
+    /// Returns true if the congestion window, not the pacing rate, limited the sender in this round
+    /// trip or in the previous one.
     fn is_window_limited(&self) -> bool {
         self.window_used[0] || self.window_used[1]
     }
 
-    /// Returns the bytes in flight that keep the path full at `gain`, including the allowance for
-    /// sending in bursts (s.5.6.4.2).
+    /// Returns how many bytes in flight keep the path full at this `gain`, including the allowance
+    /// for sending in bursts (s.5.6.4.2).
     fn inflight(&self, gain: f64) -> u64 {
         self.inflight_of(self.model.bw(), gain)
     }
@@ -197,8 +199,8 @@ impl Bbr {
         inflight.max(quantum).max(MIN_PIPE_PACKETS * self.datagram) + more
     }
 
-    /// s.5.6.3: returns the bytes that the rate yields in a millisecond, at least two datagrams and
-    /// at most 64 KiB.
+    /// s.5.6.3: returns how many bytes the pacing rate yields in a millisecond, but at least two
+    /// datagrams and at most 64 KiB.
     fn send_quantum(&self) -> u64 {
         let rate = self.model.bw() * self.pacing_gain * (1.0 - PACING_MARGIN);
         ((rate * 0.001) as u64).min(65_536).max(2 * self.datagram)
@@ -216,7 +218,7 @@ impl Bbr {
             self.window = self.window.saturating_add(sample.acked);
         }
         self.window = self.window.max(minimum);
-        // s.5.6.4.5, s.5.6.4.7: ProbeRTT and the bounds of the model limit the window.
+        // s.5.6.4.5, s.5.6.4.7: ProbeRTT and the bounds of the model limit the congestion window.
         if self.state == State::ProbeRtt {
             self.window = self.window.min(self.probe_rtt_window());
         }
@@ -284,7 +286,8 @@ impl Controller for Bbr {
     }
 
     fn on_congestion(&mut self, _now: Timestamp, _largest_sent: Timestamp, signal: Signal) {
-        // The model reacts once per round. The window is not reduced to the bytes in flight.
+        // Only record the signal: the model reacts to all signals of a round trip together. The
+        // window is not reduced to the bytes in flight.
         match signal {
             Signal::Loss { .. } => self.model.note_loss(),
             Signal::Ecn => self.model.note_marked(),
@@ -292,7 +295,7 @@ impl Controller for Bbr {
     }
 
     fn on_spurious_loss(&mut self, _now: Timestamp) {
-        // s.5.5.11: restore the bounds from before the spurious loss.
+        // s.5.5.11: the loss was spurious, so restore the bounds from before it.
         self.model.loss_in_round = false;
         self.reset_full_bw();
         self.model.undo();
@@ -324,7 +327,7 @@ impl Controller for Bbr {
         }
         let rate = bw * self.pacing_gain * (1.0 - PACING_MARGIN);
         match self.nominal {
-            // s.5.6.2: the pacing rate only grows until the pipe is full.
+            // s.5.6.2: until the path is full, the pacing rate only grows.
             Some(nominal) if !self.full_bw_reached => {
                 Rate::bytes_per_second(rate.max(nominal.as_bytes_per_second()))
             }

@@ -6,13 +6,13 @@ use super::secs;
 use crate::Timestamp;
 use crate::congestion::{Rate, RateSample};
 
-/// Factor by which a short-term bound shrinks on loss (s.2.3).
+/// Factor by which a short-term bound shrinks when packets are lost (s.2.3).
 const BETA: f64 = 0.7;
-/// Number of round trips over which the excess of acknowledgments is measured (s.2.10). Startup has
-/// its own number.
+/// Number of round trips over which the excess of acknowledgments is measured (s.2.10). Startup
+/// uses a different number.
 const EXTRA_ACKED_ROUNDS: u64 = 10;
 const STARTUP_EXTRA_ACKED_ROUNDS: u64 = 1;
-/// Largest tolerated share of lost bytes in a round trip (s.2.3).
+/// Largest tolerated fraction of lost bytes in a round trip (s.2.3).
 pub(super) const LOSS_THRESHOLD: f64 = 0.02;
 
 #[derive(Debug, Clone)]
@@ -21,25 +21,26 @@ pub(super) struct Model {
     /// second.
     max_bw: [f64; 2],
     pub min_rtt: Option<Duration>,
-    /// Largest number of bytes in flight without excessive loss. `None` if there is no bound.
+    /// Long-term bound: the largest number of bytes in flight without excessive loss. `None` if
+    /// there is no bound.
     pub inflight_longterm: Option<u64>,
-    /// Bound on the bandwidth while losses continue, in bytes per second. `None` if there is no
-    /// bound.
+    /// Short-term bound on the bandwidth while losses continue, in bytes per second. `None` if
+    /// there is no bound.
     pub bw_shortterm: Option<f64>,
     pub inflight_shortterm: Option<u64>,
     undo: Option<Undo>,
     pub bw_latest: f64,
     pub inflight_latest: u64,
-    /// Number of bytes delivered up to the last acknowledgment.
+    /// Number of bytes that the path had delivered at the last acknowledgment.
     pub total_delivered: u64,
-    /// Number of delivered bytes at which the current round trip ends.
+    /// Number of delivered bytes at which the current round trip ends and the next one begins.
     next_round_delivered: u64,
     pub round_start: bool,
     pub round_count: u64,
     loss_round_delivered: u64,
     pub loss_round_start: bool,
     pub loss_in_round: bool,
-    /// True if packets of this round were marked ECN-CE.
+    /// True if packets of the current round trip were marked ECN-CE.
     marked_in_round: bool,
     pub app_limited: bool,
     extra_acked: [u64; 2],
@@ -84,7 +85,7 @@ impl Model {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// Returns the estimated bandwidth in bytes per second, limited by the short-term bound.
+    /// Returns the estimated bandwidth in bytes per second. The short-term bound limits it.
     pub(super) fn bw(&self) -> f64 {
         self.bw_shortterm.map_or(self.max_bw(), |bound| bound.min(self.max_bw()))
     }
@@ -104,7 +105,8 @@ impl Model {
         self.extra_acked[0].max(self.extra_acked[1])
     }
 
-    /// s.5.5.10.1: called at the beginning of processing an acknowledgment.
+    /// s.5.5.10.1: updates the signals of the latest round trip. Must be called first for each
+    /// acknowledgment.
     pub(super) fn update_latest_delivery_signals(&mut self, rate: &RateSample) {
         self.loss_round_start = false;
         self.total_delivered = rate.total_delivered;
@@ -118,7 +120,8 @@ impl Model {
         self.app_limited = rate.app_limited;
     }
 
-    /// s.5.5.10.1: called at the end of processing an acknowledgment.
+    /// s.5.5.10.1: starts the signals of the next round trip if one began. Must be called last for
+    /// each acknowledgment.
     pub(super) fn advance_latest_delivery_signals(&mut self, rate: &RateSample) {
         if self.loss_round_start {
             self.bw_latest = rate.rate.map_or(0.0, Rate::as_bytes_per_second);
@@ -126,8 +129,8 @@ impl Model {
         }
     }
 
-    /// s.5.5.10.2: records a lost packet. The round trip in which the path's reaction is measured
-    /// begins with the first loss. A round trip that began earlier would include delivery rates
+    /// s.5.5.10.2: records a lost packet. The first loss begins the round trip in which the path's
+    /// reaction is measured. If that round trip had begun earlier, it would include delivery rates
     /// from before the loss.
     pub(super) fn note_loss(&mut self) {
         if !self.loss_in_round {
@@ -136,20 +139,21 @@ impl Model {
         self.loss_in_round = true;
     }
 
-    /// Records ECN-CE marks. Unlike losses, marks are never random.
+    /// Records ECN-CE marks. Unlike losses, marks never occur at random.
     pub(super) fn note_marked(&mut self) {
         self.note_loss();
         self.marked_in_round = true;
     }
 
-    /// s.5.5.10.3: resets the signals of congestion.
+    /// s.5.5.10.3: resets the signals of congestion, for the next round trip.
     pub(super) fn reset_congestion_signals(&mut self) {
         (self.loss_in_round, self.marked_in_round) = (false, false);
         (self.bw_latest, self.inflight_latest) = (0.0, 0);
     }
 
-    /// s.5.5.10.3: lowers the short-term bounds after losses. While the controller is `probing` for
-    /// bandwidth, it ignores losses. Otherwise it ignores losses up to the tolerated share.
+    /// s.5.5.10.3: lowers the short-term bounds if losses are excessive. While the controller is
+    /// `probing` for bandwidth, it ignores losses. Otherwise it ignores losses up to the tolerated
+    /// fraction.
     pub(super) fn update_congestion_signals(
         &mut self,
         rate: &RateSample,
@@ -167,7 +171,7 @@ impl Model {
         }
         // This differs from the draft, which lowers the bounds after each round trip with a loss.
         // If every round trip has a random loss, the draft's rate falls by about 1 % in each round
-        // trip, to a fourth after a cycle.
+        // trip, and to a fourth of its value in a ProbeBW cycle.
         let congested = self.marked_in_round || is_lossy(rate.lost, rate.sent_in_flight, datagram);
         if self.loss_in_round && !probing && congested {
             let bw = self.bw_shortterm.unwrap_or(self.max_bw());
@@ -187,25 +191,26 @@ impl Model {
         }
     }
 
-    /// Begins a new round now. Packets that are in flight do not matter.
+    /// Begins a new round trip now, without waiting for packets that are in flight.
     pub(super) fn start_round(&mut self) {
         self.next_round_delivered = self.total_delivered;
     }
 
-    /// Begins a new ProbeBW cycle. The maximum bandwidth of the cycle before the last one is
-    /// forgotten (s.5.5.6).
+    /// Begins a new ProbeBW cycle. Keeps the maximum bandwidth of the previous cycle and forgets
+    /// older ones (s.5.5.6).
     pub(super) fn advance_max_bw(&mut self) {
         if self.max_bw[0] > 0.0 {
             self.max_bw = [0.0, self.max_bw[0]];
         }
     }
 
-    /// s.5.5.10.3: removes the short-term bounds.
+    /// s.5.5.10.3: removes the short-term bounds on the bandwidth and on the bytes in flight.
     pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// Saves the bounds before they are lowered, so that a spurious loss can be undone.
+    /// Saves the bounds before losses lower them, so that the reaction to a spurious loss can be
+    /// undone.
     pub(super) fn save(&mut self) {
         self.undo = Some(Undo {
             inflight_longterm: self.inflight_longterm,
@@ -214,10 +219,10 @@ impl Model {
         });
     }
 
-    /// Restores the saved bounds that were higher than the current ones.
+    /// Restores each saved bound that was higher than the current one.
     pub(super) fn undo(&mut self) {
         let Some(undo) = self.undo.take() else { return };
-        // `None` means that there is no bound, which is higher than any bound.
+        // `None` means that there is no bound, so it counts as higher than any bound.
         let higher = |now: Option<u64>, then: Option<u64>| Some(now?.max(then?));
         self.inflight_longterm = higher(self.inflight_longterm, undo.inflight_longterm);
         self.inflight_shortterm = higher(self.inflight_shortterm, undo.inflight_shortterm);
@@ -227,8 +232,8 @@ impl Model {
         };
     }
 
-    /// s.5.5.9: measures how bursty acknowledgments are, for example on Wi-Fi. The window must
-    /// cover the bursts.
+    /// s.5.5.9: measures how bursty acknowledgments are, for example on Wi-Fi. The congestion
+    /// window must be large enough for these bursts.
     pub(super) fn update_ack_aggregation(
         &mut self,
         now: Timestamp,

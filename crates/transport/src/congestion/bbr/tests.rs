@@ -1,5 +1,5 @@
-//! Tests BBR and CUBIC on a simulated bottleneck, which has a queue with a size in bytes and drains
-//! it at a constant rate.
+//! Tests BBR and CUBIC on a simulated bottleneck, whose queue has a limited size in bytes and
+//! drains at a constant rate.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use crate::congestion::{Algorithm, ControllerFactory, DeliveryRate, Pacer};
 const DATAGRAM: u64 = 1200;
 
 struct Path {
-    /// Rate in bytes per second.
+    /// Rate of the bottleneck in bytes per second.
     rate: f64,
-    /// Round-trip time without queueing.
+    /// Round-trip time of the path without queueing.
     delay: Duration,
     queue: u64,
     loss: f64,
@@ -30,13 +30,13 @@ struct Outcome {
 struct Packet {
     sent: Timestamp,
     mark: DeliveryMark,
-    /// Time at which the packet's acknowledgment arrives. `None` if the packet is lost, which the
-    /// next acknowledgment reveals.
+    /// Time at which the packet's acknowledgment arrives. `None` if the packet is lost. The next
+    /// acknowledgment reveals the loss.
     acked_at: Option<Timestamp>,
 }
 
-/// Sends for `seconds` as fast as the controller permits, and measures the second half of this
-/// time.
+/// Sends for `seconds` as fast as the controller permits. Returns what was measured in the second
+/// half of this time.
 fn run(algorithm: Algorithm, path: &Path, seconds: u64) -> Outcome {
     run_seed(algorithm, path, seconds, 0x5eed)
 }
@@ -77,7 +77,7 @@ fn run_seed(algorithm: Algorithm, path: &Path, seconds: u64, seed: u64) -> Outco
             }
             flight.push_back(Packet { sent: now, mark, acked_at });
         }
-        // Then process the next acknowledgment.
+        // No more packets may be sent now, so process the next acknowledgment.
         let arrival = flight.iter().find_map(|packet| packet.acked_at);
         if let Some(arrival) = arrival.filter(|arrival| *arrival <= next) {
             now = now.max(arrival);
@@ -176,7 +176,7 @@ struct Steps {
     now: Timestamp,
 }
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Arrives,
@@ -238,8 +238,8 @@ impl Steps {
         self.flight.len() as u64 * DATAGRAM
     }
 
-    /// Plays rounds in which every packet whose number is a multiple of `every` has this fate. The
-    /// other packets arrive.
+    /// Plays `rounds` round trips. Every packet whose number is a multiple of `every` has this
+    /// fate. The other packets arrive.
     fn rounds(&mut self, rounds: usize, every: usize, fate: Fate) {
         for number in 0..rounds * Steps::ROUND {
             self.step(if number % every == every - 1 { fate } else { Fate::Arrives });
@@ -283,8 +283,8 @@ fn bbr_one_mark_is_congestion() {
     assert!(steps.controller.window() < window, "{} of {window}", steps.controller.window());
 }
 
-/// s.5.3.1.3: excessive loss ends Startup even if the application sends so little that its samples
-/// do not show the bandwidth.
+/// s.5.3.1.3: excessive loss must end Startup even if the application sends so little that its rate
+/// samples do not show the bandwidth of the path.
 #[test]
 fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     let limited = |loss: Fate| {
@@ -299,8 +299,8 @@ fn bbr_much_loss_ends_startup_of_an_application_limited_sender() {
     assert_ne!(limited(Fate::Lost), "startup");
 }
 
-/// s.5.3.3.6: the long-term bound excuses a bandwidth that does not grow only if that bound limits
-/// the sender. If something else limits it, the probe must end.
+/// s.5.3.3.6: while the long-term bound limits the sender, the bandwidth may stop growing without
+/// ending the probe. If something else limits the sender, the probe must end.
 #[test]
 fn bbr_probe_that_finds_nothing_ends_at_the_bound() {
     let mut steps = Steps::new();

@@ -1,26 +1,27 @@
-//! BIC: searches in binary steps for the window at which the last loss occurred.
+//! BIC: searches in binary steps for the window at which the last loss occurred. It is an older
+//! congestion control algorithm of TCP.
 
 use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Fraction of the window that is left after a loss. The paper has 0.875, but deployed
-/// implementations use about this value.
+/// Fraction of the congestion window that is left after a loss. The paper that defines BIC has
+/// 0.875, but deployed implementations use about 0.8.
 const BETA: f64 = 0.8;
-/// Window in datagrams below which BIC behaves like Reno.
+/// Congestion window in datagrams below which BIC behaves like Reno.
 const LOW_WINDOW: f64 = 14.0;
-/// Largest growth in a round trip, in datagrams (S_max).
+/// Largest growth of the window in a round trip, in datagrams (S_max).
 const S_MAX: f64 = 16.0;
-/// Smallest growth in a round trip, in datagrams (S_min).
+/// Smallest growth of the window in a round trip, in datagrams (S_min).
 const S_MIN: f64 = 0.2;
-/// A round trip covers one part in this many of the distance to the target.
+/// In each round trip, the window grows by the distance to the target, divided by this number.
 const SEARCH: f64 = 4.0;
 
-/// The congestion controller of Xu, Harfoush and Rhee.
+/// The BIC congestion controller of Xu, Harfoush and Rhee.
 #[derive(Debug, Clone)]
 pub(super) struct Bic {
     core: Core,
-    /// The window at the last loss, in bytes. Zero if there was no loss.
+    /// Congestion window at the last loss, in bytes. Zero before the first loss.
     last_max: f64,
 }
 
@@ -29,24 +30,26 @@ impl Bic {
         Bic { core: Core::new(datagram), last_max: 0.0 }
     }
 
-    /// Returns the growth in a round trip, in datagrams.
+    /// Returns the growth of the window in a round trip, in datagrams.
     fn increment(&self) -> f64 {
         let (window, target) = (self.core.segments(), self.last_max / self.core.datagram);
         if window < LOW_WINDOW {
             return 1.0;
         }
         if window < target {
-            // Binary search, with a constant growth while the target is far away.
+            // Binary search: the growth shrinks as the window approaches the target. While the
+            // target is far away, the growth is constant.
             return ((target - window) / SEARCH).clamp(S_MIN, S_MAX);
         }
-        // Max probing: the growth beyond the old target mirrors the growth before it, slow at first
-        // and then faster.
+        // Max probing: the window has passed the old target. Its growth mirrors the growth below
+        // the target: slow at first, and then faster.
         ((window - target) / (SEARCH - 1.0)).clamp(S_MIN, S_MAX)
     }
 
     fn on_loss(&mut self) -> f64 {
         let window = self.core.window;
-        // Fast convergence: the window is below the last maximum, so another flow needs bandwidth.
+        // Fast convergence: the loss came below the previous maximum, so another flow needs
+        // bandwidth.
         self.last_max = if window < self.last_max { window * (1.0 + BETA) / 2.0 } else { window };
         if self.core.segments() < LOW_WINDOW { window / 2.0 } else { window * BETA }
     }

@@ -1,6 +1,6 @@
-//! Older TCP algorithms, for comparison: [`Classic`].
+//! Older TCP congestion control algorithms, for comparison: [`Classic`].
 //!
-//! * `mod.rs`: what they share: slow start, and at most one reaction per round trip;
+//! * `mod.rs`: what the algorithms share: slow start, and at most one reaction per round trip;
 //! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm. The algorithm of Google QUIC
 //!   is a variant of CUBIC (`../cubic.rs`).
 
@@ -23,8 +23,8 @@ use bic::Bic;
 use vegas::Vegas;
 use westwood::Westwood;
 
-/// Algorithms that past comparisons of transports have used, and that no current system uses by
-/// default. They work for QUIC and TCP.
+/// Congestion control algorithms that past comparisons of transports have used, and that no current
+/// system uses by default. They work for QUIC and TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classic {
     /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance
@@ -80,16 +80,18 @@ impl FromStr for Classic {
     }
 }
 
-/// Window and threshold in bytes, with at most one reaction to congestion per round trip.
+/// State that the classic algorithms share: the congestion window and the slow start threshold in
+/// bytes. It reacts to congestion at most once per round trip.
 #[derive(Debug, Clone)]
 struct Core {
     datagram: f64,
     window: f64,
     threshold: Option<f64>,
     recovery_start: Option<Timestamp>,
-    /// True until a packet is acknowledged that was sent after `recovery_start`.
+    /// True until the peer acknowledges a packet that was sent after `recovery_start`.
     recovering: bool,
-    /// Window and threshold before the last reaction, to undo it.
+    /// Window and slow start threshold before the last reaction to congestion, so that it can be
+    /// undone.
     before: Option<(f64, Option<f64>)>,
 }
 
@@ -109,7 +111,7 @@ impl Core {
         MINIMUM_WINDOW as f64 * self.datagram
     }
 
-    /// Returns the window in datagrams.
+    /// Returns the congestion window in datagrams.
     fn segments(&self) -> f64 {
         self.window / self.datagram
     }
@@ -118,15 +120,16 @@ impl Core {
         self.threshold.is_none_or(|threshold| self.window < threshold)
     }
 
-    /// Returns true if the window may grow with this acknowledgment (RFC 9002 s.7.3.2, s.7.8).
+    /// Returns true if the congestion window may grow with this acknowledgment (RFC 9002 s.7.3.2,
+    /// s.7.8).
     fn may_grow(&mut self, sample: &AckSample<'_>) -> bool {
         let recovering = self.recovery_start.is_some_and(|start| sample.largest_sent <= start);
         self.recovering &= recovering;
         !recovering && !sample.app_limited
     }
 
-    /// Grows by `per_round` datagrams per round trip, in proportion to the acknowledged bytes. In
-    /// slow start, grows by the acknowledged bytes.
+    /// Increases the congestion window by `per_round` datagrams per round trip, in proportion to
+    /// the acknowledged bytes. In slow start, increases it by the acknowledged bytes.
     fn grow(&mut self, acked: u64, per_round: f64) {
         self.window += if self.in_slow_start() {
             acked as f64
@@ -135,8 +138,8 @@ impl Core {
         };
     }
 
-    /// Returns true if a signal of congestion requires a new reaction. The caller must then set the
-    /// window and the threshold.
+    /// Returns true if the controller must react to this signal of congestion, because it has not
+    /// yet reacted in this round trip. The caller must then set the window and the threshold.
     fn is_news(&mut self, now: Timestamp, largest_sent: Timestamp) -> bool {
         if self.recovery_start.is_some_and(|start| largest_sent <= start) {
             return false;
@@ -164,7 +167,8 @@ impl Core {
         (self.recovery_start, self.before) = (None, None);
     }
 
-    /// Reacts to a retransmission timeout (RFC 5681 s.3.1).
+    /// Reacts to a retransmission timeout: sets the slow start threshold to `threshold`, and the
+    /// window to one datagram (RFC 5681 s.3.1).
     fn time_out(&mut self, threshold: f64) {
         self.before = Some((self.window, self.threshold));
         self.recovery_start = None;
@@ -186,7 +190,7 @@ impl Core {
     }
 }
 
-/// Implements the methods that all these controllers delegate to [`Core`].
+/// Implements the methods of [`Controller`] that the classic algorithms delegate to [`Core`].
 macro_rules! from_core {
     ($name:literal) => {
         fn set_initial_window(&mut self, window: u64) {

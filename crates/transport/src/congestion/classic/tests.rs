@@ -9,9 +9,9 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// Simulates a path with `rate` bytes per millisecond. Its queue holds the bytes in flight that the
-/// path itself cannot hold. Returns the window after each round trip. A loss occurs in each of the
-/// rounds `lossy`.
+/// Simulates a path that carries `rate` bytes per millisecond. Bytes in flight beyond what the path
+/// itself holds wait in its queue. Each of the rounds in `lossy` has a loss. Returns the window
+/// after each round trip.
 fn play(controller: &mut dyn Controller, rate: u64, base: u64, lossy: &[u64]) -> Vec<u64> {
     let mut rtt = RttEstimator::new(Duration::from_millis(base));
     let (mut now, mut windows) = (0, Vec::new());
@@ -48,8 +48,8 @@ fn cwnd_vegas_keeps_a_few_datagrams_in_the_queue() {
     assert!(steady.iter().all(|window| (101..=106).contains(window)), "{windows:?}");
 }
 
-/// The window did not fill the path when the loss occurred. Westwood+ must keep the measured rate,
-/// which follows the actual rate with some delay. Reno must halve the window.
+/// The window does not fill the path when the loss occurs. Westwood+ must keep the window that fits
+/// the measured rate, which follows the actual rate with some delay. Reno must halve its window.
 #[test]
 fn cwnd_westwood_keeps_the_rate_of_the_path() {
     let after = |controller: &mut dyn Controller| {
@@ -62,7 +62,8 @@ fn cwnd_westwood_keeps_the_rate_of_the_path() {
     assert!(now * 10 < before * 6, "{before} {now}");
 }
 
-/// BIC must return to the old window fast at first, slowly near it, and faster again beyond it.
+/// After a loss, the window of BIC must return to its old size fast at first, slowly near it, and
+/// faster again beyond it.
 #[test]
 fn cwnd_bic_searches_for_the_window_of_the_loss() {
     let windows = play(&mut *Classic::Bic.start(DATAGRAM, 0), 1_000_000, 100, &[6]);
@@ -74,8 +75,8 @@ fn cwnd_bic_searches_for_the_window_of_the_loss() {
     assert_eq!(windows[199] - windows[198], 16, "{windows:?}");
 }
 
-/// A loss affects one of the two emulated connections, so 1 - 0.3 / 2 of the window is left. CUBIC
-/// keeps 0.7.
+/// Google QUIC emulates two connections, and a loss affects one of them, so 1 - 0.3 / 2 of the
+/// window must be left. CUBIC must keep 0.7.
 #[test]
 fn cwnd_google_quic_behaves_like_two_connections() {
     let (mut two, mut one) =

@@ -1,4 +1,5 @@
-//! Vegas: keeps a few datagrams in the queue, and derives their number from the round-trip time.
+//! Vegas: estimates from the round-trip time how many datagrams wait in the queue, and keeps only a
+//! few there.
 
 use std::time::Duration;
 
@@ -10,16 +11,17 @@ use crate::Timestamp;
 /// shrinks (`BETA`).
 const ALPHA: f64 = 2.0;
 const BETA: f64 = 4.0;
-/// Number of datagrams in the queue that ends slow start.
+/// Slow start ends when this number of datagrams waits in the queue.
 const GAMMA: f64 = 1.0;
-/// Smallest number of RTT samples in a round. With fewer samples, Vegas behaves like Reno.
+/// Smallest number of RTT samples in a round trip. With fewer samples, Vegas behaves like Reno in
+/// that round trip.
 const SAMPLES: u32 = 3;
 
-/// The congestion controller of Brakmo and Peterson.
+/// The Vegas congestion controller of Brakmo and Peterson.
 #[derive(Debug, Clone)]
 pub(super) struct Vegas {
     core: Core,
-    /// Smallest RTT ever, and in this round.
+    /// Smallest RTT of the path so far. `round_min` is the smallest RTT of the current round trip.
     base: Duration,
     round_min: Duration,
     samples: u32,
@@ -37,11 +39,13 @@ impl Vegas {
         }
     }
 
-    /// Ends a round trip: compares the expected throughput of the window with the actual one.
+    /// Ends a round trip: compares the throughput that the window permits without a queue with the
+    /// actual throughput.
     fn end_round(&mut self) {
         let (base, rtt) = (seconds(self.base), seconds(self.round_min));
         let core = &mut self.core;
-        // Number of datagrams in queues: those that exceed what the path itself holds.
+        // Number of datagrams in the queue: the part of the window that the path itself does not
+        // hold.
         let queued = core.segments() * (rtt - base) / base;
         if core.in_slow_start() {
             if queued > GAMMA {
@@ -69,7 +73,7 @@ impl Controller for Vegas {
         self.samples += 1;
         let may_grow = self.core.may_grow(sample);
         let ended = self.round_start.is_none_or(|start| sample.largest_sent >= start);
-        // With too few samples, a single delayed one would have too much weight.
+        // With too few RTT samples, a single delayed one would have too much weight.
         let compares = self.samples >= SAMPLES;
         if may_grow && self.core.in_slow_start() {
             self.core.window += sample.acked as f64;

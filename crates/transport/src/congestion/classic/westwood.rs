@@ -1,5 +1,5 @@
-//! Westwood+: after a loss, sets the window to the bandwidth-delay product of the measured delivery
-//! rate.
+//! Westwood+: measures the delivery rate, and sets the window to the bandwidth-delay product of
+//! that rate after a loss.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use super::super::{AckSample, Controller, Signal};
 use super::{Core, from_core};
 use crate::Timestamp;
 
-/// Shortest time over which the rate is measured. If the round-trip time is longer, it is used.
+/// Shortest time over which the delivery rate is measured. If the round-trip time is longer, the
+/// rate is measured over a round trip.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Weight of the previous value in both stages of the filter.
+/// Weight of the previous value in both stages of the filter for the delivery rate.
 const OLD: f64 = 7.0 / 8.0;
 
-/// The congestion controller of Grieco and Mascolo.
+/// The Westwood+ congestion controller of Grieco and Mascolo.
 #[derive(Debug, Clone)]
 pub(super) struct Westwood {
     core: Core,
-    /// Start of the measurement, and the number of bytes acknowledged since then.
+    /// Start of the current rate measurement, and the number of bytes acknowledged since then.
     since: Option<Timestamp>,
     acked: u64,
-    /// Rate in bytes per second after the first and after the second stage of the filter. `None`
-    /// before the first measurement.
+    /// Delivery rate in bytes per second after the first and after the second stage of the filter.
+    /// `None` before the first measurement.
     rate: Option<(f64, f64)>,
     min_rtt: Duration,
 }
@@ -46,8 +47,8 @@ impl Westwood {
         (self.since, self.acked) = (Some(sample.now), 0);
     }
 
-    /// Returns the bytes that the path holds at the measured rate. Without a measurement, returns
-    /// half the window.
+    /// Returns the bytes that the path holds at the measured delivery rate. Before the first
+    /// measurement, returns half the window.
     fn pipe(&self) -> f64 {
         match self.rate {
             Some((_, rate)) => rate * self.min_rtt.as_secs_f64(),
@@ -68,7 +69,8 @@ impl Controller for Westwood {
 
     fn on_congestion(&mut self, now: Timestamp, largest_sent: Timestamp, _signal: Signal) {
         if self.core.is_news(now, largest_sent) {
-            // Use the bytes that the path holds, but never more than the previous window.
+            // After a loss, use the bytes that the path holds, but never more than the previous
+            // window.
             let window = self.pipe().min(self.core.window);
             self.core.reduce_to(window);
         }

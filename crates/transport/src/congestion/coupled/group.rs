@@ -1,8 +1,8 @@
-//! The group: the state that the controllers of a connection's paths share.
+//! State that the congestion controllers of a connection's paths share.
 //!
-//! Each controller writes its own entry and reads the other entries. A connection runs on only one
-//! thread at a time, so there is no contention. The entries are atomic only because a connection
-//! may move to another thread.
+//! Each controller writes its own entry and reads the entries of the others. A connection runs on
+//! only one thread at a time, so there is no contention. The entries are atomic only because a
+//! connection may move to another thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,44 +10,46 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Number of entries that are allocated at a time.
+/// Number of entries of a connection's group that are allocated at a time.
 const PLACES: usize = 8;
 
-/// A path that has sent nothing for this number of its round trips is ignored. Otherwise an idle
-/// backup path would slow down the others.
+/// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
+/// backup path would slow down the other paths.
 const IDLE_ROUNDS: u32 = 3;
 
-/// State of one path of the group, which determines how the other paths grow.
+/// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
+/// backup path would slow down the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
-    /// Congestion window in bytes.
+    /// State of one path of the connection, as the controllers of the other paths need it.
     pub window: u64,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time of the path.
     pub rtt: Duration,
-    /// Bytes acknowledged between the last two losses, or since the last loss, whichever is more.
+    /// Bytes acknowledged on the path between its last two losses, or since its last loss,
+    /// whichever is more.
     pub between_losses: u64,
     /// Time at which the path last sent a packet that counts as in flight.
     pub last_sent: Timestamp,
 }
 
 impl Figures {
-    /// Returns true if the path has sent recently.
+    /// Returns true if the path has sent a packet within its last few round trips.
     fn is_active(&self, now: Timestamp) -> bool {
         now.since(self.last_sent) <= self.rtt * IDLE_ROUNDS
     }
 
-    /// Returns the window in bytes. It is never zero, so that it can be a divisor.
+    /// Returns the congestion window in bytes. It is never zero, so that it can be a divisor.
     pub(super) fn bytes(&self) -> f64 {
         self.window.max(1) as f64
     }
 
-    /// Returns the round-trip time in seconds, never zero.
+    /// Returns the round-trip time in seconds. It is never zero, so that it can be a divisor.
     pub(super) fn seconds(&self) -> f64 {
         super::super::seconds(self.rtt)
     }
 }
 
-/// An entry of the group, which belongs to one controller.
+/// An entry of the group. It holds the state of one path, and belongs to that path's controller.
 #[derive(Debug, Default)]
 struct Place {
     taken: AtomicBool,
@@ -76,16 +78,16 @@ impl Place {
     }
 }
 
-/// The entries of a connection's controllers.
+/// The entries of all controllers of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     places: [Place; PLACES],
-    /// Further entries, which are allocated when all of `places` are taken.
+    /// Further entries. They are allocated when all entries in `places` belong to a controller.
     more: OnceLock<Box<Group>>,
 }
 
 impl Group {
-    /// Takes a free entry and returns its number.
+    /// Reserves a free entry for a controller, and returns its number.
     fn take(&self) -> usize {
         let mut group = self;
         for first in (0..).step_by(PLACES) {
@@ -107,7 +109,7 @@ impl Group {
         group.places.get(number % PLACES)
     }
 
-    /// Returns the entries that are taken, with their numbers.
+    /// Returns the entries that belong to a controller, with their numbers.
     fn taken(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
         let parts = std::iter::successors(Some(self), |group| group.more.get().map(|more| &**more));
         let places = parts.flat_map(|group| &group.places).enumerate();
@@ -115,21 +117,21 @@ impl Group {
     }
 }
 
-/// A controller's membership in its connection's group.
+/// Gives one controller access to its entry and to the entries of its connection's other paths.
 #[derive(Debug)]
 pub(super) struct Member {
     group: Arc<Group>,
-    /// Index of the path's entry. `None` before its first RTT sample.
+    /// Index of this path's entry in the group. `None` before the path's first RTT sample.
     place: Option<usize>,
 }
 
 impl Member {
-    /// Creates a member that is not counted until it joins.
+    /// Creates a member without an entry. The other controllers ignore it until [`Member::join`].
     pub(super) fn of(group: &Arc<Group>) -> Member {
         Member { group: group.clone(), place: None }
     }
 
-    /// Takes an entry, if the member has none.
+    /// Reserves an entry for this path, if it has none yet.
     pub(super) fn join(&mut self) {
         if self.place.is_none() {
             self.place = Some(self.group.take());
@@ -140,28 +142,28 @@ impl Member {
         self.group.place(self.place?)
     }
 
-    /// Publishes the state of the path to the other members.
+    /// Publishes the state of this path to the controllers of the other paths.
     pub(super) fn publish(&self, figures: &Figures) {
         if let Some(place) = self.place() {
             place.write(figures);
         }
     }
 
-    /// Publishes the window, in bytes.
+    /// Publishes the congestion window of the path, in bytes, to the other members.
     pub(super) fn on_window(&self, window: u64) {
         if let Some(place) = self.place() {
             place.window.store(window, Ordering::Relaxed);
         }
     }
 
-    /// Publishes that the path is in use.
+    /// Publishes that the path has sent a packet.
     pub(super) fn on_sent(&self, now: Timestamp) {
         if let Some(place) = self.place() {
             place.last_sent.store(now.as_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// Returns the path's own state as the other members see it.
+    /// Returns this path's own state, as the controllers of the other paths see it.
     pub(super) fn own(&self) -> Figures {
         self.place().map_or(
             Figures {
@@ -234,7 +236,7 @@ mod tests {
             member.publish(&figures(window, at(0)));
         }
         assert_eq!(windows(&members[0], at(1)), (1..=count).collect::<Vec<_>>());
-        // A new member takes the entry of a member that has left.
+        // A new member must get the entry of a member that has left.
         members.remove(PLACES);
         let mut late = Member::of(&group);
         late.join();

@@ -1,13 +1,14 @@
-//! Computes the growth of a window in congestion avoidance from the windows of all paths.
+//! Computes how fast the window of a path grows in congestion avoidance, given the windows of all
+//! paths of the connection.
 
 use super::group::Figures;
 
-/// An algorithm for the growth of coupled windows.
+/// An algorithm for the growth of the coupled windows of a connection's paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Increase {
-    /// Linked increases (RFC 6356 s.3).
+    /// LIA, linked increases (RFC 6356 s.3).
     Lia,
-    /// Opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
+    /// OLIA, opportunistic linked increases (R. Khalili, N. Gast, M. Popovic, U. Upadhyay, J.-Y. Le
     /// Boudec: MPTCP is not Pareto-optimal, CoNEXT 2012, s.IV;
     /// draft-khalili-mptcp-congestion-control-05).
     Olia,
@@ -23,8 +24,8 @@ impl Increase {
     }
 
     /// Returns the number of datagrams by which the window of the path `own` grows for each
-    /// acknowledged byte. `all` are the paths in use, including `own`. NewReno would return one
-    /// over the window.
+    /// acknowledged byte. `all` are the paths in use, including `own`. For comparison, the result
+    /// for NewReno would be 1 / window.
     pub(super) fn per_byte(self, own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
         match self {
             Increase::Lia => lia(own, all),
@@ -38,7 +39,7 @@ fn rate(all: impl Iterator<Item = Figures>) -> f64 {
     all.map(|path| path.bytes() / path.seconds()).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Returns the window divided by the square of the round-trip time.
+/// Returns the window of a path, divided by the square of its round-trip time.
 fn eagerness(path: &Figures) -> f64 {
     path.bytes() / path.seconds().powi(2)
 }
@@ -51,17 +52,18 @@ fn lia(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
     coupled.min(1.0 / own.bytes())
 }
 
-/// Khalili et al. s.IV-A: returns the fair share plus a correction. The correction moves window
-/// from the paths with the largest windows to the best paths with smaller windows.
+/// Khalili et al. s.IV-A: returns the path's fair share of the growth, plus a correction. The
+/// correction shifts growth from the paths with the largest windows to the best paths with smaller
+/// windows.
 fn olia(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
     let share = eagerness(own) / rate(all.clone()).powi(2);
     share + correction(own, all) / own.bytes()
 }
 
-/// Returns the term alpha_r of OLIA, in datagrams per round trip.
+/// Returns the correction term alpha_r of OLIA, in datagrams per round trip.
 fn correction(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 {
-    // The square of the rate that one TCP connection would get on a path, up to a constant: it is
-    // proportional to the bytes between losses.
+    // The square of the rate that one TCP connection would get on a path, up to a constant factor.
+    // That square is proportional to the bytes between losses.
     let quality = |path: &Figures| path.between_losses as f64 / path.seconds().powi(2);
     let best = all.clone().map(|path| quality(&path)).fold(0.0, f64::max);
     let largest = all.clone().map(|path| path.bytes()).fold(0.0, f64::max);
@@ -70,7 +72,7 @@ fn correction(own: &Figures, all: impl Iterator<Item = Figures> + Clone) -> f64 
     let (mut paths, mut collected, mut largest_paths) = (0u32, 0u32, 0u32);
     for path in all {
         paths += 1;
-        // Count the best paths that do not have the largest window.
+        // Count the best paths among those that do not have the largest window.
         collected += u32::from(is_best(&path) && !is_largest(&path));
         largest_paths += u32::from(is_largest(&path));
     }
@@ -108,16 +110,16 @@ mod tests {
         }
     }
 
-    /// The formula of RFC 6356 s.4.1, computed by hand: windows 10,000 and 20,000, round-trip times
-    /// 100 and 50 ms.
+    /// The expected value is the formula of RFC 6356 s.4.1, computed by hand: windows 10,000 and
+    /// 20,000, round-trip times 100 and 50 ms.
     #[test]
     fn coupled_lia_by_hand() {
         let all = [path(10_000, 100, 0), path(20_000, 50, 0)];
         // max(10,000 / 0.01, 20,000 / 0.0025) / (100,000 + 400,000)^2 = 8,000,000 / 2.5e11.
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 3.2e-5);
         assert_near(Increase::Lia.per_byte(&all[1], all.into_iter()), 3.2e-5);
-        // The growth is at most that of a single path: 1 / 1,000,000 is smaller than the coupled
-        // growth.
+        // The growth must be at most that of a single path. Here, 1 / 1,000,000 is smaller than the
+        // coupled growth.
         let all = [path(1_000_000, 1_000, 0), path(1_000, 10, 0)];
         assert_near(Increase::Lia.per_byte(&all[0], all.into_iter()), 1e-6);
     }
@@ -127,21 +129,22 @@ mod tests {
         // The second path is the best (4,000 / 0.01 compared with 1,000 / 0.01) and has the smaller
         // window.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000)];
-        // The share is 30,000 / 0.01 / 400,000^2 = 1.875e-5. The correction is minus 1 / (2 * 1) /
-        // 30,000.
+        // The fair share is 30,000 / 0.01 / 400,000^2 = 1.875e-5. The correction is minus 1 / (2 *
+        // 1) / 30,000.
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5 - 0.5 / 30_000.0);
-        // The share is 10,000 / 0.01 / 400,000^2 = 6.25e-6. The correction is plus 1 / (2 * 1) /
-        // 10,000.
+        // The fair share is 10,000 / 0.01 / 400,000^2 = 6.25e-6. The correction is plus 1 / (2 * 1)
+        // / 10,000.
         assert_near(Increase::Olia.per_byte(&all[1], all.into_iter()), 6.25e-6 + 0.5 / 10_000.0);
-        // The best path already has the largest window, so nothing is moved.
+        // The best path already has the largest window, so there is no correction.
         let all = [path(30_000, 100, 4_000), path(10_000, 100, 1_000)];
         assert_near(Increase::Olia.per_byte(&all[0], all.into_iter()), 1.875e-5);
-        // The third path is neither the best nor the largest, so it gets only the fair share.
+        // The third path is neither the best nor the one with the largest window, so it gets only
+        // the fair share.
         let all = [path(30_000, 100, 1_000), path(10_000, 100, 4_000), path(20_000, 100, 2_000)];
         assert_near(Increase::Olia.per_byte(&all[2], all.into_iter()), 2e6 / 3.6e11);
     }
 
-    /// If paths are equal, each gets an equal part of the window that is moved.
+    /// If paths are equally good, they must share the correction equally.
     #[test]
     fn coupled_olia_divides_among_equals() {
         let all =

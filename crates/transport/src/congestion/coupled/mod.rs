@@ -1,5 +1,6 @@
-//! Coupled congestion control: couples the growth of a connection's paths. Together they take no
-//! more of a shared bottleneck than one path, and they avoid congested paths (RFC 10069 s.5.3).
+//! Coupled congestion control: the windows of a connection's paths grow together. All paths
+//! together take no more of a shared bottleneck than one path would, and they avoid congested paths
+//! (RFC 10069 s.5.3).
 //!
 //! * `mod.rs`: [`Coupled`], the controller of a path: NewReno (`../new_reno.rs`) with another
 //!   growth in congestion avoidance;
@@ -19,7 +20,7 @@ use crate::Timestamp;
 use group::{Figures, Group, Member};
 pub(crate) use increase::Increase;
 
-/// Creates the controllers for the paths of one connection.
+/// Creates the congestion controllers for the paths of one connection, which share a group.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     increase: Increase,
@@ -27,7 +28,8 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// Creates a factory for one connection, whose windows grow by the algorithm `increase`.
+    /// Creates the factory for one connection. The windows of its paths grow by the algorithm
+    /// `increase`.
     pub(crate) fn new(increase: Increase) -> Siblings {
         Siblings { increase, group: Arc::default() }
     }
@@ -39,24 +41,24 @@ impl ControllerFactory for Siblings {
     }
 }
 
-/// The controller of one path, coupled to the other paths of its connection.
+/// The congestion controller of one path, coupled to the other paths of its connection.
 ///
-/// Slow start, the reaction to loss and the smallest window are those of NewReno, as both documents
-/// require. With several paths, OLIA permits a threshold of one datagram. This controller does not,
-/// because RFC 9002 s.7.2 requires two.
+/// Slow start, the reaction to loss and the smallest window are those of NewReno, as the documents
+/// that define LIA and OLIA require. With several paths, OLIA permits a slow start threshold of one
+/// datagram. This controller does not, because RFC 9002 s.7.2 requires two.
 #[derive(Debug)]
 pub(crate) struct Coupled {
     reno: NewReno,
     increase: Increase,
     member: Member,
-    /// Fraction of a byte by which the window has still to grow, 0 to 1.
+    /// Growth of the window that is not yet applied because it is less than a byte, 0 to 1.
     rest: f64,
     last_sent: Timestamp,
     losses: Losses,
 }
 
-/// Bytes acknowledged around the last losses. OLIA estimates from them how often a path loses
-/// packets.
+/// Bytes that were acknowledged between the last losses of a path. OLIA estimates from them how
+/// often the path loses packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Losses {
     /// Bytes acknowledged between the two losses before the last one.
@@ -79,7 +81,7 @@ impl Coupled {
         }
     }
 
-    /// Publishes the state of the path to the other paths.
+    /// Publishes the state of this path to the controllers of the connection's other paths.
     fn publish(&self, rtt: std::time::Duration) {
         self.member.publish(&Figures {
             window: self.reno.window(),
@@ -94,8 +96,8 @@ impl Coupled {
         let own = self.member.own();
         let per_byte = self.increase.per_byte(&own, siblings);
         let grown = per_byte * sample.acked as f64 * self.reno.datagram() as f64 + self.rest;
-        // The growth can be negative, because OLIA moves window from the largest path to the best
-        // ones.
+        // The growth can be negative, because OLIA shifts growth from the path with the largest
+        // window to the best paths.
         let whole = grown.floor();
         self.rest = grown - whole;
         self.reno.change_by(whole as i64);

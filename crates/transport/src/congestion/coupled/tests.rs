@@ -1,5 +1,5 @@
-//! Tests the properties that the papers promise, on paths in virtual time. A path loses packets by
-//! counting them, so every run is the same.
+//! Tests the properties that the papers on LIA and OLIA promise, on paths in virtual time. Which
+//! packets a path loses depends only on their count, so every run is the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ const fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// A path whose window is always fully used. It is simulated in steps of a round trip.
+/// A simulated path whose window is always fully used. One step of the simulation is a round trip.
 struct Road {
     controller: Box<dyn Controller>,
     rtt: RttEstimator,
     trip_ms: u64,
-    /// Time at which the current round began, in milliseconds.
+    /// Time at which the current round trip began, in milliseconds.
     begun: u64,
-    /// One of this many datagrams is lost.
+    /// The path loses one datagram out of this many.
     one_of: u64,
     sent: u64,
-    /// Number of datagrams acknowledged so far.
+    /// Number of datagrams of this path acknowledged so far.
     acked: u64,
-    /// The path's share of the losses at a shared bottleneck that it still has to take, in
-    /// datagrams.
+    /// Number of datagrams that the path must still lose as its share of the losses at a shared
+    /// bottleneck.
     owed: f64,
 }
 
@@ -48,8 +48,8 @@ impl Road {
         self.begun + self.trip_ms
     }
 
-    /// Ends the current round and begins the next one. If `lossy` is true, the round loses at least
-    /// one datagram.
+    /// Ends the current round trip and begins the next one. If `lossy` is true, the round trip
+    /// loses at least one datagram.
     fn round(&mut self, lossy: bool) {
         let (window, end, bytes) = (self.window(), self.ends(), u64::from(DATAGRAM));
         for _ in 0..window {
@@ -78,15 +78,15 @@ impl Road {
     }
 }
 
-/// Creates the paths of a connection. For each path, the arguments are the RTT in milliseconds and
-/// the number of datagrams of which one is lost.
+/// Creates the paths of a connection. Each path is given as its RTT in milliseconds, and the number
+/// of datagrams out of which one is lost.
 fn connection(algorithm: Algorithm, roads: &[(u64, u64)]) -> Vec<Road> {
     let factory = algorithm.for_connection().unwrap_or_else(|| Arc::new(algorithm));
     roads.iter().map(|(trip_ms, one_of)| Road::new(&*factory, *trip_ms, *one_of)).collect()
 }
 
-/// Plays the rounds of all paths until the time `until`, in milliseconds. Returns the throughput of
-/// each path in datagrams per second and its mean window, both without the first tenth of the time.
+/// Runs all paths until the time `until`, in milliseconds. Returns the throughput of each path in
+/// datagrams per second, and its mean window. Both ignore the first tenth of the time.
 fn play(roads: &mut [Road], until: u64) -> Vec<(f64, f64)> {
     let mut totals = vec![(0, 0, 0); roads.len()];
     while let Some((index, road)) = roads
@@ -113,9 +113,9 @@ fn rate(algorithm: Algorithm, roads: &[(u64, u64)]) -> f64 {
     play(&mut connection(algorithm, roads), 200_000).iter().map(|(rate, _)| rate).sum()
 }
 
-/// Returns the mean windows of connections at one bottleneck that carries `room` datagrams in a
-/// round. If there are more, one path loses a datagram. The frequency of a path's losses is
-/// proportional to its window.
+/// Returns the mean windows of connections that share one bottleneck, which carries `room`
+/// datagrams in a round trip. Whenever more are in flight, one path loses a datagram. A path loses
+/// datagrams in proportion to its window.
 fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
     const ROUNDS: u64 = 4_000;
     let mut sums = vec![0; connections.len()];
@@ -136,7 +136,7 @@ fn shared(connections: &mut [Vec<Road>], room: u64) -> Vec<f64> {
                 }
                 let loses = full && road.owed >= most;
                 if loses {
-                    // Only one path loses a datagram in a round.
+                    // Only one path loses a datagram in each round trip.
                     (road.owed, most) = (road.owed - 1.0, f64::MAX);
                 }
                 road.round(loses);
@@ -163,15 +163,15 @@ fn coupled_paths_take_one_share_of_a_shared_bottleneck() {
     for algorithm in COUPLED {
         for paths in 2..=4 {
             let share = against_newreno(algorithm, &[PATH; 4][..paths]);
-            // The share is not exactly 1, because windows are whole datagrams and paths take turns
-            // at losing.
+            // The share of the bottleneck is not exactly 1, because windows are whole datagrams and
+            // only one path loses at a time.
             assert!((0.7..1.25).contains(&share), "{algorithm}, {paths} paths: {share}");
         }
     }
 }
 
 /// RFC 6356 s.2, goal 1: the paths together must not be slower than one TCP connection on the best
-/// path. Goal 2 limits them to a fair share, so the total is about that of the best path.
+/// path. Goal 2 limits them to a fair share, so their total is about that of the best path.
 #[test]
 fn coupled_paths_are_no_slower_than_the_best_path() {
     let cases: [&[(u64, u64)]; 5] = [
@@ -193,8 +193,8 @@ fn coupled_paths_are_no_slower_than_the_best_path() {
     }
 }
 
-/// Khalili et al. s.III: LIA continues to send on the path with more losses. OLIA must send almost
-/// nothing there, and the connection must have the same throughput.
+/// Khalili et al. s.III: LIA continues to send on a path with more losses. OLIA must send almost
+/// nothing on that path, and the connection must have the same throughput as with LIA.
 #[test]
 fn coupled_olia_leaves_the_congested_path() {
     let paths = [(100, 4_000), (100, 800)];
@@ -208,8 +208,8 @@ fn coupled_olia_leaves_the_congested_path() {
     assert!(olia.0 + olia.1 > 0.9 * (lia.0 + lia.1), "OLIA: {olia:?}, LIA: {lia:?}");
 }
 
-/// Khalili et al. s.IV, responsiveness: when the other path becomes the better one, OLIA must move
-/// to it.
+/// Khalili et al. s.IV, responsiveness: if the losses of two paths are swapped, OLIA must move to
+/// the path that is now better.
 #[test]
 fn coupled_olia_returns_when_the_paths_change_places() {
     let mut roads = connection(Algorithm::Olia, &[(100, 4_000), (100, 200)]);
@@ -238,8 +238,8 @@ fn coupled_idle_path_has_no_effect() {
     }
 }
 
-/// Slow start, the reaction to loss and its undoing must be those of NewReno. With a single path,
-/// the growth must be that of TCP's NewReno.
+/// Slow start, the reaction to loss and its undoing must be the same for coupled controllers as for
+/// NewReno. With a single path, the growth must be that of TCP's NewReno.
 #[test]
 fn coupled_decrease_is_that_of_newreno() {
     for algorithm in COUPLED {
@@ -251,7 +251,7 @@ fn coupled_decrease_is_that_of_newreno() {
         let mut both = |step: &dyn Fn(&mut dyn Controller)| {
             step(&mut *coupled);
             step(&mut *alone);
-            // The windows may differ by a fraction of a byte.
+            // The windows of both controllers may differ by a fraction of a byte.
             let apart = coupled.window().abs_diff(alone.window());
             assert!(apart <= 1, "{algorithm}: {} and {}", coupled.window(), alone.window());
             assert_eq!(coupled.slow_start_threshold(), alone.slow_start_threshold());

@@ -1,5 +1,5 @@
-//! The order of handshake messages. The flights are those of TLS 1.3 (RFC 8446 s.2), with the
-//! configured sizes.
+//! The order of handshake messages on connections without protection. The flights are those of TLS
+//! 1.3 (RFC 8446 s.2), with the configured sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,34 +13,35 @@ use super::{InsecureNullCrypto, NullSession};
 use crate::crypto::session::KeyChange;
 use crate::violation::{Failure, Violation};
 
-/// The message that the peer must send next.
+/// The handshake message that the peer must send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     ClientHello,
     ServerHello,
     Answer,
     Finished,
-    /// The handshake is complete. A client still accepts tickets.
+    /// Nothing, because the handshake is complete. A client still accepts tickets.
     Nothing,
 }
 
-/// An item that [`Handshake::write`] must return next.
+/// An item that [`Handshake::write`] still has to return: data or keys.
 enum Step {
     Data(Vec<u8>),
     HandshakeKeys,
     OneRttKeys,
 }
 
-/// A handshake without any protection.
+/// A handshake that protects nothing.
 pub(crate) struct Handshake {
     side: Side,
     config: Arc<InsecureNullCrypto>,
     /// Transport parameters of this end.
     parameters: Vec<u8>,
-    /// Digest of a server's transport parameters, which its tickets contain.
+    /// Digest of the transport parameters that a server promises for 0-RTT. Its tickets contain
+    /// this digest.
     promises: [u8; 16],
     awaited: Awaited,
-    /// The beginning of an incomplete message. At most one message is buffered.
+    /// The beginning of a message whose rest has not arrived. At most one message is buffered.
     incoming: Vec<u8>,
     outgoing: VecDeque<Step>,
     peer_parameters: Option<Vec<u8>>,
@@ -159,7 +160,7 @@ impl Handshake {
         self.outgoing.push_back(Step::Data(data));
     }
 
-    /// Queues a server's whole flight in answer to a ClientHello.
+    /// Queues all messages with which a server answers a ClientHello.
     fn answer(&mut self, hello: &Hello<'_>) -> Result<(), Failure> {
         let config = self.config.clone();
         let ours = &config.alpn_protocols;
@@ -191,7 +192,7 @@ impl Handshake {
         }
     }
 
-    /// Processes the server's answer on a client.
+    /// Processes a server's answer to this client's ClientHello.
     fn learn(&mut self, answer: &Answer<'_>) -> Result<(), Failure> {
         let wanted = &self.config.alpn_protocols;
         if !answer.alpn.is_empty() && !wanted.iter().any(|name| name == answer.alpn) {

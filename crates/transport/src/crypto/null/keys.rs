@@ -1,9 +1,9 @@
 //! Keys that protect nothing. A checksum takes the place of the AEAD tag, and there is no header
 //! protection.
 //!
-//! Without an attacker, they behave like an AEAD. They reject a corrupted packet, a packet with
-//! another packet number, level, direction or key phase, and an Initial packet to another
-//! connection ID.
+//! Without an attacker, these keys behave like an AEAD. They reject a corrupted packet. They also
+//! reject a packet if its number, level, direction or key phase is not that of the key, and an
+//! Initial packet to another connection ID.
 
 use std::sync::Arc;
 
@@ -16,29 +16,31 @@ use crate::crypto::OpenTo;
 /// Length of the checksum in bytes, the same as for every AEAD tag in QUIC (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
 
-/// The limits of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated as often as with it.
+/// The limits of AES-128-GCM (RFC 9001 s.6.6), so that keys are updated as often as with
+/// AES-128-GCM.
 const CONFIDENTIALITY_LIMIT: u64 = 1 << 23;
 const INTEGRITY_LIMIT: u64 = 1 << 52;
 
 /// The kind of packets that a key protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Initial packets. The ID is the Destination Connection ID of the client's first packet.
+    /// The key protects Initial packets. The ID is the Destination Connection ID of the client's
+    /// first packet.
     Initial(ConnectionId),
-    /// 0-RTT packets.
+    /// The key protects 0-RTT packets.
     ZeroRtt,
-    /// Handshake packets.
+    /// The key protects Handshake packets.
     Handshake,
-    /// 1-RTT packets after this many key updates.
+    /// 1-RTT packets. The number counts the key updates before them.
     OneRtt(u64),
 }
 
-/// The key of the checksum for the packets of one sender at one level. It is not secret.
+/// The key of the checksum for the packets of one sender at one encryption level. It is not secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullKey(u64);
 
 impl NullKey {
-    /// Returns the key for packets of this sender at this level.
+    /// Returns the key for packets that `sender` sends at this encryption level.
     pub fn new(level: Level, sender: Side) -> NullKey {
         let (kind, detail) = match level {
             Level::Initial(id) => {
@@ -58,14 +60,13 @@ impl NullKey {
         NullKey(a ^ b)
     }
 
-    /// Returns the key for packets of another path (RFC 10069 s.2.4). On path 0 the key stays the
-    /// same.
+    /// Returns the key for packets of the path with this path ID (RFC 10069 s.2.4). For path 0,
+    /// this is the same key.
     fn for_path(self, path: u32) -> NullKey {
         if path == 0 { self } else { NullKey(mix(self.0 ^ u64::from(path), P3)) }
     }
 
-    /// Returns the checksum for the packet with this number, header and payload. The packet ends
-    /// with it.
+    /// Returns the checksum at the end of the packet with this number, header and payload.
     pub fn tag(self, number: u64, header: &[u8], payload: &[u8]) -> [u8; TAG_LEN] {
         let sums = sum(mix(self.0 ^ number, P2), header, payload);
         let mut tag = [0; TAG_LEN];
@@ -76,21 +77,21 @@ impl NullKey {
     }
 }
 
-/// Odd numbers without a pattern: digits of the fractional parts of the square roots of 2, 3, 5 and
-/// 7.
+/// Odd numbers without a pattern, for the checksum: digits of the fractional parts of the square
+/// roots of 2, 3, 5 and 7.
 const P0: u64 = 0x6a09_e667_f3bc_c909;
 const P1: u64 = 0xbb67_ae85_84ca_a73b;
 const P2: u64 = 0x3c6e_f372_fe94_f82b;
 const P3: u64 = 0xa54f_f53a_5f1d_36f1;
 
-/// Returns the XOR of both halves of a product.
+/// Returns the XOR of the upper and the lower half of the product of `a` and `b`.
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Returns two sums of the header and the payload. Every byte affects at least one of them, and the
-/// lengths affect both.
+/// Returns two checksums of the header and the payload. Every byte affects at least one of them,
+/// and the lengths affect both.
 fn sum(seed: u64, header: &[u8], payload: &[u8]) -> [u64; 2] {
     let lengths = (header.len() as u64) << 32 | payload.len() as u64;
     let mut sums = [seed ^ P0, seed.rotate_left(32) ^ P1];
@@ -129,8 +130,8 @@ fn absorb(sums: &mut [u64; 2], bytes: &[u8]) {
     }
 }
 
-/// Adds a block to both sums. The two products do not depend on each other, so the CPU can compute
-/// them in parallel.
+/// Adds a block to both sums of the checksum. The two products do not depend on each other, so the
+/// CPU can compute them in parallel.
 fn step([a, b]: &mut [u64; 2], block: &[u8; 32]) {
     let [w0, w1, w2, w3] = block.as_chunks::<8>().0 else { return };
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
@@ -193,8 +194,8 @@ impl PacketKey for NullKey {
     }
 }
 
-/// The key supports decryption into another buffer, as AEAD keys do. So simulations and fuzzers run
-/// the same code as real connections.
+/// A key without protection can also decrypt into another buffer, as AEAD keys can. So simulations
+/// and fuzzers run the same code as real connections.
 impl OpenTo for NullKey {
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
         let Some((plain, tag)) = sealed.split_last_chunk::<TAG_LEN>() else { return false };
@@ -207,7 +208,7 @@ impl OpenTo for NullKey {
     }
 }
 
-/// Leaves headers unprotected.
+/// Header protection that leaves headers unprotected.
 pub(super) struct Bare;
 
 impl HeaderProtectionKey for Bare {
@@ -224,7 +225,7 @@ impl HeaderProtectionKey for Bare {
     }
 }
 
-/// Returns the keys for packets that `sender` sends.
+/// Returns the keys for the packets that one side, `sender`, sends at this encryption level.
 pub(super) fn directional(level: Level, sender: Side) -> DirectionalKeys {
     DirectionalKeys { header: Box::new(Bare), packet: Box::new(NullKey::new(level, sender)) }
 }
@@ -233,13 +234,13 @@ pub(super) fn pair(level: Level, side: Side) -> Keys {
     Keys { local: directional(level, side), remote: directional(level, !side) }
 }
 
-/// Returns the keys of Initial packets. `dcid` is the Destination Connection ID of the client's
-/// first packet.
+/// Returns the keys of Initial packets without protection. `dcid` is the Destination Connection ID
+/// of the client's first packet.
 pub(crate) fn initial_keys(side: Side, dcid: ConnectionId) -> Keys {
     pair(Level::Initial(dcid), side)
 }
 
-/// Creates the keys of 1-RTT packets for each key update.
+/// Creates the 1-RTT keys for each key update.
 #[derive(Debug)]
 pub(crate) struct Generations {
     side: Side,
@@ -248,7 +249,7 @@ pub(crate) struct Generations {
 
 impl Generations {
     pub(super) fn new(side: Side) -> Generations {
-        // The handshake itself creates generation 0.
+        // The handshake creates the first keys (generation 0), so the next generation is 1.
         Generations { side, next: 1 }
     }
 

@@ -1,23 +1,24 @@
-//! The messages of the handshake. TLS defines their framing (RFC 8446 s.4): a type, a length of
-//! three bytes and a body. The body contains the fields of the message, padded with zeros.
+//! The messages of the handshake without protection. Their framing is that of TLS (RFC 8446 s.4): a
+//! type, a length of three bytes and a body. The body contains the fields of the message, padded
+//! with zeros.
 
 use equic_wire::{Reader, UnexpectedEnd};
 
-/// Largest length of a message's body, in bytes.
+/// Largest length of the body of a handshake message, in bytes.
 pub(super) const MAX_BODY: usize = 1 << 16;
 
-/// Length of the type and the length field, in bytes.
+/// Length of the type and the length field of a handshake message, in bytes.
 const HEAD: usize = 4;
 
-/// A message of the handshake. The numbers of the types are those of TLS.
+/// A message of the handshake without protection. The numbers of the types are those of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The client's first message.
+    /// The client's first message, with its offer.
     ClientHello(Hello<'a>),
-    /// The server's first message, which has no content.
+    /// The server's first message. Its body has no fields.
     ServerHello,
-    /// A ticket for a later connection: whether the client may send early data, and the ticket that
-    /// it then sends.
+    /// A ticket for a later connection. The flag says whether the client may send early data on
+    /// that connection. It then also sends the 16 bytes.
     NewSessionTicket(bool, [u8; 16]),
     /// The server's transport parameters and choices. This message replaces EncryptedExtensions,
     /// Certificate and CertificateVerify.
@@ -34,7 +35,7 @@ pub struct Hello<'a> {
     /// The ticket of an earlier connection (NewSessionTicket) if the client sends early data;
     /// otherwise `None`.
     pub ticket: Option<[u8; 16]>,
-    /// Application protocols, of 1 to 255 bytes each.
+    /// Application protocols that the client offers, of 1 to 255 bytes each.
     pub alpn: Vec<&'a [u8]>,
 }
 
@@ -49,7 +50,7 @@ pub struct Answer<'a> {
     pub alpn: &'a [u8],
 }
 
-/// The bytes are not a valid message of this handshake.
+/// Error for bytes that are not a valid message of the handshake without protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -104,8 +105,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads the first message in `bytes`. Returns the message and its length, or `None` if the
-    /// message is incomplete.
+    /// Reads the first handshake message in `bytes`. Returns the message and its length, or `None`
+    /// if the message is incomplete.
     ///
     /// # Errors
     /// Fails if the message is unknown or too long.
@@ -153,7 +154,7 @@ impl<'a> Message<'a> {
 }
 
 /// Appends `bytes` after a length field of two bytes. Longer input is truncated, but transport
-/// parameters never are that long.
+/// parameters are never that long.
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

@@ -1,15 +1,16 @@
-//! Connections without any protection, for simulations. Packets and round trips have the sizes and
-//! numbers that they have with TLS, without its cost and its randomness. This needs the feature
+//! Connections without any protection, for simulations. Packets and handshakes have the same sizes
+//! and round trips as with TLS, but without its cost and its randomness. This needs the feature
 //! `null-crypto` and a configuration with an [`InsecureNullCrypto`]. Any observer can read and
 //! forge the packets.
 //!
 //! * `keys.rs`: a checksum in place of the AEAD tag;
-//! * `suite.rs`: the same for tokens, so that no crypto provider is needed;
+//! * `suite.rs`: checksums in place of cryptography for tokens, so that no crypto provider is
+//!   needed;
 //! * `handshake.rs`: the order of the messages; `message.rs`: their encoding.
 //!
-//! A separate QUIC version, a cargo feature and a separate configuration type are all required. A
-//! flag in the usual configuration could disable protection by mistake. No released program enables
-//! the feature.
+//! Three things are required: a cargo feature, a separate QUIC version and a separate configuration
+//! type. A flag in the usual configuration could disable protection by mistake. No released program
+//! enables the feature.
 
 mod handshake;
 mod keys;
@@ -26,12 +27,12 @@ pub(crate) use keys::initial_keys;
 pub use keys::{Level, NullKey};
 pub use message::{Answer, Hello, Malformed, Message};
 
-/// A handshake that protects nothing, for simulations, measurements and fuzzers.
+/// Configuration of a handshake that protects nothing, for simulations, measurements and fuzzers.
 ///
-/// There are no secrets and no authentication: every datagram can be read and forged. The only
-/// version is `equic_wire::Version::NULL_CRYPTO`, so that no QUIC endpoint accepts it by mistake.
-/// The only constructor is [`InsecureNullCrypto::for_simulation_only`], so that its name is visible
-/// in the code that uses it.
+/// There are no secrets and no authentication: anyone can read and forge every datagram. The only
+/// version is `equic_wire::Version::NULL_CRYPTO`, so that no QUIC endpoint accepts such a
+/// connection by mistake. The only constructor is [`InsecureNullCrypto::for_simulation_only`], so
+/// that its name is visible in the code that uses it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct InsecureNullCrypto {
@@ -40,10 +41,10 @@ pub struct InsecureNullCrypto {
     pub alpn_protocols: Vec<Vec<u8>>,
     /// Sizes of the handshake messages in bytes.
     pub sizes: HandshakeSizes,
-    /// True if a server issues sessions to clients and accepts early data (0-RTT). Clients ignore
-    /// it.
+    /// On a server: true if it issues sessions to clients and accepts early data (0-RTT). Clients
+    /// ignore this field.
     pub early_data: bool,
-    /// A client's session from an earlier connection
+    /// On a client: the session from an earlier connection
     /// ([`crate::Connection::insecure_null_session`]), which permits early data. If `None`, the
     /// client sends no early data.
     pub session: Option<NullSession>,
@@ -62,14 +63,14 @@ impl InsecureNullCrypto {
         }
     }
 
-    /// Returns the cipher suite for tokens.
+    /// Returns the cipher suite for tokens, which replaces that of a crypto provider.
     pub(crate) fn suite(&self) -> Suite {
         suite::suite()
     }
 }
 
-/// Smallest sizes of the handshake messages, in bytes. Messages are padded with zeros to these
-/// sizes. A message is larger if its content requires that.
+/// Smallest sizes of the handshake messages, in bytes. A message is padded with zeros to this size.
+/// It is larger only if its content needs more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeSizes {
     /// Size of the ClientHello. If it is larger than about 1,100 bytes, it takes two datagrams.
@@ -82,8 +83,8 @@ pub struct HandshakeSizes {
     pub certificate: u16,
     /// Size of each Finished message.
     pub finished: u16,
-    /// Total size of a server's NewSessionTicket messages. With zero, the server sends none, unless
-    /// it issues a session.
+    /// Total size of a server's NewSessionTicket messages. With zero, the server sends such
+    /// messages only if it issues a session.
     pub tickets: u16,
 }
 
@@ -101,12 +102,12 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// A client's record of a server that accepts early data, for a later connection.
+/// A client's record of a server that accepts early data, for a later connection to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
-    /// The server's transport parameters, encoded.
+    /// The server's encoded transport parameters, which the client uses for early data.
     pub parameters: Vec<u8>,
-    /// Identifies the transport parameters that the server promised. The server compares it to
-    /// check that they are unchanged.
+    /// Identifies the transport parameters that the server promised. The server uses it to check
+    /// that they are unchanged.
     pub ticket: [u8; 16],
 }

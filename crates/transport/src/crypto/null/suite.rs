@@ -1,8 +1,8 @@
-//! A cipher suite that protects nothing: checksums replace HMAC and AEAD. With it, an endpoint
-//! without protection needs no crypto provider for its tokens.
+//! A cipher suite that protects nothing: checksums replace HMAC and AEAD. With this suite, an
+//! endpoint without protection needs no crypto provider for its tokens.
 //!
-//! Only `InsecureNullCrypto` uses it. TLS does not know its number, and it cannot encrypt records,
-//! so no TLS handshake can select it.
+//! Only `InsecureNullCrypto` uses this suite. TLS does not know its number, and the suite cannot
+//! encrypt records, so no TLS handshake can select it.
 
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::cipher::{
@@ -32,12 +32,12 @@ static SUITE: Tls13CipherSuite = Tls13CipherSuite {
     quic: Some(&Null),
 };
 
-/// Returns the suite, which is used for tokens only.
+/// Returns the cipher suite without protection, which is used only for tokens.
 pub(super) fn suite() -> Suite {
     Suite { suite: &SUITE, quic: &Null }
 }
 
-/// Implements all algorithms of the suite.
+/// Implements all algorithms of the cipher suite without protection.
 #[derive(Clone, Copy)]
 struct Null;
 
@@ -98,11 +98,11 @@ impl Hkdf for Null {
     }
 }
 
-/// Derives keys from a key.
+/// Derives keys from a secret with checksums, in place of HKDF.
 struct Expander([u8; KEYED_LEN]);
 
 impl Expander {
-    /// Returns the output block with this number.
+    /// Returns the block of derived key material with this number.
     fn block(&self, info: &[&[u8]], number: usize) -> [u8; KEYED_LEN] {
         let mut message = info.concat();
         message.extend_from_slice(&number.to_le_bytes());
@@ -142,7 +142,7 @@ impl Algorithm for Null {
     }
 }
 
-/// The suite rejects all TLS records, because it is for tokens only.
+/// As an AEAD for TLS records, the suite rejects everything, because it is for tokens only.
 impl Tls13AeadAlgorithm for Null {
     fn encrypter(&self, _: AeadKey, _: Iv) -> Box<dyn MessageEncrypter> {
         Box::new(Null)

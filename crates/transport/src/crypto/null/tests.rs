@@ -159,7 +159,7 @@ fn null_crypto_messages_out_of_order_are_refused() {
     }
 }
 
-/// The handshake must buffer at most one message, even if the peer sends an endless one.
+/// The handshake must buffer at most one message, even if the peer sends a message without an end.
 #[test]
 fn null_crypto_buffer_is_bounded() {
     let mut server = Handshake::server(crypto(), vec![], &[]);

@@ -76,7 +76,8 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     let later = here.seal(&token, &mut rng).unwrap();
     assert_ne!(batch(&here, &first), batch(&here, &later));
     assert_eq!(here.own.as_ref().unwrap().left, BATCH - 1);
-    // Both endpoints must open tokens of an earlier batch and of the other endpoint.
+    // Both endpoints must open tokens of an earlier batch, and tokens that the other endpoint has
+    // sealed.
     for end in [&here, &there] {
         for bytes in [&first, &later, &second, &first] {
             assert_eq!(end.open(bytes), Some(token));
@@ -117,7 +118,7 @@ fn token_is_void_if_any_bit_changes() {
     assert_eq!(key(1).open(&[0; 1200]), None);
 }
 
-/// Returns the share of bits in which two tokens differ.
+/// Returns the fraction of bits in which two tokens differ.
 fn differing(one: &[u8], other: &[u8]) -> f64 {
     let bits: u32 = one.iter().zip(other).map(|(one, other)| (one ^ other).count_ones()).sum();
     f64::from(bits) / (one.len() * 8) as f64
@@ -136,7 +137,7 @@ fn token_shows_neither_order_nor_batch() {
         if number == COUNT / 2 {
             sealer.own.as_mut().unwrap().left = 0;
         }
-        // The server also seals Retry tokens in between.
+        // The server also seals Retry tokens between the NEW_TOKEN tokens.
         let [retry, ..] = tokens();
         sealer.seal(&retry, &mut rng).unwrap();
         given.push(sealer.seal(&future("192.0.2.1", KnownVersion::V1), &mut rng).unwrap());
@@ -144,8 +145,8 @@ fn token_shows_neither_order_nor_batch() {
     let length = given[0].len();
     assert!(given.iter().all(|token| token.len() == length && token[0] & FUTURE_BIT != 0));
 
-    // Each bit except the first must be set in half of the tokens. The standard deviation of that
-    // share is 1/128.
+    // Each bit except the first must be set in half of the tokens. The standard deviation of this
+    // fraction is 1/128.
     for bit in 1..length * 8 {
         let set = given.iter().filter(|token| token[bit / 8] & 0x80 >> (bit % 8) != 0).count();
         let share = set as f64 / COUNT as f64;
@@ -163,18 +164,18 @@ fn token_shows_neither_order_nor_batch() {
         assert!((mean - 0.5).abs() < 0.002, "{distance} apart: {mean} of the bits differ");
     }
 
-    // No word of the tokens may increase or decrease steadily. It must rise from one token to the
-    // next in half of the cases.
+    // No word of the tokens may increase or decrease steadily. From one token to the next, it must
+    // increase in half of the cases.
     for at in 0..length - 8 {
         let word = |token: &[u8]| u64::from_be_bytes(token[at..at + 8].try_into().unwrap()) << 1;
         let rises = given.windows(2).filter(|pair| word(&pair[0]) < word(&pair[1])).count();
-        // The standard deviation is sqrt(COUNT / 12) = 18.
+        // The standard deviation of the number of increases is sqrt(COUNT / 12) = 18.
         assert!(rises.abs_diff(COUNT / 2) < 100, "{rises} rises at byte {at}");
     }
 
-    // Four bytes of the salt must not repeat at a position more often than random values would.
-    // 4096 tokens form 2^23 pairs, and there are 2^32 values, so random values repeat about 0.002
-    // times.
+    // No value of four bytes at the same position of the salt may repeat more often than random
+    // values would. 4096 tokens form 2^23 pairs, and there are 2^32 values, so about 0.002
+    // repetitions are expected.
     for at in 1..=SALT_LEN - 4 {
         let words: BTreeSet<&[u8]> = given.iter().map(|token| &token[at..at + 4]).collect();
         assert!(words.len() >= COUNT - 4, "{} words at byte {at}", words.len());
@@ -189,10 +190,10 @@ fn token_validity_is_bounded_by_both_servers_and_by_skew() {
         (NOW, LIFETIME, true),
         (NOW + LIFETIME - second, LIFETIME, true),
         (NOW + LIFETIME, LIFETIME, false),
-        // The other server has a longer lifetime configured.
+        // The server that opens the token has a longer lifetime configured.
         (NOW + LIFETIME, LIFETIME * 4, false),
         (NOW + second * 5, second * 5, false),
-        // The other server's clock is behind.
+        // The clock of the server that opens the token is behind.
         (NOW - CLOCK_SKEW, LIFETIME, true),
         (NOW - CLOCK_SKEW - second, LIFETIME, false),
         (Duration::ZERO, LIFETIME, false),

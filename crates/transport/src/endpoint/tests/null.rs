@@ -49,7 +49,8 @@ fn null_crypto_version_is_unknown_without_the_setting() {
     let datagram = first_datagram(pair.connection(0, handle));
     assert_eq!(datagram[1..5], *b"null");
     assert_eq!(told(&mut server(), &datagram), [Version::V1, Version::V2]);
-    // The endpoint must not accept it even if its TLS configuration lists the version.
+    // The endpoint must not accept the version without protection, even if its TLS configuration
+    // lists that version.
     let transport =
         Arc::new(TransportConfig { versions: vec![NULL, KnownVersion::V1], ..Default::default() });
     let mut careless = server();
@@ -68,7 +69,7 @@ fn null_crypto_endpoint_knows_no_other_version() {
     }
 }
 
-/// A forged Version Negotiation packet must not make a TLS client use a connection without
+/// A forged Version Negotiation packet must not make a TLS client use the version without
 /// protection.
 #[test]
 fn null_crypto_is_never_negotiated() {
@@ -141,7 +142,7 @@ fn null_crypto_refusals_and_tokens() {
         |event| matches!(event, Event::Closed(CloseReason::Peer(error)) if error.code == refused),
     );
     assert!(closed);
-    // A token is valid for one version only, also for this version.
+    // A token is valid for one version only. This also applies to the version without protection.
     let token = endpoint_token(&mut pair.ends[1]);
     let handle = connect(&mut pair);
     assert!(pair.connection(0, handle).set_token(token));

@@ -1,5 +1,5 @@
-//! Tests tokens of endpoints that share a key: their lifetimes, and addresses whose attempts do not
-//! complete.
+//! Tests tokens of endpoints that share a key: their lifetimes, and the limit on incomplete
+//! attempts from one address.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -19,7 +19,7 @@ struct Process {
 }
 
 impl Process {
-    /// Creates a process whose clock is `skew` seconds ahead of the correct time.
+    /// Creates a process whose clock is ahead of the correct time by `skew` seconds.
     fn new(uptime: Duration, skew: i64) -> Process {
         let right = EPOCH - uptime;
         let start = right.as_secs().checked_add_signed(skew).map(Duration::from_secs).unwrap();
@@ -27,7 +27,8 @@ impl Process {
     }
 
     fn with_key(key: TokenKey, uptime: Duration) -> Process {
-        // Two processes with the same random numbers would issue the same tokens.
+        // Each process gets another seed. With the same random numbers, two processes would issue
+        // the same tokens.
         static NEXT: AtomicU8 = AtomicU8::new(0);
         let seed = [NEXT.fetch_add(1, Ordering::Relaxed); 32];
         let endpoint = seeded_server(seed, |config| config.token_key = Some(key.clone()));
@@ -81,8 +82,8 @@ impl Process {
 fn retry_token_holds_for_its_lifetime_at_every_process_with_the_key() {
     let old = || Process::new(30 * DAY, 0);
     let young = || Process::new(SECOND, 0);
-    // A restarted process and another process that started later look alike: their timestamps begin
-    // at zero.
+    // Timestamps begin at zero in each process. So a restarted process is the same case as another
+    // process that started later.
     for (mut maker, mut other) in [(old(), young()), (young(), old()), (old(), old())] {
         let (dcid, token) = maker.retry(Duration::ZERO);
         for (since, valid) in
@@ -104,8 +105,8 @@ fn retry_token_tolerates_a_small_skew_and_is_never_valid_for_longer() {
         let valid: Vec<u32> =
             (0..60).filter(|since| other.validates(SECOND * *since, (dcid, &token))).collect();
         let expected: Vec<u32> = match skew {
-            // The other clock is behind by more than is tolerated, so the token's time is in the
-            // future at first.
+            // The clock of the other process is behind by more than is tolerated, so at first the
+            // token's time is in its future.
             -3600 => vec![],
             -3..=0 => ((-2 - skew).max(0) as u32..(15 - skew) as u32).collect(),
             _ => (0..15u32.saturating_sub(skew as u32)).collect(),
@@ -130,7 +131,7 @@ fn retry_token_is_not_extended_by_a_clock_that_is_set_back() {
         process.validates(14 * SECOND, (dcid, &token)),
         "the process ignores a clock that is set back"
     );
-    // Continue until long after the clock has shown the token's time again.
+    // Continue until well after the clock of each process has passed the token's timestamp.
     for since in (15..8000).step_by(5) {
         assert!(!process.validates(SECOND * since, (dcid, &token)), "{since}");
     }
@@ -170,7 +171,7 @@ fn new_token_is_valid_for_a_day_at_every_process_with_the_key() {
     }
 }
 
-/// RFC 9000 s.8.1.3: a token is valid only once, whichever socket of a process receives it.
+/// RFC 9000 s.8.1.3: a token must be valid only once, whichever socket of a process receives it.
 #[test]
 fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     let key = TokenKey::new([7; 32], WallClock::starting_at(EPOCH));
@@ -183,7 +184,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
             .filter_map(|socket| socket.validates(2 * SECOND, (first_id(), &token)).then_some(()));
         assert_eq!(validated.count(), 1);
     }
-    // Another process has its own memory of used tokens.
+    // Another process has its own memory of used tokens, so it accepts the token once more.
     let token = sockets[0].new_token(SECOND);
     assert!(sockets[0].validates(2 * SECOND, (first_id(), &token)));
     let mut other = Process::new(SECOND, 0);
@@ -191,7 +192,7 @@ fn new_token_is_good_once_at_all_endpoints_with_clones_of_the_key() {
     assert!(!other.validates(2 * SECOND, (first_id(), &token)));
 }
 
-/// Begins an attempt with a fresh token for `address`.
+/// Begins a connection attempt with a fresh token for `address`.
 fn attempt(endpoint: &mut Endpoint, address: &str, number: u64) -> Incoming {
     let remote: SocketAddr = address.parse().unwrap();
     let token = endpoint.new_token(NOW, remote.ip(), KnownVersion::V1).unwrap();
@@ -210,14 +211,15 @@ fn new_token_of_an_address_whose_attempts_do_not_complete_validates_nothing() {
         let incoming = attempt(&mut endpoint, victim, number);
         validated += u32::from(incoming.is_validated());
         let (handle, mut connection) = endpoint.accept(NOW, incoming).unwrap();
-        // An attempt that is closed or removed still counts as incomplete.
+        // An attempt that the server closes or removes must still count as incomplete.
         if number % 2 == 0 {
             connection.close(NOW, VarInt::from_u32(0), "");
             endpoint.remove(handle);
         }
     }
     assert_eq!(validated, 16);
-    // Other addresses are not affected, and the victim is treated as a client without a token.
+    // Other addresses must not be affected. A client at the victim's address must be treated like a
+    // client without a token.
     assert!(attempt(&mut endpoint, other, 1000).is_validated());
     let mut response = Vec::new();
     let incoming = attempt(&mut endpoint, victim, 1001);

@@ -1,4 +1,4 @@
-//! The `data` of each event (quic-events s.3 to 6).
+//! Writes the field `data` of each event (quic-events s.3 to 6).
 
 use std::net::SocketAddr;
 
@@ -167,7 +167,7 @@ fn recovery<M: SerializeMap>(map: &mut M, kind: &EventKind<'_>) -> Result<(), M:
         }
         EventKind::RecoveryParametersSet { initial_rtt, datagram, window, algorithm } => {
             map.serialize_entry("reordering_threshold", &PACKET_THRESHOLD)?;
-            // RFC 9002 s.6.1.2, kTimeThreshold.
+            // This is kTimeThreshold of RFC 9002 s.6.1.2.
             map.serialize_entry("time_threshold", &1.125)?;
             let granularity = u16::try_from(GRANULARITY.as_millis()).unwrap_or(u16::MAX);
             map.serialize_entry("timer_granularity", &granularity)?;
@@ -209,7 +209,7 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
             map.serialize_entry("initiator", "remote")?;
             return map.serialize_entry("trigger", "stateless_reset");
         }
-        // The draft has no trigger for a failed path validation.
+        // The draft has no trigger for the end of a connection after failed path validation.
         CloseReason::NoValidatedPath => return map.serialize_entry("initiator", "local"),
         CloseReason::Local(error) => (error, "local"),
         CloseReason::Peer(error) => (error, "remote"),
@@ -230,8 +230,8 @@ fn closed<M: SerializeMap>(map: &mut M, reason: &CloseReason) -> Result<(), M::E
     map.serialize_entry("trigger", if *application { "application" } else { "error" })
 }
 
-/// Returns the list of versions. Returns `None` if it is empty, because a log must not contain
-/// empty lists.
+/// Returns the versions as a list. Returns `None` if `versions` is empty, because a log must not
+/// contain empty lists.
 fn version_list(versions: Versions<'_>) -> Option<VersionList> {
     let list: Vec<Version> = versions.iter().collect();
     (!list.is_empty()).then_some(VersionList(list))

@@ -1,4 +1,4 @@
-//! Writes headers and frames (quic-events s.8).
+//! Writes packet headers and frames as JSON (quic-events s.8).
 
 use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType, NewConnectionId};
 use equic_wire::{PathId, StreamId, Version};
@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use super::{Hex, One, millis, names, optional, raw};
 use crate::qlog::{Form, Header, Packet, Retransmitted, Unprotected};
 
-/// `PacketHeader` (s.8.7).
+/// Writes a `PacketHeader` (s.8.7).
 impl Serialize for Header<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -27,7 +27,8 @@ impl Serialize for Header<'_> {
                     map.serialize_entry("token", &One("raw", raw(token.len() as u64)))?;
                 }
             }
-            // The connection ID is in the last `connection_id_updated` event.
+            // A short header is logged without its connection ID, which is in the last
+            // `connection_id_updated` event.
             Form::Short { spin, key_phase } => {
                 map.serialize_entry("spin_bit", &spin)?;
                 map.serialize_entry("key_phase_bit", &key_phase)?;
@@ -65,7 +66,7 @@ impl Serialize for Unprotected<'_> {
     }
 }
 
-/// A token, of which only the length is logged.
+/// A token. Only its length is logged.
 struct RetryToken(u64);
 
 impl Serialize for RetryToken {
@@ -77,7 +78,7 @@ impl Serialize for RetryToken {
     }
 }
 
-/// The frames of a packet, as `[* $QuicFrame]`.
+/// The frames of a packet, written as the list `[* $QuicFrame]` of the draft.
 pub(super) struct FrameList<'a>(pub &'a Packet<'a>);
 
 impl Serialize for FrameList<'_> {
@@ -90,7 +91,7 @@ impl Serialize for FrameList<'_> {
     }
 }
 
-/// A frame, and the exponent of its ACK Delay field.
+/// A frame, and the exponent for its ACK Delay field.
 struct Timed<'a>(&'a Frame<'a>, u8);
 
 impl Serialize for Timed<'_> {
@@ -102,7 +103,7 @@ impl Serialize for Timed<'_> {
     }
 }
 
-/// Logs the range of data, but not the data itself.
+/// Logs the range of the data that is sent again, but not the data itself.
 impl Serialize for Retransmitted {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -147,11 +148,11 @@ fn name(frame: &Frame<'_>) -> &'static str {
         Frame::ConnectionClose(_) => "connection_close",
         Frame::HandshakeDone => "handshake_done",
         Frame::Datagram(_) => "datagram",
-        // draft-ietf-quic-ack-frequency defines no qlog names for its frames. `$QuicFrame` can be
-        // extended.
+        // draft-ietf-quic-ack-frequency defines no qlog names for its frames. The draft permits
+        // other values of `$QuicFrame`.
         Frame::AckFrequency(_) => "ack_frequency",
         Frame::ImmediateAck => "immediate_ack",
-        // RFC 10069 defines no qlog names for its frames either.
+        // RFC 10069 defines no qlog names for its frames, either.
         Frame::PathAck(_) => "path_ack",
         Frame::PathAbandon(_) => "path_abandon",
         Frame::PathStatusAvailable(_) => "path_status_available",
@@ -238,7 +239,7 @@ fn fields<M: SerializeMap>(map: &mut M, frame: &Frame<'_>, exponent: u8) -> Resu
     }
 }
 
-/// Writes the fields of the frames of RFC 10069, with the names in its figures.
+/// Writes the fields of multipath frames, with the names in the figures of RFC 10069.
 fn multipath<M: SerializeMap>(
     map: &mut M,
     frame: &Frame<'_>,
@@ -330,7 +331,7 @@ impl Serialize for Ranges<'_> {
     }
 }
 
-/// `ConnectionCloseFrame` (s.8.13.21).
+/// Writes a `ConnectionCloseFrame` (s.8.13.21).
 fn close<M: SerializeMap>(map: &mut M, close: &ConnectionClose<'_>) -> Result<(), M::Error> {
     let reason = match close {
         ConnectionClose::Transport { error_code, frame_type, reason } => {

@@ -1,9 +1,9 @@
-//! Writes events as JSON (main schema s.7, quic-events). Sections without a document name refer to
-//! quic-events.
+//! Writes events as JSON (main schema s.7, quic-events). A section number without the name of a
+//! document refers to quic-events.
 //!
 //! * `names.rs`: enumerations with the names of the drafts;
-//! * `frame.rs`: headers and frames (s.8);
-//! * `data.rs`, `parameters.rs`: the `data` of each event (s.3 to 6).
+//! * `frame.rs`: packet headers and frames (s.8);
+//! * `data.rs`, `parameters.rs`: the field `data` of each event (s.3 to 6).
 
 mod data;
 mod frame;
@@ -18,7 +18,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::Event;
 use crate::Timestamp;
 
-/// An event, and the point from which its `time` counts.
+/// An event, and the timestamp from which its field `time` counts.
 pub(super) struct Record<'a> {
     pub event: &'a Event<'a>,
     pub zero: Timestamp,
@@ -30,7 +30,7 @@ impl Serialize for Record<'_> {
         map.serialize_entry("time", &millis(self.event.time.since(self.zero)))?;
         map.serialize_entry("name", &format_args!("quic:{}", names::event(&self.event.kind)))?;
         if self.event.path != 0 {
-            // The empty string stands for the first path (s.3.7).
+            // The empty string stands for the first path of the connection (s.3.7).
             map.serialize_entry("tuple", &format_args!("{}", self.event.path))?;
         }
         map.serialize_entry("data", &data::Data(self.event))?;
@@ -43,7 +43,7 @@ pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
 }
 
-/// Writes a field if it has a value.
+/// Writes a field of a JSON object if the field has a value.
 fn optional<M: SerializeMap>(
     map: &mut M,
     key: &str,
@@ -55,7 +55,7 @@ fn optional<M: SerializeMap>(
     }
 }
 
-/// A `hexstring`.
+/// Bytes, written as a `hexstring` of the main schema.
 pub(super) struct Hex<'a>(pub &'a [u8]);
 
 impl Display for Hex<'_> {
@@ -70,7 +70,7 @@ impl Serialize for Hex<'_> {
     }
 }
 
-/// A map with one entry.
+/// A JSON object with one field.
 struct One<'a, T>(&'a str, T);
 
 impl<T: Serialize> Serialize for One<'_, T> {
@@ -81,7 +81,7 @@ impl<T: Serialize> Serialize for One<'_, T> {
     }
 }
 
-/// Returns a `RawInfo` that has only the `length` (main schema s.10).
+/// Returns a `RawInfo` object that has only the field `length` (main schema s.10).
 fn raw(length: u64) -> One<'static, u64> {
     One("length", length)
 }

@@ -1,4 +1,4 @@
-//! Enumerations with the names that the drafts define.
+//! Enumerations with the names that the qlog drafts define for their values.
 
 use equic_wire::packet::PacketType;
 use equic_wire::{Direction, TransportErrorCode};
@@ -39,7 +39,7 @@ pub(crate) fn event(kind: &EventKind<'_>) -> &'static str {
     }
 }
 
-/// `$PacketType`.
+/// Returns the draft's `$PacketType`.
 pub(crate) fn packet(packet_type: PacketType) -> &'static str {
     match packet_type {
         PacketType::Initial => "initial",
@@ -49,7 +49,7 @@ pub(crate) fn packet(packet_type: PacketType) -> &'static str {
     }
 }
 
-/// `$PacketNumberSpace`.
+/// Returns the draft's `$PacketNumberSpace`.
 pub(super) fn space(packet_type: PacketType) -> &'static str {
     match packet_type {
         PacketType::Initial => "initial",
@@ -79,7 +79,7 @@ pub(super) fn part(part: StreamPart) -> &'static str {
     }
 }
 
-/// `ECN` (s.8.11).
+/// Returns the value of `ECN` (s.8.11).
 pub(super) fn codepoint(ecn: EcnCodepoint) -> &'static str {
     match ecn {
         EcnCodepoint::NotEct => "Not-ECT",
@@ -89,7 +89,7 @@ pub(super) fn codepoint(ecn: EcnCodepoint) -> &'static str {
     }
 }
 
-/// `ECNState`.
+/// Returns the draft's `ECNState`.
 pub(super) fn ecn_state(state: EcnState) -> &'static str {
     match state {
         EcnState::Testing => "testing",
@@ -99,7 +99,7 @@ pub(super) fn ecn_state(state: EcnState) -> &'static str {
     }
 }
 
-/// `$TimerType`.
+/// Returns the draft's `$TimerType`.
 pub(super) fn timer(timer: Timer) -> &'static str {
     match timer {
         Timer::Loss => "loss_timeout",
@@ -108,7 +108,7 @@ pub(super) fn timer(timer: Timer) -> &'static str {
     }
 }
 
-/// `$KeyType`.
+/// Returns the draft's `$KeyType`.
 pub(super) fn key(change: KeyChange) -> &'static str {
     match (change.client, change.level) {
         (true, KeyLevel::Initial) => "client_initial_secret",
@@ -128,7 +128,8 @@ pub(super) fn key_trigger(change: KeyChange) -> &'static str {
     }
 }
 
-/// Returns the `$TransportError` or `CryptoError`, or `None` if the draft has no name for the code.
+/// Returns the name of a transport error: a `$TransportError` or `CryptoError` of the draft.
+/// Returns `None` if the draft has no name for the code.
 pub(super) fn transport_error(code: TransportErrorCode) -> Option<String> {
     match code {
         TransportErrorCode::VERSION_NEGOTIATION_ERROR

@@ -1,4 +1,5 @@
-//! Writes transport parameters (quic-events s.4.3), and the addresses and IDs of endpoints.
+//! Writes transport parameters (quic-events s.4.3), and the addresses and connection IDs of the two
+//! ends.
 
 use std::net::IpAddr;
 
@@ -41,12 +42,13 @@ pub(super) fn transport_parameters<M: SerializeMap>(
     map.serialize_entry("initial_max_streams_uni", &p.initial_max_streams_uni.get())?;
     map.serialize_entry("max_datagram_frame_size", &p.max_datagram_frame_size.get())?;
     map.serialize_entry("grease_quic_bit", &p.grease_quic_bit)?;
-    // A field for RFC 10069, for which the draft has none. `QUICParametersSet` can be extended.
+    // The draft has no field for this parameter of RFC 10069. `QUICParametersSet` can be extended.
     optional(map, "initial_max_path_id", p.initial_max_path_id.map(PathId::get))?;
     map.serialize_entry("unknown_parameters", &Unknown(p))
 }
 
-/// `PreferredAddress` without its stateless reset token, which could be used to end the connection.
+/// A `PreferredAddress` object without the stateless reset token, which could be used to end the
+/// connection.
 struct Preferred<'a>(&'a PreferredAddress);
 
 impl Serialize for Preferred<'_> {
@@ -70,7 +72,7 @@ impl Serialize for Unknown<'_> {
     }
 }
 
-/// `TupleEndpointInfo` (s.7.5): address, port and connection ID.
+/// A `TupleEndpointInfo` object (s.7.5): address, port and connection ID.
 pub(super) struct Endpoint(pub Option<IpAddr>, pub Option<u16>, pub Option<ConnectionId>);
 
 impl Serialize for Endpoint {
@@ -91,7 +93,7 @@ impl Serialize for Endpoint {
     }
 }
 
-/// `[+ QuicVersion]`.
+/// A list of versions, written as `[+ QuicVersion]`.
 pub(super) struct VersionList(pub Vec<Version>);
 
 impl Serialize for VersionList {
@@ -104,7 +106,7 @@ impl Serialize for VersionList {
     }
 }
 
-/// `ALPNIdentifier`.
+/// An application protocol, written as `ALPNIdentifier`.
 pub(super) struct Alpn<'a>(pub &'a [u8]);
 
 impl Serialize for Alpn<'_> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use tables::{ENUMS, FRAMES, MAPS};
 
-/// Returns the records of a file (RFC 7464 s.2), beginning with the header.
+/// Returns the records of a qlog file (RFC 7464 s.2). The first one is the header.
 ///
 /// # Errors
 /// Fails if the file is not a JSON text sequence.
@@ -23,7 +23,7 @@ pub(crate) fn records(file: &[u8]) -> Result<Vec<Value>, String> {
         .collect()
 }
 
-/// Checks the first record of a file.
+/// Checks the header, which is the first record of a qlog file.
 pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     check(record, "LogFile")?;
     let time = &record["trace"]["common_fields"]["reference_time"];
@@ -34,7 +34,7 @@ pub(crate) fn check_header(record: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a record that is an event.
+/// Checks a record of a qlog file that is an event.
 pub(crate) fn check_event(record: &Value) -> Result<(), String> {
     let wrong = |why: String| format!("{why} in {record}");
     check(record, "Event").map_err(wrong)?;
@@ -107,7 +107,8 @@ fn check_frame(value: &Value) -> Result<(), String> {
         fields.push("?raw: RawInfo");
     }
     check_map(value, kind, &fields)?;
-    // The draft says that the length of these frames "MUST be logged in the qlog raw.length field".
+    // The draft requires for these frames that the length "MUST be logged in the qlog raw.length
+    // field".
     let data = matches!(kind, "crypto" | "stream" | "datagram");
     if data && value["raw"]["length"].is_null() {
         return Err(format!("{value} has no length"));

@@ -1,8 +1,8 @@
-//! The CDDL of the drafts in short form. `?` before a name is an optional field, `[T]` a list,
-//! `[+T]` a non-empty list, `|` a choice, and quoted words are literals. A file must not contain
-//! other fields.
+//! The schema (CDDL) of the qlog drafts in short form. `?` before a name marks an optional field,
+//! `[T]` is a list, `[+T]` a non-empty list, `|` a choice, and quoted words are literals. A log
+//! must not contain other fields.
 
-/// Named types, which are maps, with their fields.
+/// Types that the drafts name, with their fields. Each type is a map.
 #[rustfmt::skip]
 pub(super) const MAPS: &[(&str, &[&str])] = &[
     ("LogFile", &[
@@ -27,8 +27,8 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
     ]),
     ("ALPNIdentifier", &["?byte_value: hex", "?string_value: text"]),
     ("Token", &["?type: 'retry'|'resumption'", "?raw: RawInfo"]),
-    // The draft requires the field stateless_reset_token. It is missing here, because a log must
-    // not reveal that token to its readers.
+    // The draft requires the field stateless_reset_token. This table leaves it out, because a log
+    // must not reveal the token to its readers.
     ("PreferredAddress", &[
         "?ip_v4: text", "?port_v4: u16", "?ip_v6: text", "?port_v6: u16", "connection_id: hex",
     ]),
@@ -39,7 +39,7 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
         "?token: Token", "?length: u16", "?version: hex", "?scil: u8", "?dcil: u8", "?scid: hex",
         "?dcid: hex",
     ]),
-    // quic-events s.3 to 6.
+    // These are the events of quic-events s.3 to 6.
     ("connection_started", &["local: TupleEndpointInfo", "remote: TupleEndpointInfo"]),
     ("connection_closed", &[
         "?initiator: Initiator", "?connection_error: TransportError", "?application_error: 'unknown'",
@@ -117,7 +117,7 @@ pub(super) const MAPS: &[(&str, &[&str])] = &[
         "?initial_rtt: float", "?max_datagram_size: u32", "?initial_congestion_window: u64",
         "?minimum_congestion_window: u64", "?loss_reduction_factor: float",
         "?persistent_congestion_threshold: u16",
-        // The draft permits "any number of unspecified fields". This one is specific to this
+        // The draft permits "any number of unspecified fields". This field is specific to this
         // project.
         "?congestion_control: text",
     ]),
@@ -146,8 +146,8 @@ const KEY: &[&str] = &[
     "?trigger: 'tls'|'remote_update'|'local_update'",
 ];
 
-/// Fields of frames (quic-events s.8.13), in addition to `frame_type` and `?raw: RawInfo`. `raw` is
-/// listed only where it is mandatory.
+/// Fields of each frame (quic-events s.8.13), in addition to `frame_type` and `?raw: RawInfo`.
+/// `raw` is listed only where it is mandatory.
 #[rustfmt::skip]
 pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("padding", &[]),
@@ -182,13 +182,13 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("handshake_done", &[]),
     ("unknown", &["frame_type_bytes: u64"]),
     ("datagram", &["raw: RawInfo"]),
-    // Extensions of `$QuicFrame`: the frames of draft-ietf-quic-ack-frequency.
+    // Frames of draft-ietf-quic-ack-frequency, by which this project extends `$QuicFrame`.
     ("ack_frequency", &[
         "sequence_number: u64", "ack_eliciting_threshold: u64", "requested_max_ack_delay: float",
         "reordering_threshold: u64",
     ]),
     ("immediate_ack", &[]),
-    // Extensions of `$QuicFrame`: the frames of RFC 10069.
+    // Frames of RFC 10069, by which this project extends `$QuicFrame`.
     ("path_ack", &[
         "path_id: u32", "?ack_delay: float", "?acked_ranges: [+AckRange]", "?ect1: u64", "?ect0: u64",
         "?ce: u64",
@@ -206,7 +206,7 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("path_cids_blocked", &["path_id: u32", "next_sequence_number: u64"]),
 ];
 
-/// Enumerations. Their values are separated by spaces.
+/// Enumerations of the drafts. Their values are separated by spaces.
 #[rustfmt::skip]
 pub(super) const ENUMS: &[(&str, &str)] = &[
     ("Initiator", "local remote"),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The content is a range of stream offsets, with one byte for each packet.
+/// In these tests, the content is a range of stream offsets, with one byte for each packet.
 impl Content for Range<u64> {
     fn merge(&mut self, count: u16, next: &Range<u64>) -> bool {
         assert_eq!(self.end - self.start, u64::from(count), "the content covers the whole run");
@@ -25,7 +25,7 @@ impl Content for Range<u64> {
     }
 }
 
-/// Creates a packet that was sent with this many bytes in flight. Its content is its number.
+/// Creates a packet that was sent while this many bytes were in flight. Its content is its number.
 fn packet(number: u64, in_flight: u64) -> SentPacket<Range<u64>> {
     SentPacket {
         time_sent: Timestamp::START,
@@ -48,8 +48,8 @@ fn flight(numbers: impl IntoIterator<Item = u64>) -> SentPackets<Range<u64>> {
     sent
 }
 
-/// Removes a range. Returns the first number and the count of each removed record, and the packets
-/// and records that are left.
+/// Removes a range of packet numbers. Returns the first number and the count of each removed entry,
+/// and how many packets and runs are left.
 fn take(
     sent: &mut SentPackets<Range<u64>>,
     range: RangeInclusive<u64>,
@@ -171,14 +171,15 @@ fn sent_packets_has_what_is_in_flight_and_nothing_else() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Sends packets after it skips some numbers. If `moment` is true, time passes before that.
+    /// Skips some packet numbers, and then sends packets. If `moment` is true, lets time pass
+    /// before it sends them.
     Send {
         count: u64,
         skip: u64,
         moment: bool,
         size: u16,
     },
-    /// Removes a range of packets, counted from the last one sent.
+    /// Removes a range of packets, counted back from the last one sent.
     Take {
         back: u64,
         length: u64,
@@ -197,7 +198,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Sends and removes random packets. Each packet must be removed exactly once and unchanged, as
-    /// if each had its own record.
+    /// if each packet had its own record.
     #[test]
     fn sent_packets_runs_equal_single_packets(steps in prop::collection::vec(step(), 1..60)) {
         let mut sent = SentPackets::default();

@@ -1,4 +1,4 @@
-//! The application's operations on streams.
+//! Operations on streams that the application calls.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ use crate::stream::receive::ReadOutcome;
 use crate::stream::send::{SendHalf, WriteError};
 
 impl Streams {
-    /// Opens a stream. Returns `None` if the peer's limit is reached. When the peer raises the
-    /// limit, [`StreamEvent::Available`] follows.
+    /// Opens a stream. Returns `None` if the peer's limit on the number of streams is reached. When
+    /// the peer raises the limit, [`StreamEvent::Available`] follows.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {
@@ -26,7 +26,7 @@ impl Streams {
         Some(id)
     }
 
-    /// Returns the next stream that the peer has opened, or `None`.
+    /// Returns the next stream that the peer has opened, or `None` if there is no new one.
     pub(crate) fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.accepted[at(direction)];
         if index >= self.peer_opened[at(direction)] {
@@ -36,12 +36,13 @@ impl Streams {
         StreamId::new(!self.side, direction, index)
     }
 
-    /// Takes the oldest event, or returns `None`.
+    /// Takes the oldest stream event, or returns `None`.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
         self.events.pop_first()
     }
 
-    /// Writes as much of `data` as there is room for. Returns the number of bytes.
+    /// Writes as much of `data` to a stream as there is room for. Returns the number of bytes
+    /// written.
     ///
     /// # Errors
     /// [`StreamError`], with the reason why nothing was written. After [`WriteError::Blocked`],
@@ -50,12 +51,13 @@ impl Streams {
         self.write_with(id, |half, room| half.write(&data[..data.len().min(room)]))
     }
 
-    /// Like [`Streams::write`], without copying. Removes the written bytes from `data`.
+    /// Like [`Streams::write`], but keeps a reference to the data and does not copy it. Removes the
+    /// written bytes from `data`.
     ///
     /// # Errors
     /// Fails like [`Streams::write`].
     pub fn write_bytes(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
-        // The part is not longer than the room, so all of it is written.
+        // The data is not longer than the room, so all of it is written.
         self.write_with(id, |half, room| half.write_bytes(&mut data.split_to(data.len().min(room))))
     }
 
@@ -85,13 +87,14 @@ impl Streams {
         Ok(written)
     }
 
-    /// Returns the number of bytes that the application has written since the last call.
+    /// Returns the number of bytes that the application has written to streams since the last call
+    /// of this method.
     pub(crate) fn take_written(&mut self) -> u64 {
         std::mem::take(&mut self.written)
     }
 
-    /// Returns how many bytes, up to `want`, can be written now so that they do not wait long. A
-    /// caller uses this to avoid producing data that would only wait.
+    /// Returns how many bytes, up to `want`, the application can write now without a long wait in
+    /// the buffer. Use this to avoid producing data that would only wait.
     ///
     /// * Bytes that the peer's limits permit can be written.
     /// * Beyond these limits, `ahead` bytes of all streams together can be written in advance.
@@ -118,14 +121,14 @@ impl Streams {
         let credit = half.credit();
         let room = most.saturating_sub(self.buffered);
         let open = self.send_window.room();
-        // Sum up all streams only if the result can matter. The sum is never more than the number
-        // of waiting bytes.
+        // Add up the unsent bytes of all streams only if the result can matter. The sum is never
+        // more than the number of bytes in the buffers.
         let is_open = credit.min(open.saturating_sub(self.buffered)) >= want;
         let (unsent, claimed) = if is_open { (0, 0) } else { self.unsent() };
         let credit = credit.min(open.saturating_sub(claimed));
         let sendable = own.min(room).min(credit.max(ahead.saturating_sub(unsent))).min(want);
-        // A buffer drains by one packet at a time. Without this check, the application would
-        // produce a small piece of data for each packet.
+        // A full buffer makes room by one packet at a time. Without this check, the application
+        // would produce a small piece of data for each packet.
         let is_full = own < want.min(capacity / 4) || room < want.min(MIN_SHARE);
         if is_full || sendable == 0 {
             self.waiting.insert(id);
@@ -138,9 +141,9 @@ impl Streams {
         Ok(sendable)
     }
 
-    /// Returns the number of bytes of all streams that were written and never sent, and how many of
-    /// these only the connection's limit can block. Bytes that a stream's own limit blocks do not
-    /// reduce the room for other streams.
+    /// Returns the number of bytes of all streams that were written and never sent. The second
+    /// number counts those of them that are within the limits of their streams, so that only the
+    /// connection's limit can block them. The other bytes do not reduce the room for other streams.
     fn unsent(&self) -> (u64, u64) {
         let halves = self.streams.values().filter_map(|stream| stream.send.as_ref());
         halves.fold((0, 0), |(all, free), half| (all + half.unsent(), free + half.unsent_free()))
@@ -158,9 +161,10 @@ impl Streams {
         waiting.filter_map(|id| self.bytes_unsent_of(*id)).sum()
     }
 
-    /// Returns the number of streams that [`Streams::wants_to_send`] may have to check.
+    /// Returns the number of streams that [`Streams::wants_to_send`] may have to check. A caller
+    /// can charge a plugin for this work.
     pub(crate) fn looked_at_to_send(&self) -> usize {
-        // If the connection's limit has room, the first stream in the queue can send.
+        // If the connection's limit permits more data, the first stream in the queue can send.
         if self.send_window.room() > 0 { 1 } else { self.queue.values().map(VecDeque::len).sum() }
     }
 
@@ -170,7 +174,7 @@ impl Streams {
         self.streams.get(&id)?.send.as_ref().map(SendHalf::unsent)
     }
 
-    /// Finishes the stream: the application has written all data.
+    /// Finishes a stream, because the application has written all data.
     ///
     /// # Errors
     /// Fails if the stream was finished or reset before, or if the peer wants no more data.
@@ -192,7 +196,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Sets a stream's priority. Streams with higher priority are sent first; the default is 0.
+    /// Sets a stream's priority. Data of streams with higher priority is sent first; the default is
+    /// 0.
     ///
     /// # Errors
     /// Fails if there is no such stream.
@@ -217,7 +222,7 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.priority).ok_or(StreamError::Unknown)
     }
 
-    /// Reads into `buffer`.
+    /// Reads data of a stream into `buffer`.
     ///
     /// # Errors
     /// Fails if there is no such stream.
@@ -228,7 +233,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Appends up to `limit` bytes to `buffer`. It reserves room only for bytes that have arrived.
+    /// Appends up to `limit` bytes of a stream to `buffer`. Reserves memory only for bytes that
+    /// have arrived.
     ///
     /// # Errors
     /// Fails if there is no such stream.
@@ -244,10 +250,10 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Reads up to `limit` bytes without a copy, by moving their pages to `to`. When the data is no
-    /// longer needed, return the pages with [`Streams::take_back`]. This may return fewer than
-    /// `limit` bytes although more data is available. The next read then begins at the start of a
-    /// page.
+    /// Reads up to `limit` bytes of a stream without a copy, by moving their pages to `to`. When
+    /// the data is no longer needed, return the pages with [`Streams::take_back`]. This may return
+    /// fewer than `limit` bytes although more data is available. The next read then begins at the
+    /// start of a page.
     ///
     /// # Errors
     /// Fails if there is no such stream.
@@ -263,7 +269,7 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Takes back the pages of data from [`Streams::read_pieces`], to use them for data that
+    /// Takes back pages that [`Streams::read_pieces`] has returned, to use them for data that
     /// arrives later. Afterwards, `pieces` is empty.
     pub fn take_back(&mut self, pieces: &mut Pieces) {
         pieces.give_back(&mut self.pages);
@@ -284,7 +290,7 @@ impl Streams {
     }
 
     fn after_outcome(&mut self, id: StreamId, outcome: ReadOutcome) {
-        // If there was nothing to read, nothing has changed.
+        // If there was nothing to read, no state has changed.
         if outcome != ReadOutcome::Blocked {
             self.after_reading(id);
         }

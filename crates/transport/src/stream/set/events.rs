@@ -1,10 +1,10 @@
-//! Events of streams that have not been reported to the application yet.
+//! Stream events that were not reported to the application yet.
 
 use std::collections::BTreeSet;
 
 use super::StreamEvent;
 
-/// An ordered set of events. A single event, which is the common case, needs no allocation.
+/// An ordered set of stream events. A single event, which is the common case, needs no allocation.
 #[derive(Debug, Default)]
 pub(super) enum Events {
     #[default]
@@ -24,7 +24,8 @@ impl Events {
         }
     }
 
-    /// Takes the first event in the order of [`StreamEvent`], or returns `None`.
+    /// Takes the first event in the order of [`StreamEvent`], or returns `None` if there are no
+    /// events.
     pub(super) fn pop_first(&mut self) -> Option<StreamEvent> {
         match self {
             Events::None => None,

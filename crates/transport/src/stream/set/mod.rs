@@ -1,7 +1,7 @@
 //! All streams of a connection: opening them, their limits, flow control of the connection, and the
-//! order of sending (RFC 9000 s.2.1, s.4).
+//! order in which streams send (RFC 9000 s.2.1, s.4).
 //!
-//! * `application.rs`: the application's calls;
+//! * `application.rs`: calls of the application;
 //! * `events.rs`: events for the application;
 //! * `peer.rs`: received frames; `placed.rs`: packets that are decrypted directly into a stream's
 //!   buffer;
@@ -35,7 +35,7 @@ use super::send::{SendHalf, WriteError};
 use crate::connection::TransportConfig;
 use crate::violation::Violation;
 
-/// One value for each direction.
+/// One value for bidirectional and one for unidirectional streams.
 type PerDirection<T> = [T; 2];
 
 const DIRECTIONS: [Direction; 2] = [Direction::Bidirectional, Direction::Unidirectional];
@@ -47,7 +47,8 @@ fn at(direction: Direction) -> usize {
     }
 }
 
-/// Limits that this end sets for streams. Its transport parameters contain the initial values.
+/// Limits that this end sets for streams. Its transport parameters tell the peer their initial
+/// values.
 #[derive(Debug, Clone)]
 pub struct StreamConfig {
     /// Number of bidirectional streams that the peer may have open at the same time. Default: 100.
@@ -58,23 +59,24 @@ pub struct StreamConfig {
     pub stream_window: u64,
     /// Largest receive window of a stream, in bytes. A window grows with the rate at which the
     /// application reads. Default: 64 MiB, which is enough for 1 Gb/s with a round-trip time of 300
-    /// ms. While a higher limit is on its way to the sender, the sender uses up to three quarters
-    /// of the window.
+    /// ms, because a sender uses up to three quarters of the window before a higher limit reaches
+    /// it.
     pub max_stream_window: u64,
     /// Initial receive window of the connection, in bytes. Default: 512 KiB.
     pub connection_window: u64,
-    /// Largest receive window of the connection, in bytes. A peer cannot make this end store more
-    /// received data. The window only becomes this large if the application reads at a high rate.
-    /// Default: 64 MiB.
+    /// Largest receive window of the connection, in bytes. It limits the received data that this
+    /// end stores for a peer. The window becomes this large only if the application reads at a high
+    /// rate. Default: 64 MiB.
     pub max_connection_window: u64,
-    /// Number of bytes that may wait in a stream to be sent or acknowledged. Default: 1 MiB.
+    /// Number of bytes of a stream that may wait to be sent or acknowledged. Default: 1 MiB.
     pub send_buffer: u64,
-    /// Upper limit for the growth of `send_buffer`, in bytes. The buffer grows if the path holds
-    /// more, because a stream cannot send more than its buffer in a round trip. The same limit
-    /// applies to acknowledged data that is kept because earlier data is lost. Default: 64 MiB.
+    /// Upper limit for the growth of `send_buffer`, in bytes. A stream cannot send more than its
+    /// buffer in a round trip, so the buffer grows if the path holds more bytes in flight. The same
+    /// limit applies to acknowledged data that is kept because earlier data is lost. Default: 64
+    /// MiB.
     pub max_send_buffer: u64,
-    /// Number of bytes that may wait in all streams of the connection together to be sent or
-    /// acknowledged. A stream may always hold 16 KiB, even beyond this limit. So if a peer does not
+    /// Number of bytes of all streams of the connection together that may wait to be sent or
+    /// acknowledged. A stream may always hold 16 KiB, even above this limit. So if a peer does not
     /// read some of its streams, the other streams still make progress. The effective limit is at
     /// least `send_buffer`. Default: 64 MiB.
     pub connection_send_buffer: u64,
@@ -97,7 +99,8 @@ impl Default for StreamConfig {
 }
 
 impl StreamConfig {
-    /// Returns the largest number of bytes that may wait in a stream, however much the path holds.
+    /// Returns the largest number of bytes of a stream that may wait, however many bytes the path
+    /// holds in flight.
     fn most_of_a_stream(&self) -> u64 {
         self.max_send_buffer.min(self.connection_send_buffer).max(self.send_buffer)
     }
@@ -106,43 +109,47 @@ impl StreamConfig {
 /// The peer's limits for streams, from its transport parameters (RFC 9000 s.18.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerLimits {
-    /// `initial_max_data`.
+    /// Limit for the data on the connection, in bytes: `initial_max_data`.
     pub max_data: u64,
-    /// `initial_max_stream_data_bidi_local`: limit of bidirectional streams that the peer opens.
+    /// Limit for the bidirectional streams that the peer opens:
+    /// `initial_max_stream_data_bidi_local`.
     pub max_stream_data_bidi_local: u64,
-    /// `initial_max_stream_data_bidi_remote`: limit of bidirectional streams that this end opens.
+    /// Limit for the bidirectional streams that this end opens:
+    /// `initial_max_stream_data_bidi_remote`.
     pub max_stream_data_bidi_remote: u64,
-    /// `initial_max_stream_data_uni`.
+    /// Limit for each unidirectional stream: `initial_max_stream_data_uni`.
     pub max_stream_data_uni: u64,
-    /// `initial_max_streams_bidi`.
+    /// Number of bidirectional streams that this end may open: `initial_max_streams_bidi`.
     pub max_streams_bidi: u64,
-    /// `initial_max_streams_uni`.
+    /// Number of unidirectional streams that this end may open: `initial_max_streams_uni`.
     pub max_streams_uni: u64,
 }
 
-/// An event of streams for the application.
+/// A stream event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamEvent {
-    /// The peer has opened a stream. [`Connection::accept`](crate::Connection::accept) returns it.
+    /// The peer has opened a stream of this direction.
+    /// [`Connection::accept`](crate::Connection::accept) returns it.
     Opened(Direction),
     /// The stream has data to read, or it has ended.
     Readable(StreamId),
-    /// The stream has room for data again.
+    /// The application can write to the stream again.
     Writable(StreamId),
-    /// The peer has acknowledged all data of the stream and its end.
+    /// The peer has acknowledged all data of the stream, and the end of the stream.
     Finished(StreamId),
     /// The peer wants no more data on the stream, with this application error code.
     Stopped(StreamId, u64),
-    /// More streams of this direction can be opened.
+    /// More streams of this direction can be opened, because the peer has raised its limit.
     Available(Direction),
 }
 
 /// The reason why an operation on a stream failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// The stream has ended, was never opened, or does not have this direction.
+    /// The stream has ended or was never opened, or it does not have the part (sending or
+    /// receiving) that the operation needs.
     Unknown,
-    /// The application cannot write now.
+    /// The application cannot write to the stream now.
     Write(WriteError),
 }
 
@@ -165,13 +172,14 @@ impl From<WriteError> for StreamError {
     }
 }
 
-/// A received frame cannot be accepted: the connection must be closed, or the packet must be
-/// treated as lost.
+/// The reason why a received frame cannot be accepted. The connection must be closed, or the packet
+/// must be treated as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// The frame is a connection error.
+    /// The frame is a connection error: the connection must be closed.
     Close(Violation),
-    /// The packet must be treated as lost: see [`ReceiveError::TooFragmented`].
+    /// The data would create too many gaps, so the packet must be treated as lost: see
+    /// [`ReceiveError::TooFragmented`].
     TooFragmented,
 }
 
@@ -185,24 +193,24 @@ impl From<ReceiveError> for FrameError {
     }
 }
 
-/// A frame of streams that waits to be sent and is not a STREAM frame.
+/// A frame about streams, other than a STREAM frame, that this end sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Control {
     /// RESET_STREAM with the error code and the final size.
     Reset(StreamId, u64, u64),
     /// STOP_SENDING with the error code.
     Stop(StreamId, u64),
-    /// MAX_DATA.
+    /// MAX_DATA with the limit.
     MaxData(u64),
-    /// MAX_STREAM_DATA.
+    /// MAX_STREAM_DATA with the stream and the limit.
     MaxStreamData(StreamId, u64),
-    /// MAX_STREAMS.
+    /// MAX_STREAMS with the limit.
     MaxStreams(Direction, u64),
-    /// DATA_BLOCKED.
+    /// DATA_BLOCKED with the limit.
     DataBlocked(u64),
-    /// STREAM_DATA_BLOCKED.
+    /// STREAM_DATA_BLOCKED with the stream and the limit.
     StreamDataBlocked(StreamId, u64),
-    /// STREAMS_BLOCKED.
+    /// STREAMS_BLOCKED with the limit.
     StreamsBlocked(Direction, u64),
 }
 
@@ -210,17 +218,18 @@ pub(crate) enum Control {
 struct Stream {
     send: Option<SendHalf>,
     receive: Option<ReceiveHalf>,
-    /// Streams with higher priority are sent first. Streams with the same priority take turns.
+    /// Priority of the stream. Streams with higher priority send first. Streams with the same
+    /// priority take turns.
     priority: i32,
     /// True if the stream is in the queue of streams that have something to send.
     queued: bool,
-    /// Number of this stream's bytes that are included in [`Streams::unsent`].
+    /// Number of this stream's bytes that the sum [`Streams::unsent`] includes.
     unsent: u64,
-    /// True if a write was blocked, so that the application must be notified when it can write.
+    /// True if a write was blocked. The application must then be notified when it can write again.
     wants_room: bool,
 }
 
-/// Largest number of streams whose memory is shrunk when their connection becomes idle.
+/// Largest number of streams whose unused memory is released when their connection becomes idle.
 const MOST_RESTING: usize = 16;
 
 /// The streams of a connection.
@@ -228,53 +237,59 @@ const MOST_RESTING: usize = 16;
 pub struct Streams {
     side: Side,
     config: Arc<TransportConfig>,
-    /// Pages for received data.
+    /// Memory pages for the data that the streams receive.
     pages: Pages,
     peer: PeerLimits,
     /// Streams are boxed, because a node of the tree has room for eleven entries even if the
     /// connection has only one stream. Boxes are also cheap to move when an earlier entry is
     /// removed.
     streams: BTreeMap<StreamId, Box<Stream>>,
-    /// Number of streams that this end has opened, and number that it may open.
+    /// Number of streams that this end has opened, and number of streams that it may open.
     opened: PerDirection<u64>,
     may_open: PerDirection<u64>,
     told_blocked: PerDirection<Option<u64>>,
     /// STREAMS_BLOCKED frames to send: at most one for each limit that the peer has set.
     wanted: Vec<Control>,
-    /// Number of streams that the peer has opened, that it may open, and that it has opened and
-    /// that have ended.
+    /// Three counts for each direction: streams that the peer has opened, streams that it may open,
+    /// and streams that it has opened and that have ended.
     peer_opened: PerDirection<u64>,
     peer_may_open: PerDirection<u64>,
     peer_ended: PerDirection<u64>,
     accepted: PerDirection<u64>,
     receive_window: ReceiveWindow,
-    /// Number of bytes of the connection's window that the peer has used.
+    /// Number of bytes that the peer has sent of those that the connection's receive window
+    /// permits.
     received: u64,
-    /// The expected form of the next packet.
+    /// Prediction of which STREAM frame the next packet carries.
     expected: Expected,
     send_window: SendWindow,
-    /// Number of bytes that may wait in a stream: at least `send_buffer` of the configuration.
+    /// Number of bytes of a stream that may wait to be sent or acknowledged: at least `send_buffer`
+    /// of the configuration.
     send_capacity: u64,
-    /// Number of bytes that wait in all streams to be sent or acknowledged.
+    /// Number of bytes of all streams that wait to be sent or acknowledged.
     buffered: u64,
     /// Number of bytes that the application has written since the last call of
     /// [`Streams::take_written`].
     written: u64,
-    /// Streams whose application waits until data can be sent: see [`Streams::sendable`].
+    /// Streams to which the application wants to write more when data can be sent: see
+    /// [`Streams::sendable`].
     waiting: BTreeSet<StreamId>,
-    /// The waiting streams are notified when at most this number of bytes waits in all streams.
+    /// The streams in `waiting` are notified when at most this number of bytes waits in all
+    /// streams.
     waiting_for: u64,
     /// Streams that have something to send, by priority, the highest first. Streams with the same
-    /// priority take turns.
+    /// priority take turns at sending.
     queue: BTreeMap<Reverse<i32>, VecDeque<StreamId>>,
-    /// Number of bytes in the queued streams that were written and never sent. The sum is stored,
-    /// because plugins may read it many times for each packet.
+    /// Number of bytes in the queued streams that the application has written and that were never
+    /// sent. The sum is stored, because plugins may read it many times for each packet.
     unsent: u64,
-    /// The stream that sent last, and the number of bytes that it may still send in its turn.
+    /// The stream that sent last, and the number of bytes that it may still send before the next
+    /// stream has its turn.
     turn: Option<(StreamId, u64)>,
     /// Number of bytes that may be in flight on the path, or 0 if it is unknown.
     in_flight_room: u64,
-    /// Streams with a control frame to send, for each kind of frame.
+    /// Streams for which a RESET_STREAM frame must be sent. The sets after this one are for other
+    /// frames.
     resets: BTreeSet<StreamId>,
     stops: BTreeSet<StreamId>,
     updates: BTreeSet<StreamId>,
@@ -285,18 +300,18 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Sets the pool from which the streams take their memory from now on.
+    /// Sets the page store from which the streams take memory for received data from now on.
     pub(crate) fn set_pages(&mut self, pages: Pages) {
         self.pages = pages;
     }
 
-    /// Takes out the pages of these streams, for streams that replace them.
+    /// Takes the page store out of these streams, to pass it on to streams that replace them.
     pub(crate) fn take_pages(&mut self) -> Pages {
         std::mem::take(&mut self.pages)
     }
 
-    /// Creates the state without any streams. The peer's limits follow with its transport
-    /// parameters.
+    /// Creates the state for a connection without streams. The peer's limits are set later, with
+    /// its transport parameters.
     pub(crate) fn new(side: Side, transport: Arc<TransportConfig>) -> Streams {
         let config = &transport.streams;
         let window = ReceiveWindow::new(config.connection_window, config.max_connection_window);
@@ -337,9 +352,9 @@ impl Streams {
         }
     }
 
-    /// Applies the limits in the peer's transport parameters. These are the parameters remembered
-    /// for 0-RTT, or later the actual ones, whose limits are never lower (RFC 9000 s.7.4.1). The
-    /// caller checks that.
+    /// Applies the stream limits in the peer's transport parameters. These are at first the
+    /// parameters remembered for 0-RTT, and later the actual ones. The actual limits are never
+    /// lower (RFC 9000 s.7.4.1); the caller checks that.
     pub(crate) fn set_peer_limits(&mut self, limits: PeerLimits) {
         self.peer = limits;
         self.send_window.raise(limits.max_data);
@@ -377,15 +392,16 @@ impl Streams {
         Box::new(Stream { send, receive, priority: 0, queued: false, unsent: 0, wants_room: false })
     }
 
-    /// Sets how many bytes may be in flight. The same number of bytes may wait in a stream, so that
-    /// the path limits the stream's rate, not the buffer.
+    /// Sets how many bytes may be in flight on the path. The same number of bytes of a stream may
+    /// wait, so that the path limits the stream's rate, not the buffer.
     pub(crate) fn set_in_flight_room(&mut self, bytes: u64) {
         let config = &self.config.streams;
         self.in_flight_room = bytes;
         self.send_capacity = bytes.min(config.most_of_a_stream()).max(config.send_buffer);
     }
 
-    /// Releases bytes that a stream no longer needs to the connection's receive window.
+    /// Gives back to the connection's receive window `released` bytes that a stream has read or
+    /// discarded.
     fn give_back(&mut self, released: u64) {
         self.receive_window.on_read(released);
         self.max_data_due |= self.receive_window.wants_update();
@@ -395,7 +411,7 @@ impl Streams {
         self.streams.get_mut(&id).and_then(|s| s.send.as_mut()).ok_or(StreamError::Unknown)
     }
 
-    /// Like [`Streams::send_half`], for changes of the number of bytes that wait in the stream.
+    /// Like [`Streams::send_half`], for operations that change how many bytes of the stream wait.
     fn with_send_half<O>(
         &mut self,
         id: StreamId,
@@ -413,27 +429,27 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Notifies all streams that wait until they can send.
+    /// Notifies all streams in `waiting` that data can be sent.
     fn wake_waiting(&mut self) {
         while let Some(id) = self.waiting.pop_first() {
             self.events.insert(StreamEvent::Writable(id));
         }
     }
 
-    /// Returns how many bytes a stream that already holds `waiting` bytes may add, so that there is
-    /// room for other streams.
+    /// Returns how many more bytes a stream may buffer that already holds `waiting` bytes, so that
+    /// there is room for other streams.
     fn shared_room(&self, waiting: u64) -> u64 {
         self.common_room().max(own_room(waiting))
     }
 
-    /// Returns how many bytes any stream may add.
+    /// Returns how many more bytes any stream may buffer.
     fn common_room(&self) -> u64 {
         let config = &self.config.streams;
         let most = config.connection_send_buffer.max(config.send_buffer);
         most.saturating_sub(self.buffered)
     }
 
-    /// Returns the number of bytes that wait in all streams to be sent or acknowledged.
+    /// Returns the number of bytes of all streams that wait to be sent or acknowledged.
     pub fn buffered(&self) -> u64 {
         self.buffered
     }
@@ -442,7 +458,7 @@ impl Streams {
         Ok(self.receive_half_with_pages(id)?.0)
     }
 
-    /// Returns the receiving part of a stream, and the pages for its data.
+    /// Returns the receiving part of a stream, together with the pages for its data.
     fn receive_half_with_pages(
         &mut self,
         id: StreamId,
@@ -459,8 +475,8 @@ impl Streams {
         Some((send, stream.receive.as_ref().map(ReceiveHalf::state)))
     }
 
-    /// Releases unused memory, for example the node that an empty tree keeps. Only some of the open
-    /// streams are shrunk.
+    /// Releases unused memory, for example the node that an empty tree keeps. Shrinks only some of
+    /// the open streams, to limit the work.
     pub(crate) fn shrink(&mut self) {
         fn empty<K, V>(tree: &mut BTreeMap<K, V>) {
             if tree.is_empty() {
@@ -485,8 +501,8 @@ impl Streams {
         }
     }
 
-    /// Returns the memory, in bytes, that this end holds because of the peer: streams, data that
-    /// waits to be read, control frames and events.
+    /// Returns the memory, in bytes, that this end holds because of what the peer sends: streams,
+    /// data that waits to be read, control frames and events.
     pub(crate) fn memory(&self) -> usize {
         let halves = self.streams.values().filter_map(|stream| stream.receive.as_ref());
         let waiting: usize = halves.map(ReceiveHalf::memory).sum();
@@ -545,12 +561,12 @@ impl Streams {
         }
     }
 
-    /// Checks whether the peer must get a higher stream limit.
+    /// Checks whether the peer must get a higher limit on the number of streams.
     fn check_limit(&mut self, direction: usize) {
         let allowed = self.peer_ended[direction] + self.concurrency(direction);
-        // Send an update only if the limit grows by half of the permitted streams, so that not each
-        // ending stream costs a frame. If the peer cannot open any stream now, growth by one is
-        // enough.
+        // Send an update only if the limit grows by half of the permitted streams, so that not
+        // every stream that ends costs a frame. If the peer cannot open any stream now, growth by
+        // one is enough.
         let grown = allowed - self.peer_may_open[direction];
         let out = self.peer_opened[direction] == self.peer_may_open[direction];
         self.max_streams_due[direction] |=
@@ -562,10 +578,11 @@ impl Streams {
     }
 }
 
-/// Number of bytes that may always wait in a stream, however many wait in other streams.
+/// Number of bytes of a stream that may always wait, however many bytes of other streams wait.
 const MIN_SHARE: u64 = 16 * 1024;
 
-/// Returns how many bytes a stream that already holds `waiting` bytes may always add.
+/// Returns how many bytes a stream may always buffer in addition to the `waiting` bytes that it
+/// holds.
 fn own_room(waiting: u64) -> u64 {
     MIN_SHARE.saturating_sub(waiting)
 }

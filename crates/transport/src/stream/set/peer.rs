@@ -1,4 +1,4 @@
-//! Processes received frames of streams.
+//! Processes received frames about streams.
 
 use equic_wire::{Direction, StreamId};
 
@@ -9,12 +9,13 @@ use crate::stream::send::SendHalf;
 use crate::violation::Violation;
 
 impl Streams {
-    /// Finds the stream of a frame, and opens it if the peer may open it. Returns false if the
-    /// stream has ended.
+    /// Finds the stream that a frame is for, and opens the stream if the peer may open it. Returns
+    /// false if the stream has ended.
     fn of_frame(&mut self, id: StreamId, sends: bool) -> Result<bool, FrameError> {
         let direction = at(id.direction());
         let ours = id.initiator() == self.side;
-        // RFC 9000 s.19: the stream does not have the part that the frame is for.
+        // RFC 9000 s.19: the frame is for a direction in which this unidirectional stream carries
+        // no data.
         if id.direction() == Direction::Unidirectional && ours == sends {
             return Err(FrameError::Close(Violation::StreamDirection));
         }
@@ -57,7 +58,7 @@ impl Streams {
         fin: bool,
     ) -> Result<(), FrameError> {
         let room = self.room();
-        // The common case: data that directly follows the received data of an open stream.
+        // The common case: the data directly follows the received data of a stream that is open.
         if let Some(stream) = self.streams.get_mut(&id)
             && let Some(half) = &mut stream.receive
             && !fin
@@ -70,7 +71,7 @@ impl Streams {
         self.on_receive(id, |half, pages, room| half.on_data(pages, offset, data, fin, room))
     }
 
-    /// Processes a RESET_STREAM frame.
+    /// Processes a RESET_STREAM frame from the peer.
     ///
     /// # Errors
     /// [`FrameError`] if the frame cannot be accepted.
@@ -88,8 +89,8 @@ impl Streams {
         id: StreamId,
         take: impl FnOnce(&mut ReceiveHalf, &mut Pages, u64) -> Result<u64, ReceiveError>,
     ) -> Result<(), FrameError> {
-        // A stream with a receiving part was checked when it was opened. This saves the check for
-        // each further frame.
+        // The ID of a stream with a receiving part was checked when the stream was opened, so it
+        // need not be checked again for each frame.
         let known = self.streams.get(&id).is_some_and(|stream| stream.receive.is_some());
         if !known && !self.of_frame(id, true)? {
             return Ok(());

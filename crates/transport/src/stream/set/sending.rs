@@ -1,4 +1,5 @@
-//! Frames that streams send: which is next, and the acknowledgment and loss of earlier ones.
+//! Frames that streams send: which frame is next, and what follows from the acknowledgment or loss
+//! of earlier frames.
 
 use std::cmp::Reverse;
 use std::ops::{Bound, Range};
@@ -11,32 +12,33 @@ use super::{Control, DIRECTIONS, Stream, StreamEvent, Streams, at};
 use crate::Timestamp;
 use crate::stream::send::{Piece, SendHalf};
 
-/// A piece of stream data, with its stream, that was written as a STREAM frame.
+/// A piece of stream data that was written into a packet as a STREAM frame.
 pub(crate) struct WrittenPiece {
     pub id: StreamId,
     pub piece: Piece,
-    /// True if the frame fitted. Otherwise nothing was written.
+    /// True if the STREAM frame fitted into the packet. Otherwise nothing was written.
     pub fits: bool,
     /// True if this stream has more to send.
     pub more: bool,
 }
 
-/// Largest number of bytes that a stream sends before the next stream has its turn. It is about the
-/// size of a TLS record. A stream always sends at least one packet.
+/// Largest number of bytes that a stream sends before the next stream has its turn: about the size
+/// of a TLS record. A stream always sends at least one packet in its turn.
 const MAX_TURN: u64 = 16 << 10;
 
-/// Returns the number of bytes that a stream sends before one of `others` has its turn.
+/// Returns the number of bytes that a stream sends in its turn, if `others` other streams have data
+/// to send.
 ///
-/// Consecutive packets of one stream cost both ends less than packets that alternate between
-/// streams. But all streams have their turn within a quarter of the bytes in flight on the path,
-/// and so within a quarter of a round trip. Otherwise small streams would have to wait for large
-/// ones on a slow path.
+/// If consecutive packets carry data of one stream, both ends have less work than if the packets
+/// alternate between streams. But all streams have their turn within a quarter of the bytes in
+/// flight on the path, and so within a quarter of a round trip. Otherwise small streams would have
+/// to wait for large ones on a slow path.
 pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
     (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
 }
 
 impl Stream {
-    /// Updates this stream's part in the sum of bytes that were never sent.
+    /// Updates what this stream contributes to the sum of bytes that were never sent.
     #[inline]
     fn count_unsent(&mut self, sum: &mut u64) {
         let send = self.send.as_ref().filter(|_| self.queued);
@@ -48,8 +50,8 @@ impl Stream {
 
 impl Streams {
     pub(super) fn enqueue(&mut self, id: StreamId) {
-        // Do not consider the connection's limit here, because it may be raised while the stream is
-        // in the queue.
+        // Do not consider the connection's limit here. It may be raised while the stream is in the
+        // queue.
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
         if half.is_blocked_untold() {
@@ -62,7 +64,7 @@ impl Streams {
         stream.count_unsent(&mut self.unsent);
     }
 
-    /// Updates a stream's part in the sum of bytes that were never sent.
+    /// Updates what a stream contributes to the sum of bytes that were never sent.
     pub(super) fn count_unsent(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.count_unsent(&mut self.unsent);
@@ -76,14 +78,14 @@ impl Streams {
             let half = self.streams.get(id).and_then(|stream| stream.send.as_ref());
             half.is_some_and(|half| half.wants_to_send(room))
         };
-        // The first stream can usually send, so that no other stream must be checked.
+        // Usually the first stream in the queue can send, so no other stream must be checked.
         let first = self.queue.first_key_value().and_then(|(_, queue)| queue.front());
         first.is_some_and(wants) || self.queue.values().flatten().any(wants)
     }
 
-    /// Takes the next piece of data to send, from the stream whose turn it is. `max` returns the
-    /// number of data bytes that fit into a frame of a stream at an offset. The piece then counts
-    /// as sent.
+    /// Takes the next piece of data to send, from the stream whose turn it is. `max` returns how
+    /// many bytes of data fit into a STREAM frame, given its stream and offset. The piece then
+    /// counts as sent.
     pub(crate) fn next_piece(
         &mut self,
         max: impl Fn(StreamId, u64) -> usize,
@@ -126,8 +128,8 @@ impl Streams {
         let mut tried: Option<Reverse<i32>> = None;
         loop {
             let next = match tried {
-                // The first queue is usually enough, and a lookup from the middle of the tree takes
-                // longer.
+                // Try the first queue before a lookup of the next one. The first is usually enough,
+                // and a lookup from the middle of the tree takes longer.
                 None => self.queue.iter_mut().next(),
                 Some(last) => {
                     self.queue.range_mut((Bound::Excluded(last), Bound::Unbounded)).next()
@@ -142,8 +144,8 @@ impl Streams {
                 let piece = if space > 0 { half.next(space, room) } else { None };
                 stream.queued = half.wants_to_send(u64::MAX);
                 if stream.queued {
-                    // A stream stays first until its turn is over. A stream that had nothing to
-                    // send moves to the end of the queue.
+                    // A stream stays first in the queue until its turn is over. A stream that had
+                    // nothing to send moves to the end of the queue.
                     let sent = piece.as_ref().map(|piece| piece.range.end - piece.range.start);
                     let others = queue.len() as u64;
                     let keeps = sent.is_some_and(|sent| {
@@ -179,8 +181,8 @@ impl Streams {
         }
     }
 
-    /// Like [`Streams::next_piece`], for this stream. Returns `None` if it has nothing that can be
-    /// sent.
+    /// Like [`Streams::next_piece`], for the stream `id`. Returns `None` if this stream has nothing
+    /// that can be sent.
     pub(crate) fn next_piece_of(
         &mut self,
         id: StreamId,
@@ -192,13 +194,13 @@ impl Streams {
         let piece = if space > 0 { half.next(space, room)? } else { return None };
         self.send_window.on_sent(piece.fresh);
         self.count_unsent(id);
-        // The stream keeps its place in the queue. If it has nothing more to send, it is skipped
-        // there.
+        // The stream stays where it is in the queue. If it has nothing more to send, it is skipped
+        // at its next turn.
         Some((id, piece))
     }
 
-    /// Raises the limit of a stream, or of the connection, above the value that its window would
-    /// permit. Returns the frame for it.
+    /// Raises the flow control limit of a stream, or of the connection if `stream` is `None`, above
+    /// the value that the window would permit. Returns the frame that announces the limit.
     pub(crate) fn raise_limit(&mut self, stream: Option<StreamId>, limit: u64) -> Control {
         match stream {
             None => Control::MaxData(self.receive_window.raise(limit)),
@@ -209,14 +211,14 @@ impl Streams {
         }
     }
 
-    /// Copies the bytes of a piece.
+    /// Copies stream data from `offset` on into `buffer`.
     pub(crate) fn copy(&self, id: StreamId, offset: u64, buffer: &mut [u8]) -> usize {
         let half = self.streams.get(&id).and_then(|stream| stream.send.as_ref());
         half.map_or(0, |half| half.copy(offset, buffer))
     }
 
-    /// Returns the part of a sent piece that was not acknowledged. Returns `None` if all of it was,
-    /// or if the stream has ended.
+    /// Returns the part of a sent piece that the peer has not acknowledged. Returns `None` if the
+    /// peer has acknowledged all of the piece, or if the stream has ended.
     pub(crate) fn unacked(
         &self,
         id: StreamId,
@@ -226,7 +228,7 @@ impl Streams {
         self.streams.get(&id)?.send.as_ref()?.unacked(range, fin)
     }
 
-    /// Returns true if a control frame may be due.
+    /// Returns true if a control frame about streams may have to be sent.
     #[inline(always)]
     pub fn has_control(&self) -> bool {
         !self.resets.is_empty()
@@ -239,7 +241,8 @@ impl Streams {
             || !self.queue.is_empty() && self.send_window.is_blocked_untold()
     }
 
-    /// Takes a control frame to send, if one is due. It then counts as sent.
+    /// Takes the next control frame about streams to send, or returns `None`. The frame then counts
+    /// as sent.
     pub(crate) fn next_control(&mut self, now: Timestamp, rtt: Duration) -> Option<Control> {
         if let Some(wanted) = self.wanted.pop() {
             return Some(wanted);
@@ -262,8 +265,9 @@ impl Streams {
                 && half.wants_update()
             {
                 let limit = half.update(now, rtt);
-                // The connection's window must be larger than a stream's. Otherwise a stream that
-                // is not read could fill it, and the other streams could not continue.
+                // The connection's window must be larger than that of a stream. Otherwise a stream
+                // that is not read could fill the connection's window, and the other streams could
+                // not continue.
                 let size = half.window_size();
                 self.max_data_due |= self.receive_window.ensure(2 * size);
                 return Some(Control::MaxStreamData(id, limit));
@@ -296,8 +300,8 @@ impl Streams {
         None
     }
 
-    /// Queues a STREAMS_BLOCKED frame because the application could not open a stream. This is done
-    /// once for each limit.
+    /// Queues a STREAMS_BLOCKED frame, because the application could not open a stream. For each
+    /// limit of the peer, this is done only once.
     pub(crate) fn want_streams(&mut self, direction: Direction) {
         let index = at(direction);
         let limit = self.may_open[index];
@@ -307,7 +311,7 @@ impl Streams {
         }
     }
 
-    /// Records that the peer has acknowledged a piece.
+    /// Records that the peer has acknowledged a piece of stream data.
     pub(crate) fn on_piece_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(half) = &mut stream.send else { return };
@@ -317,8 +321,8 @@ impl Streams {
         let (is_done, waiting) = (half.is_done(), half.buffered());
         let wanted = stream.wants_room && half.writable().is_ok();
         self.buffered = (self.buffered + waiting).saturating_sub(before);
-        // Even if other streams use all shared room, a stream may use its own share: see
-        // `shared_room`.
+        // Even if other streams use all of the room for the connection, a stream may always use its
+        // own share: see `shared_room`.
         if wanted && self.shared_room(waiting) > 0 {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.wants_room = false;
@@ -334,7 +338,7 @@ impl Streams {
         }
     }
 
-    /// Records that a piece was lost.
+    /// Records that a piece of stream data was lost.
     pub(crate) fn on_piece_lost(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
         if let Ok(half) = self.send_half(id) {
             half.on_lost(range, fin);

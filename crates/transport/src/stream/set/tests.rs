@@ -48,7 +48,7 @@ fn pair() -> (Streams, Streams) {
     ends.into()
 }
 
-/// A frame in flight.
+/// A frame between the two ends.
 #[derive(Debug)]
 enum Frame {
     Piece(StreamId, Piece, Vec<u8>),
@@ -104,8 +104,8 @@ fn byte(id: StreamId, offset: usize) -> u8 {
     (id.index() as usize * 31 + offset * 7) as u8
 }
 
-/// Echoes many streams over a network that loses and reorders frames. All data must arrive, no
-/// stream may be left, and no limit may be exceeded (the receiver would report that).
+/// Echoes data on many streams over a network that loses and reorders frames. All data must arrive,
+/// no stream may be left, and no limit may be exceeded (the receiver would report that).
 #[test]
 fn stream_all_end_whatever_is_lost() {
     for seed in 0..20 {
@@ -134,7 +134,7 @@ fn stream_all_end_whatever_is_lost() {
                     flight.extend(send(end).map(|frame| (from_client, frame)));
                 }
             }
-            // Check this explicitly, because builds without debug assertions do not.
+            // Check the sum explicitly, because builds without debug assertions do not.
             assert_eq!(client.bytes_unsent(), client.sum_unsent(), "seed {seed}, step {step}");
             while flight.len() > rng.random_range(0..12) {
                 let (from_client, frame) = flight.swap_remove(rng.random_range(0..flight.len()));
@@ -153,7 +153,7 @@ fn stream_all_end_whatever_is_lost() {
     }
 }
 
-/// The stored sum of unsent bytes must always equal the sum over all streams.
+/// The stored sum of bytes that were never sent must always equal the sum over all streams.
 #[test]
 fn stream_unsent_bytes_are_counted() {
     for seed in 0..50 {
@@ -182,7 +182,8 @@ fn stream_unsent_bytes_are_counted() {
     }
 }
 
-/// For each stream: the number of bytes written, its length, and the number of bytes read.
+/// For each stream: the number of bytes that were written, the length of the stream, and the number
+/// of bytes that were read.
 type Open = BTreeMap<StreamId, (usize, usize, usize)>;
 
 fn write_some(client: &mut Streams, open: &mut Open) {
@@ -194,7 +195,7 @@ fn write_some(client: &mut Streams, open: &mut Open) {
             }
         }
         if *written == *length {
-            // This fails from the second time on, because the stream is already finished.
+            // After the first call this fails, because the stream is already finished.
             let _ = client.finish(*id);
         }
     }
@@ -224,7 +225,7 @@ fn read_some(client: &mut Streams, open: &mut Open) -> usize {
     finished.len()
 }
 
-/// Writes back the data that it reads, as far as there is room.
+/// Reads all streams of the server, and writes the data back as far as there is room.
 fn echo(server: &mut Streams) {
     while server.accept(Direction::Bidirectional).is_some() {}
     let ids: Vec<StreamId> = server.streams.keys().copied().collect();
@@ -271,13 +272,15 @@ fn stream_violations_of_the_peer() {
         let error = server.on_stream(id, offset, &vec![0; length], false).unwrap_err();
         assert_eq!(close(error), violation, "{id:?} {offset}");
     }
-    // Each stream stays within its window. Together they exceed the window of the connection.
+    // Each stream stays within its own window. Together, the streams exceed the window of the
+    // connection.
     for index in 0..2 {
         server.on_stream(id(Side::Client, Bidi, index), 0, &[0; 1000], false).unwrap();
     }
     let error = server.on_stream(id(Side::Client, Bidi, 2), 0, &[0; 501], false).unwrap_err();
     assert_eq!(close(error), Violation::FlowControl);
-    // MAX_STREAM_DATA for a stream on which the server does not send (RFC 9000 s.19.10).
+    // The frame is a MAX_STREAM_DATA frame for a stream on which the server does not send (RFC 9000
+    // s.19.10).
     let error = server.on_max_stream_data(id(Side::Client, Uni, 0), 9).unwrap_err();
     assert_eq!(close(error), Violation::StreamDirection);
 }
@@ -308,8 +311,8 @@ fn stream_priority_and_round_robin() {
     }
 }
 
-/// If the path holds many bytes, a stream must send several packets in its turn. All streams must
-/// have their turn within a quarter of a round trip.
+/// If the path holds many bytes in flight, a stream must send several packets in its turn. All
+/// streams must have their turn within a quarter of a round trip.
 #[test]
 fn stream_turn_length() {
     let mut client = streams_of(Side::Client, config());
@@ -359,7 +362,7 @@ fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     for round in 0..50 {
         let id = client.open(Direction::Bidirectional).unwrap();
         client.write(id, &[0; 900]).unwrap();
-        // The first piece is lost and never repeated. The second piece arrives.
+        // The first piece is lost and never sent again. The second piece arrives.
         client.next_piece(|_, _| 300).unwrap();
         let (_, second) = client.next_piece(|_, _| 300).unwrap();
         server.on_stream(id, second.range.start, &[0; 300], false).unwrap();
@@ -382,8 +385,9 @@ fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     }
 }
 
-/// Three streams stay open while a fourth one opens and ends repeatedly. The server must raise the
-/// limit each time the fourth ends, although that is less than half of the permitted streams.
+/// Three streams stay open while a fourth one opens and ends repeatedly. Whenever the fourth stream
+/// ends, the server must raise the limit, although one stream is less than half of the permitted
+/// ones.
 #[test]
 fn stream_that_ends_makes_room_for_one() {
     let (mut client, mut server) = pair();
@@ -397,7 +401,8 @@ fn stream_that_ends_makes_room_for_one() {
         server.read(last, &mut [0]).unwrap();
         server.reset(last, 0).unwrap();
         let mut room = false;
-        // The server sends the stream's reset and, when that is acknowledged, the new limit.
+        // The server sends the reset of the stream and, when the reset is acknowledged, the new
+        // limit.
         while let Some(Frame::Control(control)) = send(&mut server) {
             room |= matches!(control, Control::MaxStreams(..));
             receive(&mut client, &Frame::Control(control)).unwrap();
@@ -419,7 +424,7 @@ fn stream_send_buffers_are_bounded_together() {
         ..StreamConfig::default()
     };
     let mut server = streams_of(Side::Server, ours);
-    // The peer permits 100 bytes of each stream and sends no further limits.
+    // The peer permits 100 bytes of each stream and never raises this limit.
     let theirs = StreamConfig { stream_window: 100, max_streams_uni: 100, ..config() };
     server.set_peer_limits(PeerLimits { max_data: 1 << 40, ..limits(&theirs) });
     let mut ids = Vec::new();
@@ -446,7 +451,7 @@ fn stream_send_buffers_are_bounded_together() {
     assert_eq!(server.buffered(), waiting(&server));
     assert_eq!(server.buffered(), (3 << 20) + 97 * MIN_SHARE);
 
-    // The last stream already holds all that it may. It must be able to write more whenever the
+    // The last stream already buffers all that it may. It must be able to write more whenever the
     // peer has read some of its data.
     let last = ids[99];
     let mut taken = 0;
@@ -466,15 +471,15 @@ fn stream_send_buffers_are_bounded_together() {
         assert!(server.buffered() <= (3 << 20) + 97 * MIN_SHARE);
     }
     assert!(taken > 1_000_000, "{taken}");
-    // When all streams are reset, nothing may be left.
+    // When all streams are reset, no data may be left in the buffers.
     for id in ids {
         server.reset(id, 1).unwrap();
     }
     assert_eq!((server.buffered(), waiting(&server)), (0, 0));
 }
 
-/// The limit of the send buffer must follow the path's capacity within its bounds, also when that
-/// capacity decreases.
+/// The limit of a stream's send buffer must follow the number of bytes that the path holds in
+/// flight, within its bounds, also when that number decreases.
 #[test]
 fn stream_send_buffer_grows_with_the_path() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 400, ..config() };
@@ -488,8 +493,8 @@ fn stream_send_buffer_grows_with_the_path() {
         assert_eq!(client.sendable(id, 1000, 1 << 20, 1 << 20).ok(), more, "{room}");
         assert_eq!(client.write(id, &[0; 1000]).ok(), more.map(|count| count as usize), "{room}");
     }
-    // The path holds less than before. No data may be written until fewer bytes wait than the lower
-    // limit permits.
+    // The path holds fewer bytes than before. No data may be written until fewer bytes wait than
+    // the lower limit permits.
     let (_, piece) = client.next_piece(|_, _| 350).unwrap();
     client.on_piece_acked(id, 0..299, false);
     assert_eq!((piece.range, client.write(id, &[0])), (0..350, full));
@@ -501,8 +506,8 @@ fn stream_send_buffer_grows_with_the_path() {
     assert_eq!(client.write(other, &[0; 1000]), Ok(200));
 }
 
-/// New data must not wait for lost data: acknowledged data after it does not count against the
-/// limit, up to the size of the largest buffer.
+/// New data must not wait for lost data: acknowledged data after the lost data must not count
+/// against the limit, up to the size of the largest buffer.
 #[test]
 fn flow_control_data_behind_a_loss_takes_no_room() {
     let ours = StreamConfig { send_buffer: 100, max_send_buffer: 150, ..config() };
@@ -577,7 +582,7 @@ fn stream_send_buffer_limit_of_the_application() {
     let full = streams.buffered();
     assert!(full <= MOST && full > MOST - MIN_SHARE, "{full}");
     while streams.poll_event().is_some() {}
-    // All streams must be notified when a fourth of the buffer is free.
+    // All waiting streams must be notified when a fourth of the buffer is free.
     let mut acked = 0;
     while acked * 4 <= MOST {
         assert!(streams.poll_event().is_none_or(|event| event == StreamEvent::Writable(ids[0])));
@@ -588,15 +593,15 @@ fn stream_send_buffer_limit_of_the_application() {
     let woken: Vec<_> = std::iter::from_fn(|| streams.poll_event()).collect();
     assert!(woken.contains(&StreamEvent::Writable(ids[2])), "{woken:?}");
     assert!(streams.sendable(ids[2], 65_536, MOST, AHEAD).is_ok());
-    // A reset must also release room.
+    // A reset must also make room in the buffer.
     fill(&mut streams, &ids, MOST);
     while streams.poll_event().is_some() {}
     streams.reset(ids[0], 0).unwrap();
     assert!(std::iter::from_fn(|| streams.poll_event()).count() > 1);
 }
 
-/// When a stream's window grows, the connection's window must grow, too. So a stream that is no
-/// longer read leaves room for other streams.
+/// When a stream's window grows, the connection's window must grow, too. So if the application no
+/// longer reads that stream, there is room for other streams.
 #[test]
 fn flow_control_connection_window_is_above_those_of_streams() {
     let (mut client, mut server) = pair();
@@ -617,8 +622,8 @@ fn flow_control_connection_window_is_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "the window has grown");
 }
 
-/// Further writes to a blocked stream must cause no frames, because the limit was already reported
-/// as blocked.
+/// Further writes to a blocked stream must cause no frames, because the peer was already told which
+/// limit blocks the stream.
 #[test]
 fn flow_control_blocked_is_not_repeated() {
     let (mut client, _) = pair();
@@ -630,14 +635,14 @@ fn flow_control_blocked_is_not_repeated() {
     assert_eq!(client.write(id, &[0; 100]), Ok(100));
     assert!(!client.has_control() && !client.wants_to_send());
     assert!(send(&mut client).is_none());
-    // If the frame is lost, it must be sent again.
+    // If the STREAM_DATA_BLOCKED frame is lost, it must be sent again.
     client.on_control_lost(Control::StreamDataBlocked(id, 1000));
     assert!(client.has_control());
     assert!(matches!(send(&mut client), Some(Frame::Control(Control::StreamDataBlocked(..)))));
 }
 
-/// If a stream is blocked by its own limit, its data must not use up the connection's limit, which
-/// other streams need.
+/// If a stream is blocked by its own limit, its data must not use up the connection's limit,
+/// because other streams need it.
 #[test]
 fn flow_control_blocked_stream_does_not_stop_others() {
     let (mut streams, ids) = opened(2, 200_000, 100_000);
