@@ -1,11 +1,13 @@
 //! Runs test vectors in the format of
-//! [bpf_conformance](https://github.com/Alan-Jowett/bpf_conformance) on both engines:
+//! [bpf_conformance](https://github.com/Alan-Jowett/bpf_conformance) on both engines of equic-vm,
+//! the interpreter and the compiler:
 //!
 //!     cargo run -p equic-vm --example conformance -- FOLDER
 //!
-//! The last line counts passed, refused and failed vectors. The exit status is 0 if at least one
-//! vector passed and none failed. Programs are refused if they use features that `docs/vm.md` lists
-//! as unsupported: calls through registers, and helpers, because this example registers none.
+//! The last line of the output counts the passed, refused and failed vectors. The exit status is 0
+//! if at least one vector passed and none failed. A program is refused if it uses features that
+//! `docs/vm.md` lists as unsupported: calls through registers, and helpers, because this example
+//! registers none.
 
 #[allow(dead_code, reason = "of the assembler that the tests have, this takes `assemble`")]
 #[path = "../tests/common/asm.rs"]
@@ -96,7 +98,7 @@ fn read(path: &Path) -> Result<Vector, String> {
     Ok(vector)
 }
 
-/// Checks that both engines return the expected result, or that both refuse the program.
+/// Checks that both engines return the expected result, or that both refuse to load the program.
 fn judge(vector: &Vector) -> Result<Fate, String> {
     let expected = match vector.result.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -113,7 +115,8 @@ fn judge(vector: &Vector) -> Result<Fate, String> {
     Ok(Fate::Passed)
 }
 
-/// Returns the program's result, or the reason why the check rejects it.
+/// Runs the program on one engine. Returns the program's result, or the reason why the structural
+/// check rejects it.
 fn play(vector: &Vector, engine: Engine) -> Result<Result<u64, CheckError>, String> {
     let code = asm::assemble(&vector.asm)?;
     let mut config = Config::default();

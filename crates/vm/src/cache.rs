@@ -1,5 +1,5 @@
-//! A cache of loaded programs. Instances of the same object share its code. Loading the object
-//! again costs only a look-up.
+//! A cache of loaded programs. Instances of the same object file share its code, and loading the
+//! same file again costs only a look-up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::helper::{HelperHost, Helpers};
 use crate::program::{Config, LoadError, Program};
 
-/// A cache of programs, keyed by their object files. All programs have the same helpers and
-/// configuration. If the cache exceeds its limit, it evicts the least recently used programs.
-/// Programs in use stay valid.
+/// A cache of loaded programs, with their object files as keys. All programs in it have the same
+/// helpers and configuration. If the cache exceeds its memory limit, it evicts the least recently
+/// used programs. Evicted programs that are still in use stay valid.
 ///
-/// Objects are looked up by a keyed hash and then compared byte by byte. So different objects are
-/// never confused, and an attacker cannot choose objects that collide. Rejected objects are not
-/// cached.
+/// The cache finds an object file by a keyed hash, and then compares it byte by byte. Therefore it
+/// never confuses two files, and an attacker cannot choose files whose hashes collide. Rejected
+/// files are not cached.
 #[derive(Debug)]
 pub struct Cache<H: HelperHost> {
     helpers: Arc<Helpers<H>>,
@@ -25,9 +25,9 @@ pub struct Cache<H: HelperHost> {
 #[derive(Debug)]
 struct State<H: HelperHost> {
     programs: HashMap<Arc<[u8]>, Cached<H>>,
-    /// Objects by time of last use.
+    /// Object files in the order of their last use.
     order: std::collections::BTreeMap<u64, Arc<[u8]>>,
-    /// Estimated memory of all programs in bytes.
+    /// Estimated memory of all cached programs, in bytes.
     bytes: usize,
     clock: u64,
 }
@@ -40,21 +40,23 @@ struct Cached<H: HelperHost> {
 }
 
 impl<H: HelperHost> Cache<H> {
-    /// Creates a cache of at most `limit` bytes. The estimate includes objects, code and all
-    /// associated memory.
+    /// Creates a cache that uses at most `limit` bytes. The estimated use includes object files,
+    /// code and all associated memory.
     pub fn new(helpers: Arc<Helpers<H>>, config: Config, limit: usize) -> Cache<H> {
         let state =
             State { programs: HashMap::new(), order: Default::default(), bytes: 0, clock: 0 };
         Cache { helpers, config, limit, state: Mutex::new(state) }
     }
 
-    /// Returns the cached program, or loads it like [`Program::load`].
+    /// Returns the cached program of this object file. If there is none, loads the file like
+    /// [`Program::load`] and caches the program.
     pub fn load(&self, elf: &[u8]) -> Result<Program<H>, LoadError> {
         if let Some(program) = self.state().find(elf) {
             return Ok(program);
         }
-        // The lock is not held here, so other threads continue. If another thread loads the same
-        // object meanwhile, the program that is loaded last stays.
+        // The lock is not held while the program is loaded, so other threads can continue. If
+        // another thread loads the same file at the same time, the cache keeps the program that was
+        // loaded last.
         let program = Program::load(elf, Arc::clone(&self.helpers), &self.config)?;
         let bytes = elf.len() + program.size();
         if bytes <= self.limit {
@@ -71,7 +73,7 @@ impl<H: HelperHost> Cache<H> {
         self.state().programs.len()
     }
 
-    /// True if the cache is empty.
+    /// Returns `true` if the cache has no programs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,8 +84,8 @@ impl<H: HelperHost> Cache<H> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<H>> {
-        // A poisoned lock is safe to use: no code here panics between two changes that belong
-        // together.
+        // A panic while the lock was held does no harm, because no code here can panic in the
+        // middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
-//! The structural check: one pass over the instructions, and one over the calls between functions.
-//! It proves the properties on which the compilers and the interpreter rely. It proves nothing
-//! about memory accesses and termination: address masks and the budget enforce these at run time.
+//! The structural check of a program before it may run: one pass over the instructions, and one
+//! over the calls between functions. It proves the properties on which the compilers and the
+//! interpreter rely. It proves nothing about memory accesses and termination: address masks and the
+//! budget enforce these at run time.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +12,12 @@ use crate::op::{AluOp, Op, Operand, Reg};
 
 /// Maximum number of functions on the call stack, including the entry.
 pub const MAX_CALL_DEPTH: usize = 8;
-/// Maximum number of instructions of a program, with LDDW counted twice. An index fits into 16
-/// bits.
+/// Maximum number of instructions of a program. LDDW counts as two. An instruction's index fits
+/// into 16 bits.
 pub const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// A rejected program: the instruction, what is wrong with it, and how to fix it.
+/// Error of the structural check: which instruction is wrong, what is wrong with it, and how to fix
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}: {wrong}")]
 pub struct CheckError {
@@ -53,7 +55,7 @@ pub enum Wrong {
     /// The instruction writes to `r10`.
     #[error("r10, the frame pointer, is read-only: use another register")]
     WritesFrame,
-    /// A byte swap whose width is not 16, 32 or 64 bits.
+    /// A byte swap has a width other than 16, 32 or 64 bits.
     #[error("a byte swap of {0} bits does not exist: use 16, 32 or 64")]
     SwapWidth(i32),
     /// RFC 9669 does not define this atomic operation.
@@ -62,38 +64,38 @@ pub enum Wrong {
     /// The program ends inside an LDDW.
     #[error("LDDW takes two slots, and the program ends after one")]
     HalfWide,
-    /// An LDDW that refers to a map or variable by number.
+    /// An LDDW refers to a map or a variable by number.
     #[error("LDDW of kind {0} (maps, variables by number) is not supported: use global variables")]
     WideKind(u8),
-    /// A call of a helper by its BTF ID.
+    /// A call refers to a helper by its BTF ID.
     #[error("a call of kind {0} is not supported: call helpers by number, functions by distance")]
     CallKind(u8),
-    /// A call through a register.
+    /// The program calls a function whose address is in a register.
     #[error("calls through a register are not supported: call functions by name")]
     IndirectCall,
-    /// No helper with this number is registered.
+    /// The host has registered no helper with this number.
     #[error("helper {0} does not exist: the host has not registered this number")]
     UnknownHelper(u32),
-    /// A jump or a call to a target outside of the program.
+    /// The target of a jump or a call is outside of the program.
     #[error("the target {0} is not in the program")]
     Target(i64),
-    /// A jump to a target in another function.
+    /// The target of a jump is in another function.
     #[error("the target {target} is outside of the function, which is {start} to {end}")]
     OutOfFunction {
         /// Index of the target instruction.
         target: u32,
-        /// First instruction of the function with the jump.
+        /// Index of the first instruction of the function that contains the jump.
         start: u32,
-        /// Index of the instruction after the end of that function.
+        /// Index of the instruction after the end of the function that contains the jump.
         end: u32,
     },
-    /// A jump or a call into the middle of an LDDW.
+    /// The target of a jump or a call is the second half of an LDDW.
     #[error("the target {0} is the second half of an LDDW")]
     IntoWide(u32),
     /// Execution can run past the end of a function.
     #[error("execution can run past the end of the function: end it with `exit` or a jump")]
     RunsOff,
-    /// A function that can call itself.
+    /// A function can call itself, directly or through other functions.
     #[error("this call can lead back to its own function: recursion is not supported, use a loop")]
     Recursion,
     /// The call stack can have more functions than [`MAX_CALL_DEPTH`].
@@ -109,40 +111,43 @@ impl Wrong {
     }
 }
 
-/// A function: instructions from `start` to before `end`.
+/// A function: the instructions from index `start` up to, but not including, index `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// Bit set of the registers used in the function and in all functions that it calls.
+    /// Bit set of the registers that the function and all functions that it calls use.
     pub(crate) registers: u16,
 }
 
-/// A program that has passed the check.
+/// A program that has passed the structural check.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) ops: Vec<Op>,
-    /// Sum of the charges for all instructions before each index. It has one entry more than `ops`.
+    /// Entry `i` is the sum of the charges for all instructions before index `i`. It has one entry
+    /// more than `ops`.
     costs: Vec<u32>,
-    /// True at the first instruction of each function. Its indices are those of `ops`.
+    /// Entry `i` is true if a function begins at instruction `i`. It has as many entries as `ops`.
     begins: Vec<bool>,
-    /// Functions ordered by `start`. The first function starts at 0, and each other function at the
-    /// end of the previous one.
+    /// All functions, ordered by `start`. The first one starts at 0, and each other one starts at
+    /// the end of the previous one.
     pub(crate) functions: Vec<Function>,
-    /// Bit set of the registers used in the program.
+    /// Bit set of the registers that the program uses.
     pub(crate) registers: u16,
 }
 
 impl Checked {
-    /// Returns the function that begins at `start`. The start must be known to the check.
+    /// Returns the function that begins at instruction `start`. The check must have found a
+    /// function there.
     pub(crate) fn function_at(&self, start: u32) -> Function {
         let after = self.functions.partition_point(|function| function.start <= start);
         self.functions[after - 1]
     }
 
-    /// Returns the calls of helpers in the function that begins at `start`, and in all functions
-    /// that it calls. Each has the index of the helper in the table. It also has the first
-    /// argument, if the instructions right before the call show that it is a constant.
+    /// Returns all calls of helpers in the function that begins at instruction `start`, and in all
+    /// functions that it calls. For each call, returns the index of the helper in the table. Also
+    /// returns the call's first argument, if the instructions right before the call show that it is
+    /// a constant.
     pub(crate) fn helper_calls_from(&self, start: u32) -> Vec<(u32, Option<u64>)> {
         let (mut seen, mut calls, mut open) = (BTreeSet::new(), Vec::new(), vec![start]);
         while let Some(start) = open.pop() {
@@ -176,15 +181,16 @@ impl Checked {
         calls
     }
 
-    /// Returns the charge for a call of a function: the sum over its instructions.
+    /// Returns the charge for entering a function: the sum over all its instructions.
     pub(crate) fn cost(&self, function: Function) -> u32 {
         cost(&self.costs, function.start, function.end)
     }
 
-    /// Returns the charge for a jump from `at` to `target`. For a forward jump, it is 0. For a
-    /// backward jump, it is the sum over the instructions from `target` to `at`. Between backward
-    /// jumps, execution only moves forward, at most by the length of the function. So this charge
-    /// and the charges for called functions are an upper bound of the executed instructions.
+    /// Returns the charge for a jump from instruction `at` to `target`. A forward jump is free. A
+    /// backward jump costs the sum over the instructions from `target` to `at`. Between two
+    /// backward jumps, execution only moves forward, at most to the end of the function. Therefore
+    /// the charges for backward jumps and for entered functions are an upper bound of the number of
+    /// executed instructions.
     pub(crate) fn jump_cost(&self, at: usize, target: u32) -> u32 {
         if target as usize > at { 0 } else { cost(&self.costs, target, at as u32 + 1) }
     }
@@ -197,9 +203,9 @@ impl Checked {
             + size_of_val(self.functions.as_slice())
     }
 
-    /// Returns the table indices of the helpers that are called in the function that begins at
-    /// `start`, and in all functions that it calls. Jumps stay within a function, so no other call
-    /// can be reached.
+    /// Returns the table indices of the helpers that the function that begins at instruction
+    /// `start` calls, directly or through other functions. Jumps stay within a function, so the
+    /// program cannot reach any other helper call from there.
     pub(crate) fn helpers_from(&self, start: u32) -> BTreeSet<u32> {
         let mut seen = vec![false; self.ops.len()];
         let (mut places, mut open) = (BTreeSet::new(), vec![start]);
@@ -222,7 +228,8 @@ impl Checked {
     }
 }
 
-/// Returns the constant that an instruction writes to its register, or `None`.
+/// Returns the constant that an instruction writes to its register, or `None` if the instruction
+/// does not write a constant.
 fn constant(op: &Op) -> Option<u64> {
     match *op {
         Op::LoadWide { value, .. } => Some(value),
@@ -233,13 +240,13 @@ fn constant(op: &Op) -> Option<u64> {
     }
 }
 
-/// Returns the charge for the instructions from `start` to before `end`.
+/// Returns the charge for the instructions from index `start` up to, but not including, `end`.
 fn cost(costs: &[u32], start: u32, end: u32) -> u32 {
     costs[end as usize] - costs[start as usize]
 }
 
-/// Checks `code`. Functions begin at 0, at each of `starts`, and at each target of a call. `helper`
-/// converts a helper's number to its index in the table.
+/// Checks the program `code`. Functions begin at instruction 0, at each of `starts`, and at each
+/// target of a call. `helper` converts a helper's number to its index in the table of helpers.
 pub(crate) fn check(
     code: &[u8],
     starts: &[u32],
@@ -274,7 +281,7 @@ pub(crate) fn check(
     }
     for function in &mut functions {
         let mut ops = ops[function.start as usize..function.end as usize].iter();
-        // The callees may use any register that the program uses.
+        // A called function may use any register that the program uses.
         if ops.any(|op| matches!(op, Op::Call { .. })) {
             function.registers = registers;
         }
@@ -284,7 +291,8 @@ pub(crate) fn check(
     Ok(checked)
 }
 
-/// Splits the program into functions. Returns true at the first instruction of each.
+/// Splits the program into functions. The result has an entry for each instruction, which is true
+/// if a function begins there.
 fn split(ops: &[Op], starts: &[u32]) -> Result<Vec<bool>, CheckError> {
     let mut begins = vec![false; ops.len()];
     begins[0] = true;
@@ -313,7 +321,7 @@ fn functions(begins: &[bool]) -> Vec<Function> {
     functions
 }
 
-/// Checks each instruction of a function.
+/// Checks each instruction of one function.
 fn within(
     ops: &mut [Op],
     function: Function,
@@ -344,7 +352,7 @@ fn within(
                 None => return wrong(Wrong::UnknownHelper(*number)),
             },
             Op::Call { target, cost: charge } => {
-                // `split` has already made the target the start of a function.
+                // `split` has already made the target of this call the start of a function.
                 if let Ok(to) = functions.binary_search_by_key(target, |function| function.start) {
                     *charge = cost(costs, functions[to].start, functions[to].end);
                 }
@@ -360,8 +368,8 @@ fn within(
 }
 
 /// Checks that no function can call itself, and that the call stack never exceeds
-/// [`MAX_CALL_DEPTH`]. Functions are removed from the leaves of the call graph upwards. If some
-/// remain, there is a cycle among them.
+/// [`MAX_CALL_DEPTH`]. Repeatedly removes functions that call no remaining function. If some
+/// functions cannot be removed, they include a cycle of calls.
 fn depth(checked: &Checked) -> Result<(), CheckError> {
     let index = |at: u32| checked.functions.partition_point(|function| function.start <= at) - 1;
     let mut calls: Vec<(usize, usize, usize)> = Vec::new();
@@ -390,8 +398,8 @@ fn depth(checked: &Checked) -> Result<(), CheckError> {
         }
     }
     let Some(mut function) = callees.iter().position(|left| *left > 0) else { return Ok(()) };
-    // Each remaining function calls another remaining one, so following the calls ends in the
-    // cycle.
+    // Each remaining function calls another remaining function. So following these calls leads into
+    // the cycle.
     let mut next = vec![(0, 0); callees.len()];
     for &(callee, caller, at) in calls.iter().filter(|call| callees[call.0] > 0) {
         next[caller] = (callee, at);

@@ -1,14 +1,14 @@
-//! Decodes bytes to operations: RFC 9669, conformance groups base32, base64, divmul32, divmul64,
-//! atomic32 and atomic64. The deprecated group packet is rejected, and so are references to maps
-//! and types.
+//! Decodes the bytes of a program into instructions: RFC 9669, with the conformance groups base32,
+//! base64, divmul32, divmul64, atomic32 and atomic64. Instructions of the deprecated group `packet`
+//! are rejected, and so are references to maps and types.
 
 use crate::check::{CheckError, Wrong};
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap};
 
-/// Length of an instruction in bytes. LDDW takes two slots.
+/// Length of an instruction in bytes. LDDW takes two such slots.
 pub(crate) const SLOT: usize = 8;
 
-/// An instruction's fields (RFC 9669 s.3).
+/// The fields of an encoded instruction (RFC 9669 s.3).
 #[derive(Clone, Copy)]
 struct Fields {
     opcode: u8,
@@ -54,7 +54,8 @@ impl Fields {
         if self.imm == 0 { Ok(()) } else { Err(Wrong::Reserved("imm")) }
     }
 
-    /// Returns the operand that the source bit of an arithmetic or jump instruction selects.
+    /// Returns the second operand of an arithmetic or jump instruction: a register or an immediate,
+    /// as the instruction's source bit selects.
     fn operand(self) -> Result<Operand, Wrong> {
         if self.opcode & 0x08 == 0 {
             self.no_src()?;
@@ -66,7 +67,7 @@ impl Fields {
     }
 }
 
-/// Decodes all of `code`. Jump targets are not checked yet.
+/// Decodes all instructions in `code`. Does not check the targets of jumps.
 pub(crate) fn decode(code: &[u8]) -> Result<Vec<Op>, CheckError> {
     let (slots, rest) = code.as_chunks::<SLOT>();
     if !rest.is_empty() {
@@ -148,7 +149,7 @@ fn arithmetic(fields: Fields, wide: bool) -> Result<Op, Wrong> {
         _ => return Err(Wrong::Opcode(fields.opcode)),
     };
     let src = match (op, fields.operand()?) {
-        // RFC 9669 s.4.1: the shift amount is masked.
+        // RFC 9669 s.4.1: only the lowest bits of the shift amount are used.
         (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(imm)) => {
             Operand::Imm(imm & if wide { 63 } else { 31 })
         }
@@ -202,7 +203,7 @@ fn jump(fields: Fields, wide: bool, at: usize) -> Result<Op, Wrong> {
     Ok(Op::Branch { condition, wide, left: fields.dst()?, right: fields.operand()?, target })
 }
 
-/// Decodes JA. Its distance is in `offset` in class JMP, and in `imm` in class JMP32.
+/// Decodes JA. Its distance is in `offset` for the 64-bit class JMP, and in `imm` for class JMP32.
 fn always(fields: Fields, wide: bool, at: usize) -> Result<Op, Wrong> {
     if fields.opcode & 0x08 != 0 {
         return Err(Wrong::Opcode(fields.opcode));

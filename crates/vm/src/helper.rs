@@ -1,8 +1,9 @@
-//! Helpers: host functions with typed parameters, which a program may call by number or by name.
+//! Helpers: functions of the host, with typed parameters, that a program may call by number or by
+//! name.
 //!
-//! The parameters are read from `r1` to `r5` before the helper runs. An integer takes one register.
-//! A [`Region`] takes two, for its offset and its length. If an integer does not fit into its type,
-//! the call of the program ends with a trap.
+//! The VM reads the parameters from `r1` to `r5` before the helper runs. An integer takes one
+//! register. A [`Region`] takes two, for its offset and its length. If a value does not fit into
+//! the type of an integer parameter, the program's call ends with a trap.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +14,8 @@ use thiserror::Error;
 use crate::memory::{Memory, Region};
 use crate::trap::{HelperError, TrapKind};
 
-/// A type that connects helpers to their host. `Data` may borrow, because it lives as long as one
-/// call.
+/// Selects the data that helpers receive from their host. `Data` may contain borrows, because the
+/// helpers can access it only during one call of the program.
 ///
 /// ```
 /// struct Counters;
@@ -23,29 +24,29 @@ use crate::trap::{HelperError, TrapKind};
 /// }
 /// ```
 pub trait HelperHost: 'static {
-    /// Data that the host passes to each call of a program, for its helpers.
+    /// Data that the host passes to each call of a program, and that the helpers can access during
+    /// the call.
     type Data<'h>;
 }
 
-/// A host without data for its helpers.
+/// A host that passes no data to its helpers.
 impl HelperHost for () {
     type Data<'h> = ();
 }
 
-/// Gives a running helper access to the host's data, to the program's memory, and to the remaining
-/// budget.
+/// Context of a running helper: the host's data, the program's memory, and the remaining budget.
 #[derive(Debug)]
 pub struct Caller<'c, D> {
-    /// The host's data, as passed to the call.
+    /// The data that the host passed to the program's call.
     pub data: &'c mut D,
-    /// The program's memory.
+    /// The memory of the program that called the helper.
     pub memory: Memory<'c>,
     pub(crate) budget: &'c mut u64,
 }
 
 impl<D> Caller<'_, D> {
-    /// Takes `cost` from the budget, in addition to the helper's fixed cost. Call it before the
-    /// work if the program determines the amount of work.
+    /// Takes `cost` from the budget, in addition to the helper's fixed cost. A helper whose work
+    /// depends on its arguments must call this function before the work.
     pub fn charge(&mut self, cost: u64) -> Result<(), HelperError> {
         match self.budget.checked_sub(cost) {
             Some(left) => {
@@ -73,11 +74,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A parameter of a helper.
+/// A type that a helper can have as a parameter.
 pub trait Argument: Sized + sealed::Sealed {
-    /// Number of registers that the parameter takes.
+    /// Number of registers that a parameter of this type takes.
     const REGISTERS: usize;
-    /// Reads the parameter from `registers`, which begin with its first one.
+    /// Reads the parameter from the front of `registers`.
     fn read(registers: &[u64]) -> Result<Self, HelperError>;
 }
 
@@ -107,7 +108,7 @@ impl Argument for i64 {
 }
 
 impl sealed::Sealed for i32 {}
-/// C's `int`: the upper half of the register is ignored, because clang leaves it undefined in
+/// C's `int`. The upper half of the register is ignored, because clang leaves it undefined in
 /// calls.
 impl Argument for i32 {
     const REGISTERS: usize = 1;
@@ -126,12 +127,13 @@ impl Argument for Region {
     }
 }
 
-/// A function that can be a helper. It takes a [`Caller`] and up to five [`Argument`]s, and returns
-/// the value of `r0`. Closures must declare the type of each parameter.
+/// A function that can be registered as a helper. It takes a [`Caller`] and up to five
+/// [`Argument`]s, and returns the value of `r0`. A closure must declare the type of each of its
+/// parameters.
 pub trait HelperFn<H: HelperHost, Arguments>: Send + Sync + 'static {
-    /// Number of registers that the parameters take.
+    /// Number of registers that all parameters together take.
     const REGISTERS: usize;
-    /// Reads the parameters, and runs the helper.
+    /// Reads the parameters from the registers, and runs the helper.
     fn run(
         &self,
         caller: &mut Caller<'_, H::Data<'_>>,
@@ -169,8 +171,8 @@ macro_rules! helper_functions {
 }
 helper_functions!(()(A)(A, B)(A, B, C)(A, B, C, D)(A, B, C, D, E));
 
-/// A helper with its parameter types erased. Errors are boxed, so that a result fits into two
-/// registers.
+/// A helper without its parameter types, so that helpers of different types fit into one table.
+/// Errors are boxed, so that a result fits into two registers.
 pub(crate) trait Run<H: HelperHost>: Send + Sync {
     fn run(
         &self,
@@ -195,7 +197,7 @@ impl<H: HelperHost, Arguments, T: HelperFn<H, Arguments>> Run<H> for Typed<T, Ar
     }
 }
 
-/// A registered helper.
+/// A helper that was added to a table.
 pub(crate) struct Helper<H: HelperHost> {
     pub(crate) number: u32,
     pub(crate) name: String,
@@ -217,10 +219,10 @@ impl<H: HelperHost> Helper<H> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Another helper has this number.
+    /// Another helper with this number is already registered.
     #[error("helper {0} exists already: give each a number of its own")]
     Number(u32),
-    /// Another helper has this name.
+    /// Another helper with this name is already registered.
     #[error("helper {0} exists already: give each a name of its own")]
     Name(String),
     /// The parameters need more than the five argument registers.
@@ -228,10 +230,10 @@ pub enum RegisterError {
     Parameters {
         /// The helper.
         name: String,
-        /// Registers that its parameters need.
+        /// Number of registers that the helper's parameters need.
         registers: usize,
     },
-    /// The cost is larger than any budget.
+    /// The cost is larger than any budget can be.
     #[error("helper {name} costs {cost} instructions, and the limit is 2^30")]
     Cost {
         /// The helper.
@@ -239,17 +241,17 @@ pub enum RegisterError {
         /// Cost of the helper in instructions.
         cost: u32,
     },
-    /// More helpers are registered than a program can refer to.
+    /// The table has more helpers than a program can refer to.
     #[error("more than 65536 helpers: register fewer")]
     TooMany,
 }
 
-/// The table of helpers for loading programs.
+/// The table of helpers that a program can call. It is needed to load the program.
 pub struct Helpers<H: HelperHost> {
     table: Vec<Helper<H>>,
     by_number: HashMap<u32, u32>,
     by_name: HashMap<String, u32>,
-    /// Functions through which compiled code calls the helpers, in the order of the table.
+    /// Functions through which compiled code calls the helpers, in the same order as the helpers.
     pub(crate) shims: crate::jit::Shims,
 }
 
@@ -273,7 +275,7 @@ impl<H: HelperHost> fmt::Debug for Helpers<H> {
 }
 
 impl<H: HelperHost> Helpers<H> {
-    /// Creates an empty table.
+    /// Creates an empty table of helpers.
     pub fn new() -> Self {
         Self::default()
     }

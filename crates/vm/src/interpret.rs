@@ -1,5 +1,5 @@
-//! The interpreter: the semantics of each operation in safe Rust. It is the reference for tests of
-//! compiled code, and it runs programs on machines without a compiler.
+//! The interpreter, which defines the semantics of each instruction in safe Rust. Tests compare
+//! compiled code with it. It also runs programs on machines for which there is no compiler.
 
 use crate::check::{Checked, MAX_CALL_DEPTH};
 use crate::helper::{Caller, HelperHost, Helpers};
@@ -7,22 +7,22 @@ use crate::memory::{Memory, STACK_FRAME};
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Size, Swap};
 use crate::trap::TrapKind;
 
-/// Registers `r0` to `r10`, and the remaining budget.
+/// State of a running program: registers `r0` to `r10`, and the remaining budget.
 struct Machine {
     registers: [u64; 11],
     budget: u64,
 }
 
-/// State of the calling function, which `exit` restores.
+/// State of a calling function, which is restored when the called function exits.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     back: usize,
-    /// Saved `r6` to `r10`.
+    /// The caller's values of `r6` to `r10`.
     kept: [u64; 5],
 }
 
-/// Result of a call, for both engines: `r0`, or the index of the instruction and the reason of a
-/// trap.
+/// Result of a call, for both engines: either the value of `r0`, or the index of the instruction
+/// that trapped and the reason.
 pub(crate) type End = Result<u64, Box<(usize, TrapKind)>>;
 
 impl Machine {
@@ -59,8 +59,8 @@ impl Machine {
     }
 }
 
-/// Runs the program from `entry` on. The caller has already paid the charge of `entry`. Writes back
-/// the remaining budget.
+/// Runs the program from function `entry` on. The caller must already have taken the charge for
+/// entering this function from the budget. On return, `budget` is the remaining budget.
 pub(crate) fn run<H: HelperHost>(
     checked: &Checked,
     helpers: &Helpers<H>,
@@ -145,7 +145,7 @@ fn steps<H: HelperHost>(
     }
 }
 
-/// Executes an operation that continues with the next one.
+/// Executes an instruction after which execution continues with the next one.
 fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
     match op {
         Op::Alu { op, wide, dst, src } => {
@@ -201,12 +201,13 @@ fn step(op: Op, machine: &mut Machine, memory: &mut Memory<'_>) {
     }
 }
 
-/// Executes an operation on two `$unsigned` numbers. Signed operations convert them to `$signed`.
+/// Executes an arithmetic instruction on two numbers of type `$unsigned`. For signed instructions,
+/// the numbers are converted to `$signed`.
 macro_rules! alu {
     ($op:expr, $left:expr, $right:expr, $unsigned:ty, $signed:ty) => {{
         let (left, right): ($unsigned, $unsigned) = ($left, $right);
-        // RFC 9669 s.4.1: division by zero gives 0, and modulo by zero gives the dividend. Shift
-        // amounts are masked to the width.
+        // RFC 9669 s.4.1: a division by zero gives 0, and a modulo by zero gives the dividend. A
+        // shift uses only the lowest bits of its amount.
         match $op {
             AluOp::Add => left.wrapping_add(right),
             AluOp::Sub => left.wrapping_sub(right),
@@ -232,19 +233,20 @@ pub(crate) fn alu64(op: AluOp, left: u64, right: u64) -> u64 {
     alu!(op, left, right, u64, i64)
 }
 
-/// Executes the operation on the lower halves. The upper half of the result is zero.
+/// Executes an arithmetic instruction on the lower halves of two registers. The upper half of the
+/// result is zero.
 pub(crate) fn alu32(op: AluOp, left: u64, right: u64) -> u64 {
     u64::from(alu!(op, left as u32, right as u32, u32, i32))
 }
 
-/// Sign-extends the lowest `bits`.
+/// Sign-extends the lowest `bits` of `value` to 64 bits.
 fn extend(value: u64, bits: u8) -> u64 {
     let unused = 64 - u32::from(bits);
     ((value << unused) as i64 >> unused) as u64
 }
 
-/// Swaps bytes as RFC 9669 s.4.2 requires, on hosts of either byte order. Loads and stores are
-/// little endian on both.
+/// Swaps bytes as RFC 9669 s.4.2 requires. The program's loads and stores are little endian on
+/// every host.
 fn swapped(swap: Swap, bits: u8, value: u64) -> u64 {
     let swaps = swap != Swap::Little;
     match bits {

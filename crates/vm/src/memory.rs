@@ -1,24 +1,25 @@
-//! The host's view of the sandbox: bytes addressed by offset, with every access checked.
+//! The memory of a sandbox as the host sees it: bytes at offsets, with a check on each access.
 
 use crate::op::Size;
 use crate::trap::HelperError;
 
-/// Size of a function's stack frame in bytes, which is the limit of clang's BPF back end.
+/// Size of a function's stack frame in bytes. It is the limit of clang's BPF back end.
 pub const STACK_FRAME: usize = 512;
-/// Size of the stack at the end of the sandbox, in bytes: one frame for each function on the call
-/// stack.
+/// Size in bytes of the stack, which is at the end of the sandbox. It has one frame for each
+/// function on the call stack.
 pub const STACK: usize = STACK_FRAME * crate::check::MAX_CALL_DEPTH;
-/// Offset of the program's first variable. Nothing is below it, so that no variable has the address
-/// 0.
+/// Offset of the program's first variable in the sandbox. The bytes before it stay unused, so that
+/// no variable has the address 0.
 pub const DATA_START: usize = 64;
-/// Additional bytes after the sandbox. An access that begins at its last byte can extend into them.
+/// Number of additional bytes after the sandbox. An access of eight bytes that begins at the
+/// sandbox's last byte extends into them.
 pub(crate) const SLACK: usize = 8;
 
-/// A range of the sandbox. A program passes it to a helper as two arguments, or the host chooses
-/// it.
+/// A range of bytes in the sandbox. A program passes it to a helper as two arguments, or the host
+/// chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Offset of the first byte.
+    /// Offset of the first byte in the sandbox.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
@@ -32,10 +33,10 @@ impl Region {
     }
 }
 
-/// The memory of a sandbox.
+/// Access to the memory of a sandbox.
 #[derive(Debug)]
 pub struct Memory<'m> {
-    /// The sandbox and its slack.
+    /// The bytes of the sandbox, followed by its slack.
     bytes: &'m mut [u8],
     /// The sandbox's size minus one.
     mask: usize,
@@ -89,8 +90,8 @@ impl<'m> Memory<'m> {
         let size = self.size() as u64;
         match region.offset.checked_add(region.len) {
             Some(end) if end <= size => {
-                // The mask does not change an offset that passed the check. It keeps speculative
-                // execution inside the sandbox, too.
+                // An offset that passed the check is not changed by the mask. The mask keeps
+                // speculative execution inside the sandbox, too.
                 let from = region.offset as usize & self.mask;
                 Ok((from, from + region.len as usize))
             }
@@ -98,7 +99,7 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// Loads from an address like the program does, which masks each address.
+    /// Loads from an address as the program does: the address is masked instead of checked.
     pub(crate) fn load(&self, address: u64, size: Size) -> u64 {
         let at = address as usize & self.mask;
         let mut bytes = [0; 8];
@@ -106,7 +107,7 @@ impl<'m> Memory<'m> {
         u64::from_le_bytes(bytes)
     }
 
-    /// Stores to an address like the program does.
+    /// Stores to an address as the program does: the address is masked instead of checked.
     pub(crate) fn store(&mut self, address: u64, size: Size, value: u64) {
         let at = address as usize & self.mask;
         self.bytes[at..at + size.bytes()].copy_from_slice(&value.to_le_bytes()[..size.bytes()]);

@@ -1,8 +1,8 @@
-//! Decoded instructions, as used by the interpreter and the compilers: registers are valid,
-//! reserved fields are zero, and immediates have their final meaning. `decode` creates them from
+//! Decoded instructions, which the interpreter and the compilers use. Registers are valid, reserved
+//! fields are zero, and immediates have their final meaning. `decode` creates the instructions from
 //! bytes.
 
-/// A register, `r0` to `r10`.
+/// A BPF register, `r0` to `r10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reg(u8);
 
@@ -19,11 +19,11 @@ impl Reg {
     }
 }
 
-/// The second operand of an operation.
+/// The second operand of an arithmetic or jump instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Reg(Reg),
-    /// An immediate. It is sign-extended to 64 bits if the operation is wide.
+    /// An immediate. A 64-bit instruction sign-extends it to 64 bits.
     Imm(i32),
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Condition {
     GreaterEqual,
     Less,
     LessEqual,
-    /// True if `left & right` is not zero.
+    /// JSET: true if `left & right` is not zero.
     Set,
     SignedGreater,
     SignedGreaterEqual,
@@ -102,14 +102,15 @@ pub(crate) enum AtomicOp {
     CompareExchange,
 }
 
-/// A memory operand: `[base + offset]`, before masking.
+/// The memory operand `[base + offset]` of an instruction. The resulting address is masked later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) base: Reg,
     pub(crate) offset: i16,
 }
 
-/// An instruction. Targets of jumps and calls are indices of instructions in the whole program.
+/// A decoded instruction. Targets of jumps and calls are indices of instructions in the whole
+/// program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Alu {
@@ -118,7 +119,7 @@ pub(crate) enum Op {
         dst: Reg,
         src: Operand,
     },
-    /// Sign-extends the lowest `bits` of `src` to 64 bits or, if not `wide`, to 32.
+    /// Sign-extends the lowest `bits` of `src`, to 64 bits if `wide`, otherwise to 32.
     SignExtend {
         wide: bool,
         bits: u8,
@@ -168,11 +169,13 @@ pub(crate) enum Op {
         right: Operand,
         target: u32,
     },
-    /// `helper` is the helper's number before the check, and its index in the table after it.
+    /// A call of a helper. `helper` is the helper's number before the structural check, and its
+    /// index in the table after the check.
     Helper {
         helper: u32,
     },
-    /// `cost` is the charge for the call: the sum over the instructions of the called function.
+    /// A call of a function of the program. `cost` is the charge for it: the sum over the
+    /// function's instructions.
     Call {
         target: u32,
         cost: u32,
@@ -181,7 +184,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Returns the register that the instruction writes, in addition to `r0` to `r5` for a call.
+    /// Returns the register that the instruction writes, or `None`. Calls also write `r0` to `r5`,
+    /// which are not included.
     pub(crate) fn writes(&self) -> Option<Reg> {
         match *self {
             Op::Alu { dst, .. }
@@ -196,7 +200,8 @@ impl Op {
         }
     }
 
-    /// Returns the function that the instruction calls.
+    /// Returns the first instruction of the function that the instruction calls, or `None` if it
+    /// calls none.
     pub(crate) fn callee(&self) -> Option<u32> {
         match *self {
             Op::Call { target, .. } => Some(target),
@@ -204,8 +209,9 @@ impl Op {
         }
     }
 
-    /// Returns the charge for the instruction, in units of the budget. A division takes the CPU
-    /// about as long as this number of other instructions (up to 40 cycles with 64 bits).
+    /// Returns the charge for the instruction, in units of the budget. A division is charged as
+    /// several instructions, because it takes the CPU about that long (up to 40 cycles with 64
+    /// bits).
     pub(crate) fn weight(&self) -> u32 {
         const DIVISION: u32 = 8;
         match *self {
@@ -224,8 +230,8 @@ impl Op {
         }
     }
 
-    /// Returns the target of a jump, or `None` if the instruction does not jump. Calls do not
-    /// count, because they return.
+    /// Returns the target of a jump, or `None` if the instruction is not a jump. A call is not a
+    /// jump, because it returns.
     pub(crate) fn jump(&self) -> Option<u32> {
         match *self {
             Op::Jump { target } | Op::Branch { target, .. } => Some(target),

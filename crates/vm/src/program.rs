@@ -1,4 +1,4 @@
-//! Programs, which are loaded once, and their instances.
+//! Programs, which are loaded once, and their instances, each of which has its own memory.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::memory::{DATA_START, Memory, Region, STACK};
 use crate::sandbox::Sandbox;
 use crate::trap::{Trap, TrapKind};
 
-/// Engine that runs programs.
+/// The engine that runs programs: the compiler or the interpreter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// Compiled code if there is a compiler for the machine, otherwise the interpreter.
@@ -31,7 +31,7 @@ pub struct Config {
     /// Memory of an instance in bytes: variables, data of the host, and [`STACK`]. It must be a
     /// power of two from 16 KiB to 16 MiB. The default is 64 KiB.
     pub memory: usize,
-    /// Engine that runs programs.
+    /// The engine that runs the programs.
     pub engine: Engine,
 }
 
@@ -54,9 +54,10 @@ pub enum LoadError {
     /// The check rejected an instruction.
     #[error("{error}{}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
     Check {
-        /// The rejected instruction, and the reason.
+        /// The rejected instruction, and the reason for the rejection.
         error: CheckError,
-        /// The function with the instruction, if names are known.
+        /// Name of the function that contains the instruction, or `None` if the names are not
+        /// known.
         function: Option<String>,
     },
     /// The operating system provided no memory for compiled code.
@@ -64,14 +65,14 @@ pub enum LoadError {
     System(#[from] io::Error),
 }
 
-/// A function of a program that can be called.
+/// A function of a program that the host can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Index among the program's entries.
+    /// Index of the function among the program's entries.
     place: u32,
 }
 
-/// A checked and compiled program. Clones share it.
+/// A checked and compiled program. Clones of this value share the code.
 #[derive(Debug)]
 pub struct Program<H: HelperHost> {
     inner: Arc<Inner<H>>,
@@ -89,7 +90,7 @@ struct Inner<H: HelperHost> {
     helpers: Arc<Helpers<H>>,
     /// Names of the functions, in the order of their first instructions.
     names: Vec<Function>,
-    /// The global functions, in the order of their first instructions.
+    /// The global functions, which the host can call, in the order of their first instructions.
     entries: Vec<check::Function>,
     /// Initial memory of an instance, from [`DATA_START`] on.
     image: Vec<u8>,
@@ -98,14 +99,15 @@ struct Inner<H: HelperHost> {
 }
 
 impl<H: HelperHost> Program<H> {
-    /// Loads an object file that clang wrote for BPF. Its global functions are the entries.
+    /// Loads an object file that clang wrote for BPF. Its global functions become the entries.
     pub fn load(elf: &[u8], helpers: Arc<Helpers<H>>, config: &Config) -> Result<Self, LoadError> {
         let room = room(config)?;
         let object = elf::load(elf, room, |name| helpers.number_of(name))?;
         Self::new(object, helpers, config)
     }
 
-    /// Loads bare instructions. The first one is the entry `main`.
+    /// Loads instructions without an object file. The first instruction is the start of the entry
+    /// `main`.
     pub fn from_code(
         code: &[u8],
         helpers: Arc<Helpers<H>>,
@@ -145,14 +147,14 @@ impl<H: HelperHost> Program<H> {
         Ok(Program { inner: Arc::new(inner) })
     }
 
-    /// Returns the entry of this name, or `None`.
+    /// Returns the entry with this name, or `None` if the program has no such global function.
     pub fn entry(&self, name: &str) -> Option<Entry> {
         let place = self.entries().position(|entry| entry == name)?;
         Some(Entry { place: place as u32 })
     }
 
-    /// Returns the names of all helpers for which the entry, or a function that it calls, contains
-    /// a call. Unreachable calls count, too.
+    /// Returns the names of all helpers that the entry calls, directly or through other functions.
+    /// A call in unreachable code counts, too.
     pub fn helpers_of(&self, entry: Entry) -> Vec<&str> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -160,9 +162,9 @@ impl<H: HelperHost> Program<H> {
         places.into_iter().map(|place| helpers.get(place).name.as_str()).collect()
     }
 
-    /// Returns all calls of helpers in an entry and in the functions that it calls. Each has the
-    /// helper's name. It also has the first argument, if the instructions right before the call
-    /// show that it is a constant.
+    /// Returns all calls of helpers in the entry and in the functions that it calls. Each result
+    /// has the helper's name. It also has the first argument of the call, if the instructions right
+    /// before the call show that it is a constant.
     pub fn helper_calls(&self, entry: Entry) -> Vec<(&str, Option<u64>)> {
         let Inner { checked, helpers, entries, .. } = &*self.inner;
         let Some(function) = entries.get(entry.place as usize) else { return Vec::new() };
@@ -170,18 +172,18 @@ impl<H: HelperHost> Program<H> {
         calls.map(|(place, first)| (helpers.get(place).name.as_str(), first)).collect()
     }
 
-    /// The names of the entries, in the order of their code.
+    /// The names of all entries, in the order of their code.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         let global = self.inner.names.iter().filter(|function| function.global);
         global.map(|function| function.name.as_str())
     }
 
-    /// True if calls run compiled code.
+    /// Returns `true` if the program was compiled, and `false` if it is interpreted.
     pub fn is_compiled(&self) -> bool {
         self.inner.compiled.is_some()
     }
 
-    /// True if both values refer to the same loaded program.
+    /// Returns `true` if both values refer to the same loaded program.
     pub fn is_same(&self, other: &Program<H>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -196,22 +198,22 @@ impl<H: HelperHost> Program<H> {
         size_of::<Inner<H>>() + checked.size() + functions + named + image.len() + code
     }
 
-    /// Number of instructions, with LDDW counted twice.
+    /// Number of instructions of the program. LDDW counts as two.
     pub fn instructions(&self) -> usize {
         self.inner.checked.ops.len()
     }
 
-    /// The memory between the program's variables and its stack. The host may use it.
+    /// The memory between the program's variables and its stack, which the host may use.
     pub fn free(&self) -> Region {
         let from = (DATA_START + self.inner.image.len()).next_multiple_of(16);
         Region::new(from as u64, (self.inner.memory - STACK).saturating_sub(from) as u64)
     }
 
-    /// Creates an instance: its own memory, with the initial values of the variables.
+    /// Creates an instance, which has its own memory with the initial values of the variables.
     ///
     /// # Errors
-    /// Fails if the system has no memory for it, or if the process already has
-    /// [`MAX_INSTANCES`](crate::MAX_INSTANCES).
+    /// Fails if the system has no memory for the instance, or if the process already has
+    /// [`MAX_INSTANCES`](crate::MAX_INSTANCES) instances.
     pub fn instantiate(&self) -> io::Result<Instance<H>> {
         let mut sandbox = Sandbox::new(self.inner.memory)?;
         put_image(&self.inner, &mut sandbox);
@@ -223,7 +225,7 @@ impl<H: HelperHost> Program<H> {
     }
 }
 
-/// Bytes available for variables.
+/// Returns the number of bytes that are available for variables.
 fn room(config: &Config) -> Result<usize, LoadError> {
     let memory = config.memory;
     if !memory.is_power_of_two() || !(16 << 10..=16 << 20).contains(&memory) {
@@ -242,14 +244,14 @@ fn name_at(names: &[Function], at: u32) -> Option<&str> {
     names.get(after.checked_sub(1)?).map(|function| function.name.as_str())
 }
 
-/// The engine that runs an instance, with the instance's memory.
+/// The engine that runs an instance, together with the memory of the instance.
 #[derive(Debug)]
 enum Machine<H: HelperHost> {
     Compiled(jit::Ready<H>),
     Interpreted(Sandbox),
 }
 
-/// A program with its own memory.
+/// An instance of a program, which has its own memory.
 #[derive(Debug)]
 pub struct Instance<H: HelperHost> {
     program: Arc<Inner<H>>,
@@ -257,9 +259,9 @@ pub struct Instance<H: HelperHost> {
 }
 
 impl<H: HelperHost> Instance<H> {
-    /// Calls an entry with `arguments` in `r1` to `r5`, and returns the final `r0`. The cost is
-    /// taken from `budget`. A call that would exceed the budget ends with a trap. After a trap, the
-    /// memory stays as the program left it.
+    /// Calls an entry with `arguments` in `r1` to `r5`, and returns the final value of `r0`. The
+    /// cost of the call is taken from `budget`. A call that would exceed the budget ends with a
+    /// trap. After a trap, the memory stays as the program left it.
     #[inline]
     pub fn call(
         &mut self,
@@ -276,7 +278,7 @@ impl<H: HelperHost> Instance<H> {
                     Err(ended) => ended,
                 }
             }
-            // The array is created only here, because compiled code does not need it.
+            // The array of registers is created only here, because compiled code does not need it.
             Machine::Interpreted(sandbox) => {
                 let arguments = [r1, r2, r3, r4, r5];
                 match interpret_entry(&self.program, sandbox, entry, arguments, budget, data) {
@@ -311,7 +313,7 @@ impl<H: HelperHost> Instance<H> {
         Program { inner: Arc::clone(&self.program) }
     }
 
-    /// Restores the memory to its initial state.
+    /// Restores the initial content of the memory.
     pub fn reset(&mut self) {
         let program = Arc::clone(&self.program);
         let sandbox = self.sandbox();

@@ -1,4 +1,5 @@
-//! The memory of a program: a private mapping whose size is a power of two, between guard pages.
+//! The sandbox: the memory of a program. It is a private mapping between guard pages, and its size
+//! is a power of two.
 
 #![allow(unsafe_code, reason = "maps memory and makes slices of it")]
 
@@ -8,24 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::SLACK;
 
-/// Inaccessible bytes before and after the sandbox. Masked addresses never reach them, but a bug in
-/// the compiler might.
+/// Number of inaccessible bytes before and after the sandbox. Masked addresses never reach them,
+/// but a bug in the compiler might.
 const GUARD: usize = 64 << 10;
-/// Mapped bytes after the sandbox, which hold `SLACK`. They are at least one page for every page
-/// size up to this value.
+/// Number of mapped bytes after the sandbox, of which `SLACK` bytes are used. They are a whole
+/// number of pages for every page size up to this value.
 const TAIL: usize = 64 << 10;
 
-/// Maximum number of instances in a process. The memory of each instance needs three memory areas
-/// of the kernel, and a process has 65,530 of these by default (`vm.max_map_count`). If all are
-/// used up, allocators get no memory and the process aborts. Without this limit, anyone who can
-/// make the process run many programs could cause that.
+/// Maximum number of instances in a process. The memory of an instance takes three of the kernel's
+/// memory areas. By default, a process can have 65,530 such areas (`vm.max_map_count`). If all are
+/// used up, allocations fail and the process aborts. Without this limit, anyone who can make the
+/// process create many instances could cause that.
 pub const MAX_INSTANCES: usize = 12_288;
 
-/// A slot among the instances of the process. Dropping the value frees the slot.
+/// Counts one instance of the process against the maximum, until the value is dropped.
 #[derive(Debug)]
 struct Place;
 
-/// Number of slots in use.
+/// Number of instances that the process has now.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
@@ -51,10 +52,10 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     mapping: NonNull<u8>,
-    /// Size of the part that programs address, in bytes.
+    /// Size in bytes of the part that programs can address.
     size: usize,
-    /// Frees the slot after the memory is unmapped, because fields are dropped after `drop` has
-    /// run.
+    /// Counts this instance until its memory is unmapped, because fields are dropped after `drop`
+    /// has run.
     _place: Place,
 }
 
@@ -64,14 +65,17 @@ unsafe impl Send for Sandbox {}
 unsafe impl Sync for Sandbox {}
 
 impl Sandbox {
-    /// Maps `size` bytes of zeros. `size` must be a power of two and a multiple of the page size.
+    /// Creates a sandbox of `size` bytes, all of them zero. `size` must be a power of two and a
+    /// multiple of the page size.
     ///
     /// # Errors
-    /// Fails if the system has no memory, or if the process already has [`MAX_INSTANCES`].
+    /// Fails if the system has no memory, or if the process already has [`MAX_INSTANCES`]
+    /// instances.
     pub(crate) fn new(size: usize) -> io::Result<Sandbox> {
         let place = Place::take()?;
         let whole = whole(size);
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
+        // SAFETY: the kernel chooses the address of the new mapping, so it overlaps no memory in
+        // use.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -87,8 +91,8 @@ impl Sandbox {
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
         let sandbox = Sandbox { mapping, size, _place: place };
-        // SAFETY: the range is within the mapping that was just created, and nothing refers to it
-        // yet.
+        // SAFETY: the range is within the mapping that was just created, and nothing refers to the
+        // mapping yet.
         let changed = unsafe {
             libc::mprotect(
                 sandbox.base().as_ptr().cast(),
@@ -96,7 +100,7 @@ impl Sandbox {
                 libc::PROT_READ | libc::PROT_WRITE,
             )
         };
-        // Dropping `sandbox` unmaps it.
+        // If the call failed, `sandbox` is dropped here, which unmaps it.
         if changed == 0 { Ok(sandbox) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -123,13 +127,13 @@ impl Sandbox {
     /// The sandbox and its slack, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes from `base` are mapped readable and writable (SLACK is less than
-        // TAIL) and initialised with zeros. `&mut self` means that there is no other reference,
-        // because a program also runs with `&mut`.
+        // TAIL) and initialised with zeros. `&mut self` guarantees that there is no other
+        // reference, because a program also runs with `&mut`.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.len()) }
     }
 }
 
-/// Size of the whole mapping in bytes.
+/// Returns the size of the whole mapping, including the guard pages, in bytes.
 fn whole(size: usize) -> usize {
     GUARD + size + TAIL + GUARD
 }

@@ -1,4 +1,4 @@
-//! Reasons that end a call before its `exit`.
+//! Reasons why a call of a program ends before the program's `exit`.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HelperError {
-    /// A pointer and a length that are not inside the sandbox.
+    /// The program passed an offset and a length that are not inside the sandbox.
     #[error(
         "{len} bytes at {offset:#x} are not in the sandbox: pass a variable's address and size"
     )]
@@ -18,10 +18,10 @@ pub enum HelperError {
         /// Length passed by the program.
         len: u64,
     },
-    /// The work of the helper would cost more than the remaining budget.
+    /// The helper's work would cost more than the remaining budget.
     #[error("the work costs more than the remaining budget: request less work")]
     Budget,
-    /// The value of an argument does not fit into the type of the parameter.
+    /// The value of an argument does not fit into the type of the helper's parameter.
     #[error("argument {value:#x} does not fit into {bits} bits")]
     Argument {
         /// Value of the register.
@@ -29,27 +29,27 @@ pub enum HelperError {
         /// Number of bits of the parameter.
         bits: u32,
     },
-    /// A reason specific to the helper.
+    /// A reason that only this helper has, as text.
     #[error("{0}")]
     Failed(Cow<'static, str>),
 }
 
 impl HelperError {
-    /// Creates an error with a reason specific to the helper.
+    /// Creates an error with the helper's own reason.
     pub fn failed(reason: impl Into<Cow<'static, str>>) -> HelperError {
         HelperError::Failed(reason.into())
     }
 }
 
-/// A call that ended early: the reason, and the position in the program.
+/// Error of a call that ended early: the reason, and the position in the program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("instruction {at}{}: {kind}", function.as_deref().map(|name| format!(" (in {name})")).unwrap_or_default())]
 pub struct Trap {
     /// Reason why the call ended.
     pub kind: TrapKind,
-    /// Index of the instruction. LDDW counts as two.
+    /// Index of the instruction that ended the call. LDDW counts as two.
     pub at: usize,
-    /// Name of the function with the instruction, if names are known.
+    /// Name of the function that contains the instruction, or `None` if the names are not known.
     pub function: Option<String>,
 }
 
@@ -67,10 +67,10 @@ pub enum TrapKind {
         number: u32,
         /// The helper's name.
         name: String,
-        /// The helper's error.
+        /// Reason why the helper failed.
         error: HelperError,
     },
-    /// The entry belongs to another program.
+    /// The entry that was called belongs to another program.
     #[error("the entry belongs to another program: get it from this one with `Program::entry`")]
     NoEntry,
 }

@@ -1,4 +1,4 @@
-//! Tests that programs are loaded once and shared, within a limit.
+//! Tests that the cache loads each program once, shares it, and keeps to its memory limit.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use equic_vm::{Cache, Caller, Config, Helpers};
 
-/// Creates an object whose function returns a number. Parallel tests use different names.
+/// Creates an object file whose function returns `number`. Tests that run in parallel use different
+/// names in `test`.
 fn object(test: &str, number: u32) -> Vec<u8> {
     clang::object_of(&format!("long f(void) {{ return {number}; }}\n"), &format!("{test}-{number}"))
 }
@@ -32,7 +33,7 @@ fn an_object_is_loaded_once() {
     assert_eq!([call(&cache, &one), call(&cache, &two)], [1, 2]);
 }
 
-/// An object that differs in one byte must be loaded as another program.
+/// Object files that differ in one byte must be loaded as different programs.
 #[test]
 fn objects_are_compared_whole() {
     let (cache, one) = (cache(1 << 20), object("whole", 1));
@@ -73,7 +74,8 @@ fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
     assert!(cache.is_empty() && cache.bytes() == 0);
 }
 
-/// A cache belongs to one table of helpers, because the meaning of an object depends on that table.
+/// The same object file is loaded through two caches with different helpers. Each cache must return
+/// its own program, because the meaning of a helper call depends on the table of helpers.
 #[test]
 fn helpers_are_those_of_the_cache() {
     let elf = clang::object_of(

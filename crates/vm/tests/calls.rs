@@ -1,5 +1,6 @@
-//! Guarantees for hosts: helpers that panic, charge or borrow, independent instances, entries of
-//! other programs, and errors that name position and cause.
+//! Tests what the VM guarantees to its host: with helpers that panic, charge or borrow, with
+//! several instances, with an entry of another program, and with errors, which must name the
+//! position and the cause.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -24,7 +25,8 @@ fn a_panic_of_a_helper_goes_on_from_the_call() {
             a => Ok(a),
         };
         helpers.add(1, "panics", 1, panics).unwrap();
-        // The call is in a nested function, so the native stack has more than one frame.
+        // The helper call is in a nested function, so that the native stack has more than one
+        // frame.
         let text = "call local f\nexit\nf:\nmov r6, 5\ncall 1\nadd r0, r6\nexit";
         let mut instance = instance_with::<()>(text, engine, helpers);
         let main = main_of(&instance);
@@ -80,7 +82,7 @@ fn instances_are_apart_and_last() {
         assert_eq!([call(&mut first), call(&mut first), call(&mut second)], [1, 2, 1]);
         first.reset();
         assert_eq!([call(&mut first), call(&mut second)], [1, 2]);
-        // An instance can move to another thread, and stays valid after all other references to its
+        // An instance can move to another thread. It stays valid after all other references to its
         // program are dropped.
         drop(second);
         let value = std::thread::spawn(move || {
@@ -105,7 +107,8 @@ fn an_entry_of_another_program_is_refused_or_harmless() {
     }
 }
 
-/// The default engine must compile. Otherwise, the tests would compare the interpreter with itself.
+/// The default engine must be the compiler. Otherwise, the tests would compare the interpreter with
+/// itself.
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn there_is_a_compiler_for_this_machine() {
@@ -143,7 +146,7 @@ fn helpers_that_cannot_be_registered() {
     assert!(Program::from_code(&call, Arc::new(helpers), &config(ENGINES[1])).is_err());
 }
 
-/// Accesses of the host to the program's memory are checked, too.
+/// The host's own accesses to the program's memory must be checked, too.
 #[test]
 fn the_hosts_accesses_are_checked() {
     let mut instance = instance("exit", ENGINES[1]);
@@ -162,8 +165,9 @@ fn the_hosts_accesses_are_checked() {
     assert!(memory.write_u64(size - 7, 7).is_err());
 }
 
-/// A helper counts if a call of it is in the code of an entry or of its callees, whether or not it
-/// is reachable. A call in another entry does not count.
+/// The helpers of an entry are those that the code of the entry, or of a function that it calls,
+/// contains a call of. It does not matter whether the call is reachable. A call in another entry
+/// does not count.
 #[test]
 fn the_helpers_of_an_entry() {
     let mut helpers = Helpers::<()>::new();
@@ -186,7 +190,7 @@ fn the_helpers_of_an_entry() {
     assert_eq!(of("other"), ["three"]);
 }
 
-/// `make test` compiles with assertions and overflow checks.
+/// `make test` must compile with debug assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
@@ -197,8 +201,8 @@ fn suite_is_compiled_with_assertions() {
     }
 }
 
-/// Divisions are charged by their cost: once when the function is entered, and once for each
-/// backward jump. Both engines must charge exactly the same.
+/// Divisions must be charged by their higher cost, when a function is entered and for each backward
+/// jump. Both engines must charge exactly the same.
 #[test]
 fn divisions_are_charged_by_their_cost() {
     let used = |engine, line: &str, times: u32| {

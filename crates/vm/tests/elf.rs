@@ -1,4 +1,5 @@
-//! Tests of objects that clang wrote, on both engines, and of objects that no compiler writes.
+//! Tests of the ELF loader, with object files that clang wrote and with files that no compiler
+//! writes. The loaded programs run on both engines.
 
 #[path = "common/clang.rs"]
 mod clang;
@@ -50,7 +51,7 @@ fn what_clang_makes_runs() {
             let mut instance = program.instantiate().unwrap();
             let mut call =
                 |name: &str, arguments: &[u64]| call(&mut instance, name, arguments).unwrap();
-            // shared(5) = 16, triple(5) = 15, 5 + 'e'
+            // The expected sum: shared(5) = 16, triple(5) = 15, 5, and 'e'.
             assert_eq!(call("calls", &[5]), 16 + 15 + 5 + u64::from(b'e'));
             assert_eq!(call("by_number", &[3]), 21 + u64::from(b't'));
             assert_eq!(call("variables", &[6]), 1 + 4 + 31 + 6);
@@ -62,8 +63,8 @@ fn what_clang_makes_runs() {
                 ^ u64::from((value as u32).swap_bytes())
                 ^ u64::from((value as u16).swap_bytes());
             assert_eq!(call("swap", &[value]), swapped);
-            // `calls` has added 5 to the counter twice. The atomic operations return 10, 110 and
-            // 111 (not 101), and then 111 again.
+            // `calls` has added 5 to the counter twice, so it starts at 10. The atomic instructions
+            // return 10, 110 and 111 (not 101), and then 111 again.
             assert_eq!(call("atomics", &[100]), 10 + 111 + 111);
             if flags[0] == "-mcpu=v4" {
                 assert_eq!(call("divide", &[-7_i64 as u64, 2]), -4_i64 as u64);
@@ -76,7 +77,7 @@ fn what_clang_makes_runs() {
     }
 }
 
-/// Some options of clang add unwind tables, which programs do not need.
+/// Some options of clang add unwind tables. The loader must ignore them.
 #[test]
 fn unwinding_tables_are_left_out() {
     let with = clang::object("features", &["-mcpu=v3", "-fasynchronous-unwind-tables"]);
@@ -120,7 +121,8 @@ fn v4_instructions_run() {
                 ^ u64::from((n as u16).swap_bytes());
             assert_eq!(call("swaps", &[n as u64]), swapped, "{n}");
             assert_eq!(call("goes", &[n as u64]), n as u64);
-            // RFC 9669 s.4.1: division by zero gives zero, and modulo by zero gives the dividend.
+            // RFC 9669 s.4.1: a division by zero gives zero, and a modulo by zero gives the
+            // dividend.
             for by in values {
                 let words = [n as u64, by as u64];
                 let quotient = if by == 0 { 0 } else { n.wrapping_div(by) };
@@ -168,7 +170,7 @@ fn entries_are_the_global_functions() {
     assert!(program.entry("triple").is_none());
 }
 
-/// C programs that compile but cannot be loaded, with the error message.
+/// These C programs compile but cannot be loaded. Each row has the expected error message.
 #[test]
 fn c_that_is_refused() {
     let cases = [
@@ -227,7 +229,8 @@ fn other_files_are_refused() {
     }
 }
 
-/// A relocation table that thousands of sections refer to is not processed thousands of times.
+/// Thousands of sections refer to the same relocation table. The loader must not process the table
+/// thousands of times.
 #[test]
 fn relocations_are_bounded() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
@@ -235,7 +238,7 @@ fn relocations_are_bounded() {
     let table = word(&elf, 40) as usize;
     let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
     let headers = elf[table..table + 64 * count].to_vec();
-    // Relocation tables have the type SHT_REL, which is 9. The test repeats the longest table.
+    // Headers with type 9 (SHT_REL) are relocation tables. The test uses the longest of them.
     let relocations = headers.chunks(64).filter(|header| header[4] == 9);
     let most = relocations.max_by_key(|header| word(header, 32)).unwrap().to_vec();
     let at = elf.len() as u64;
@@ -247,12 +250,12 @@ fn relocations_are_bounded() {
     assert!(error.contains("more relocations than"), "{error}");
 }
 
-/// Reads a 64-bit word at an offset of the file.
+/// Reads a 64-bit number at an offset of the file.
 fn word(elf: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(elf[at..at + 8].try_into().unwrap())
 }
 
-/// Appends a copy of the section headers, plus the headers in `more`.
+/// Appends a copy of all section headers, followed by the headers in `more`.
 fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
     let table = word(elf, 40) as usize;
     let count = usize::from(u16::from_le_bytes([elf[60], elf[61]]));
@@ -264,7 +267,8 @@ fn with_sections(elf: &mut Vec<u8>, more: &[Vec<u8>]) {
     elf[60..62].copy_from_slice(&((count + more.len()) as u16).to_le_bytes());
 }
 
-/// Returns the header of the longest section with these flags (2: loaded data, 6: code).
+/// Returns the header of the longest section with these flags. Flags 2 mean loaded data, and flags
+/// 6 mean code.
 fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     let table = word(elf, 40) as usize;
     let headers = elf[table..].chunks_exact(64).take(usize::from(elf[60]));
@@ -272,15 +276,16 @@ fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
     found.max_by_key(|header| word(header, 32)).expect("there is one").to_vec()
 }
 
-/// If sections could share code or data, a program could be larger than its file.
+/// Sections that overlap in the file must be rejected. Otherwise, a program could be larger than
+/// its file.
 #[test]
 fn sections_that_overlap_are_refused() {
     let whole = clang::object("features", &["-mcpu=v4"]);
     for flags in [2, 6] {
         let section = longest(&whole, flags);
         let (from, size) = (word(&section, 24), word(&section, 32));
-        // The additional section covers the same bytes, the last eight of them, or also bytes of
-        // the section before.
+        // The additional section covers the same bytes as the original, or the last eight of them,
+        // or also eight bytes of the section before.
         for (from, size) in [(from, size), (from + size - 8, 8), (from - 8, 16)] {
             let mut other = section.clone();
             other[24..32].copy_from_slice(&from.to_le_bytes());
@@ -293,7 +298,8 @@ fn sections_that_overlap_are_refused() {
     }
 }
 
-/// Symbols that share one long name must not make the names larger than the file.
+/// Many symbols share one long name in the file. The names in memory must not become larger than
+/// the file.
 #[test]
 fn names_that_overlap_are_bounded() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
@@ -305,7 +311,7 @@ fn names_that_overlap_are_bounded() {
     let (from, size) = (word(&symbols, 24) as usize, word(&symbols, 32) as usize);
     let mut entries = elf[from..from + size].to_vec();
     let function = entries.chunks(24).find(|entry| entry[4] & 0xf == 2).unwrap().to_vec();
-    // Creates a string table with a name of 255 bytes, and 2,000 local functions with that name.
+    // Creates a string table with a name of 255 bytes, and 2,000 local functions with this name.
     let strings = headers[symbols[40] as usize].clone();
     let mut names = elf[word(&strings, 24) as usize..][..word(&strings, 32) as usize].to_vec();
     let mut local = function;
@@ -337,11 +343,12 @@ fn names_that_overlap_are_bounded() {
     assert!(matches!(error, LoadError::Elf(ElfError::NamesTooLong)), "{error}");
 }
 
-/// The memory of a program is proportional to its file: at most 40 times the size of the object.
+/// The memory of a program must be proportional to its file: at most 40 times the size of the
+/// object file.
 #[test]
 fn size_of_a_program_is_in_proportion_to_its_file() {
-    // The program has 7,000 calls of a helper. Their compiled code is larger than that of any other
-    // instruction.
+    // The program has 7,000 calls of a helper, because a helper call is compiled to more code than
+    // any other instruction.
     let code = "#define A f(0);\n#define B A A A A A A A A A A\n#define C B B B B B B B B B B\n\
         static long (*f)(long) = (void *)9;\n\
         long run(void) { C C C C C C C C C C C C C C C C C C C C C C C C C C C C C C return 0; }";
@@ -349,13 +356,14 @@ fn size_of_a_program_is_in_proportion_to_its_file() {
     let program = load(&elf, Engine::Auto).unwrap();
     assert!(program.instructions() > 3_000);
     assert!(program.size() < 40 * elf.len(), "{} of {}", program.size(), elf.len());
-    // The size of compiled code is a number of whole pages.
+    // The memory of compiled code is always a number of whole pages.
     let small = load(&clang::object_of("long f(void) { return 1; }", "small"), Engine::Auto);
     let small = small.unwrap();
     assert!(!small.is_compiled() || small.size() > 4_096, "{}", small.size());
 }
 
-/// Valid objects with random changes: loading never panics, and what loads runs inside its sandbox.
+/// Loads valid object files with random changes. Loading must never panic, and programs that load
+/// must stay inside their sandboxes.
 #[test]
 fn mutated_objects() {
     use rand::rngs::StdRng;

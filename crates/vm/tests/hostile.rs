@@ -1,6 +1,6 @@
-//! A corpus of hostile programs with their expected results. A program may be rejected on loading.
-//! Its budget or a helper may end it. If it returns, it must not have accessed any memory but its
-//! own.
+//! A corpus of hostile programs with their expected results. The check may reject a program, the
+//! budget or a helper may end it, or it may return. In no case may it have accessed memory outside
+//! of its sandbox.
 
 mod common;
 
@@ -9,24 +9,25 @@ use std::sync::Arc;
 use common::{ENGINES, asm, config, instance_with};
 use equic_vm::{Caller, HelperError, Helpers, LoadError, Program, Region, Trap, TrapKind};
 
-/// Expected result of a program.
+/// Expected result of a hostile program.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// The check rejects the program at this instruction, and the error contains this text.
+    /// The check rejects the program at the instruction with this index, and the error contains
+    /// this text.
     Refused(usize, &'static str),
     /// The program returns this value.
     Returns(u64),
-    /// The program uses up its budget.
+    /// The program ends because its budget is used up.
     Budget,
-    /// A helper ends the program, and the error contains this text.
+    /// A helper fails and thereby ends the program, and the error contains this text.
     Helper(&'static str),
 }
 use Fate::{Budget, Helper, Refused, Returns};
 
 const SIZE: u64 = 64 << 10;
 
-/// Helper 1 sums a region, helper 2 fills one, helper 3 costs as much as its argument says, and
-/// helper 4 always costs 1000.
+/// Helper 1 adds up the bytes of a region, and helper 2 fills a region. Helper 3 costs as much as
+/// its argument says, and helper 4 always costs 1000.
 fn helpers() -> Helpers<()> {
     let mut helpers = Helpers::<()>::new();
     let sum = |caller: &mut Caller<'_, ()>, region: Region| {
@@ -49,7 +50,7 @@ fn helpers() -> Helpers<()> {
 }
 
 const CORPUS: &[(&str, &str, Fate)] = &[
-    // Wild pointers: the sandbox masks all of them.
+    // These programs use wild pointers. The sandbox masks all of them.
     ("store to null", "mov r1, 0\nstdw [r1], 1\nldxdw r0, [r1]\nexit", Returns(1)),
     ("store to -1", "mov r1, -1\nstdw [r1], 7\nldxdw r0, [r1]\nexit", Returns(7)),
     (
@@ -120,8 +121,8 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov32 r1, -1\nadd32 r1, 2\nstb [r1], 3\nldxb r0, [r1]\nexit",
         Returns(3),
     ),
-    // The initial values of a program, and those after a helper call, must reveal nothing about the
-    // host.
+    // The registers and the memory must reveal nothing about the host, neither at the start nor
+    // after a helper call.
     (
         "registers at the beginning",
         "mov r0, r6\nor r0, r7\nor r0, r8\nor r0, r9\nor r0, r1\nexit",
@@ -139,7 +140,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
         "mov r1, 0\nmov r0, 0\nl:\nldxdw r2, [r1]\nor r0, r2\nadd r1, 8\njlt r1, 0x10000, l\nexit",
         Returns(0),
     ),
-    // Programs that do not terminate.
+    // These programs never end by themselves.
     ("a jump to itself", "l:\nja l", Budget),
     ("a wide jump to itself", "l:\nja32 l", Budget),
     ("a branch to itself", "l:\njeq r0, 0, l\nexit", Budget),
@@ -203,7 +204,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ("a negative helper", "call -1\nexit", Refused(0, "does not exist")),
     ("a helper by type", "raw 8520000001000000\nexit", Refused(0, "kind 2")),
     ("a call through a register", "call r1\nexit", Refused(0, "through a register")),
-    // Arithmetic that traps on some CPUs.
+    // This arithmetic traps on some CPUs.
     ("division by zero", "mov r0, 7\nmov r1, 0\ndiv r0, r1\nexit", Returns(0)),
     ("division by zero, immediate", "mov r0, 7\ndiv r0, 0\nexit", Returns(0)),
     ("modulo by zero", "mov r0, 7\nmov r1, 0\nmod r0, r1\nexit", Returns(7)),
@@ -240,7 +241,7 @@ const CORPUS: &[(&str, &str, Fate)] = &[
     ),
     ("a shift by 255", "mov r0, 1\nmov r1, 255\nlsh r0, r1\nexit", Returns(1 << 63)),
     ("a shift by itself", "mov r4, 65\nlsh r4, r4\nmov r0, r4\nexit", Returns(130)),
-    // Jumps and calls to invalid targets.
+    // These jumps and calls have invalid targets.
     ("nothing", "", Refused(0, "empty")),
     ("no end", "mov r0, 0", Refused(0, "run past the end")),
     ("a branch at the end", "mov r0, 0\njeq r0, 1, -2", Refused(1, "run past the end")),
@@ -385,13 +386,13 @@ fn bytes_that_are_no_program() {
     assert!(error.to_string().contains("split the program"), "{error}");
 }
 
-/// Every instruction is charged somewhere, so no program may execute more instructions than its
+/// Each instruction must be charged, so that no program can execute more instructions than its
 /// budget.
 #[test]
 fn the_budget_is_exact_for_loops() {
     for engine in ENGINES {
         // Three instructions are outside of the loop. The loop has two instructions and runs 10
-        // times, so there are nine backward jumps that cost two instructions each.
+        // times. So there are nine backward jumps, each of which costs two instructions.
         let text = "mov r1, 10\nl:\nadd r1, -1\njne r1, 0, l\nexit";
         let cost = 4 + 9 * 2;
         for (given, ends) in
@@ -407,8 +408,8 @@ fn the_budget_is_exact_for_loops() {
     }
 }
 
-/// The longest possible program with the most expensive operations must compile in linear time and
-/// space. Chains and stars of calls must be checked in linear time.
+/// The longest possible programs, with the most expensive instructions, must compile in linear time
+/// and memory. Chains and stars of calls must be checked in linear time.
 #[test]
 fn large_programs() {
     let helpers = Arc::new(helpers());
@@ -429,7 +430,7 @@ fn large_programs() {
             Program::from_code(&with_exit(slot), Arc::clone(&helpers), &config(ENGINES[1]));
         assert_eq!(program.unwrap().instructions(), all);
     }
-    // Every function calls the last function and the next one.
+    // In the star, every function calls the next function and the last function.
     let mut star = Vec::new();
     let mut chain = Vec::new();
     for at in (0..all - 2).step_by(2) {

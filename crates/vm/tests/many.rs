@@ -1,5 +1,5 @@
-//! Tests the limit on instances per process. This is a test program of its own because it uses up
-//! the limit.
+//! Tests the limit on the number of instances in a process. It is a separate test program, because
+//! it uses up the limit of its process.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::asm::assemble;
 use equic_vm::{Config, Helpers, Instance, MAX_INSTANCES, Program};
 
-/// The limit rejects an instance while the kernel still has memory areas, so the rest of the
-/// process continues. Dropping an instance makes room for another one.
+/// The limit must reject an instance while the kernel still has memory areas, so that the process
+/// can continue. Dropping an instance must allow another one.
 #[test]
 fn instances_of_a_process_are_bounded() {
     let code = assemble("mov %r0, 7\nexit").unwrap();
@@ -22,9 +22,9 @@ fn instances_of_a_process_are_bounded() {
     let error = program.instantiate().expect_err("there is one more than there may be");
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("12288 instances"), "{error}");
-    // Each instance takes at most three memory areas, because adjacent guards are one area. The
-    // process itself takes some more. Even with a fourth area per instance for code, a fifth of the
-    // 65,530 areas is left.
+    // Each instance takes at most three memory areas, because adjacent guard pages are one area.
+    // The process itself takes some more. Even if each instance took a fourth area for code, a
+    // fifth of the 65,530 areas would be left.
     let areas = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     assert!((MAX_INSTANCES..3 * MAX_INSTANCES + 1_000).contains(&areas), "{areas} memory areas");
     assert!(areas + MAX_INSTANCES < 65_530 * 4 / 5, "{areas} memory areas");

@@ -1,6 +1,6 @@
-//! Random programs on both engines: they have the same effect, end within their budgets, and do not
-//! access other memory. `EQUIC_CASES` sets their number, `EQUIC_SEED` the first seed.
-//! `make vm-random` runs 10^7.
+//! Runs random programs on both engines. They must have the same effect, end within their budgets,
+//! and not access other memory. The environment variable `EQUIC_CASES` sets the number of programs,
+//! and `EQUIC_SEED` the first seed. `make vm-random` runs 10^7 programs.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn both_engines_agree_and_nothing_else_is_touched() {
     eprintln!(
         "{refused} refused, {returned} returned, {budget} ended by the budget, {trapped} trapped"
     );
-    // The generator must create programs with every kind of result.
+    // The random programs must include some with each kind of result.
     let few = cases / 100;
     assert!(cases < 1_000 || counts.iter().all(|count| *count > few), "{counts:?}");
 }

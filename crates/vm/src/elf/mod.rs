@@ -1,8 +1,9 @@
-//! Loads relocatable ELF objects that clang writes for BPF.
+//! Loads relocatable ELF object files that clang writes for BPF.
 //!
-//! The loader concatenates all code sections, and likewise all data sections. It resolves
-//! relocations to indices and offsets in these. The file may come from an attacker. Therefore the
-//! limits below bound the memory for it, and everything unknown is rejected.
+//! The loader concatenates all code sections to one piece of code, and all data sections to one
+//! image of the initial memory. It resolves relocations to indices and offsets in these two. The
+//! file may come from an attacker. Therefore the limits below bound the memory that loading takes,
+//! and the loader rejects everything that it does not know.
 
 use object::LittleEndian as Le;
 use object::SymbolIndex;
@@ -32,22 +33,23 @@ pub enum ElfError {
     /// The ELF structure is invalid.
     #[error("not an ELF object that can be read: {0}")]
     Format(String),
-    /// The file is for another machine, or it is linked.
+    /// The file is for another machine, or it is already linked.
     #[error("not a relocatable BPF object: compile with `clang -target bpf -c`")]
     NotBpf,
     /// The file contains no code.
     #[error("the file has no code: add a function")]
     NoCode,
-    /// The file contains too much code.
+    /// The file contains more instructions than [`MAX_INSTRUCTIONS`].
     #[error("the file has more than {MAX_INSTRUCTIONS} instructions: split the program")]
     CodeTooLong,
-    /// The file contains too many functions.
+    /// The file contains more functions than the limit.
     #[error("the file has more than {MAX_FUNCTIONS} functions: split the program")]
     TooManyFunctions,
-    /// The names of functions overlap in the file, so that their total length exceeds the limit.
+    /// The names of functions overlap in the file, and their total length exceeds the size of the
+    /// file.
     #[error("the functions' names take more bytes than the whole file: shorten them")]
     NamesTooLong,
-    /// The variables do not fit into the memory.
+    /// The program's variables do not fit into the memory.
     #[error(
         "the variables take more than {room} bytes: make them smaller, or configure more memory"
     )]
@@ -58,7 +60,7 @@ pub enum ElfError {
     /// A section that cannot be loaded.
     #[error("section {section}: {what}")]
     Section {
-        /// Index in the file.
+        /// Index of the section in the file.
         section: usize,
         /// Reason why the section cannot be loaded.
         what: &'static str,
@@ -66,7 +68,7 @@ pub enum ElfError {
     /// A symbol that cannot be used.
     #[error("symbol {name}: {what}")]
     Symbol {
-        /// Name of the symbol, or its number.
+        /// Name of the symbol, or its number if it has no readable name.
         name: String,
         /// Reason why the symbol cannot be used.
         what: &'static str,
@@ -74,9 +76,9 @@ pub enum ElfError {
     /// A relocation that cannot be applied.
     #[error("section {section}, offset {offset:#x}: {what}")]
     Relocation {
-        /// The section that it applies to.
+        /// Index of the section to which the relocation applies.
         section: usize,
-        /// The initial memory from [`DATA_START`] on.
+        /// Offset of the relocation in the section, in bytes.
         offset: u64,
         /// Reason why the relocation cannot be applied.
         what: &'static str,
@@ -97,16 +99,16 @@ pub(crate) struct Function {
     pub(crate) global: bool,
 }
 
-/// Code, functions and initial memory of a file.
+/// The code, the functions and the initial memory that an object file contains.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) code: Vec<u8>,
     pub(crate) functions: Vec<Function>,
-    /// Memory from [`DATA_START`] on.
+    /// Initial memory of an instance, from [`DATA_START`] on.
     pub(crate) image: Vec<u8>,
 }
 
-/// Where a section was placed: its offset in the code or in the image, in bytes.
+/// Destination of a loaded section: its offset in the code or in the image, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placed {
     Code(usize),
@@ -117,19 +119,19 @@ enum Placed {
 struct Loader<'d, 'f, F> {
     bytes: &'d [u8],
     sections: SectionTable<'d, FileHeader64<Le>>,
-    /// Content of the section name table. Empty if the file has no such table.
+    /// Content of the section name table. It is empty if the file has no such table.
     names: &'d [u8],
     symbols: SymbolTable<'d, FileHeader64<Le>>,
     placed: Vec<Placed>,
     code: Vec<u8>,
     image: Vec<u8>,
-    /// The string table with the names of the symbols.
+    /// The string table that contains the names of the symbols.
     strings: &'d [u8],
     helper: &'f F,
 }
 
-/// Loads a file whose variables may take `room` bytes. `helper` returns a helper's number by its
-/// name.
+/// Loads an object file. Its variables may take `room` bytes. `helper` returns the number of the
+/// helper with a given name.
 pub(crate) fn load(
     bytes: &[u8],
     room: usize,
@@ -163,8 +165,9 @@ pub(crate) fn load(
 }
 
 impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
-    /// Rejects loaded sections that overlap in the file. Otherwise a small file could have as much
-    /// code as it has section headers, and loading would not be linear in the file's size.
+    /// Rejects loaded sections that overlap in the file. If they could overlap, each section header
+    /// of a small file could load the same bytes again. The code could then be much larger than the
+    /// file, and loading would not take linear time.
     fn refuse_overlaps(&self) -> Result<(), ElfError> {
         let mut ranges = Vec::new();
         for (index, section) in self.sections.enumerate() {
@@ -190,8 +193,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let flags = section.sh_flags(Le).0;
             let (loaded, executable) =
                 (flags & elf::SHF_ALLOC.0 != 0, flags & elf::SHF_EXECINSTR.0 != 0);
-            // A section with unwind tables, which some options of clang add. It is skipped, because
-            // the VM does not unwind.
+            // Some options of clang add a section with unwind tables. The loader skips this
+            // section, because the VM does not unwind.
             let unwinds = !executable && self.has_name(section.sh_name(Le), UNWIND);
             if !loaded || unwinds || section.sh_size(Le) == 0 {
                 self.placed.push(Placed::Not);
@@ -225,8 +228,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         if self.code.is_empty() { Err(ElfError::NoCode) } else { Ok(()) }
     }
 
-    /// Compares a section's name without searching for its end, because names can overlap and a
-    /// file can have many sections.
+    /// Returns whether the section name at `offset` is `name`. Does not search for the end of the
+    /// name: a file can have many sections whose names overlap, and each search could take long.
     fn has_name(&self, offset: u32, name: &[u8]) -> bool {
         self.names.get(offset as usize..).is_some_and(|names| names.starts_with(name))
     }
@@ -243,7 +246,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     }
 
     fn name(&self, index: SymbolIndex, symbol: &Sym64<Le>) -> String {
-        // Reads at most as many bytes of the string table as a name may have.
+        // The search for the end of the name reads at most as many bytes as a name may have.
         let from = usize::try_from(symbol.st_name(Le)).unwrap_or(usize::MAX);
         let from = self.strings.get(from..).unwrap_or(&[]);
         let from = &from[..from.len().min(MAX_NAME + 1)];
@@ -262,8 +265,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 continue;
             }
             let name = self.name(index, symbol);
-            // Symbols can share one long name, so the total length of the names is limited to the
-            // file's size.
+            // Symbols can share one long name in the file. So the total length of the names is
+            // limited to the size of the file.
             named += name.len();
             if named > self.bytes.len() {
                 return Err(ElfError::NamesTooLong);

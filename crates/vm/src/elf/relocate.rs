@@ -1,5 +1,5 @@
-//! Relocations that clang's BPF back end leaves to the loader. Three kinds of them occur in loaded
-//! sections.
+//! Applies the relocations that clang's BPF back end leaves to the loader. Three kinds of them
+//! occur in the sections that are loaded.
 
 use object::LittleEndian as Le;
 use object::elf::{self, RelocationType};
@@ -13,7 +13,7 @@ use crate::memory::DATA_START;
 /// Relocation type of a 64-bit pointer in a data section.
 const R_BPF_64_ABS64: RelocationType = RelocationType(2);
 
-/// An error whose location the caller must add, or a complete error.
+/// An error without a location, which the caller must add, or a complete error.
 enum Bad {
     Here(&'static str),
     Other(ElfError),
@@ -25,7 +25,7 @@ impl From<ElfError> for Bad {
     }
 }
 
-/// Reads four bytes. `at + 4` must be within `bytes`.
+/// Reads four bytes at offset `at`. All four must be within `bytes`.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut value = [0; 4];
     value.copy_from_slice(&bytes[at..at + 4]);
@@ -50,8 +50,8 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
                 let what = "relocations with addends are not supported: clang writes none for BPF";
                 return Err(ElfError::Section { section: target, what });
             };
-            // Many sections can refer to the same relocation table, so the total number is limited
-            // by the size of the relocated sections.
+            // Many sections can refer to the same relocation table. So the total number of
+            // relocations is limited by the size of the sections to which they apply.
             left = left.checked_sub(relocations.len()).ok_or(ElfError::Section {
                 section: target,
                 what: "more relocations than instructions and words of data",
@@ -98,7 +98,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         }
     }
 
-    /// Relocates `lddw rX, variable`.
+    /// Relocates `lddw rX, variable`, which loads the address of a variable.
     fn load_wide(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let address = self.address(symbol)?;
         let slot = &mut self.code[at..at + 16];
@@ -109,13 +109,14 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         }
         let addend = u64::from(u32_at(slot, 4)) | u64::from(u32_at(slot, 12)) << 32;
         let value = address.wrapping_add(addend);
-        // Clang writes kind 0. The map kinds of libbpf stay unchanged, and the check rejects them.
+        // For a variable, clang writes kind 0. The kinds with which libbpf marks maps stay
+        // unchanged, so that the check rejects them.
         slot[4..8].copy_from_slice(&(value as u32).to_le_bytes());
         slot[12..16].copy_from_slice(&((value >> 32) as u32).to_le_bytes());
         Ok(())
     }
 
-    /// Relocates `call function`, to a function of the program or a helper.
+    /// Relocates `call function`, whose target is a function of the program or a helper.
     fn call(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         let imm = u32_at(&self.code, at + 4) as i32;
@@ -135,9 +136,9 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let Placed::Code(base) = self.placed_symbol(symbol, found)? else {
             return Err(Bad::Here("the called symbol is not a function"));
         };
-        // The callee's offset in its section is the symbol's value plus the distance in the
-        // immediate, in instructions. Only section symbols have a distance. An immediate of -1
-        // means a distance of 0.
+        // The position of the called function in its section is the value of the symbol plus a
+        // distance from the immediate, which counts instructions. Only section symbols have a
+        // distance other than 0. An immediate of -1 means a distance of 0.
         let within = i64::try_from(found.st_value(Le))
             .map_err(|_| Bad::Here("the value of the symbol is too large"))?;
         let target = within / SLOT as i64 + i64::from(imm) + 1;
@@ -149,7 +150,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         Ok(())
     }
 
-    /// Relocates a pointer in a variable.
+    /// Relocates a pointer that is the initial value of a variable.
     fn pointer(&mut self, at: usize, symbol: SymbolIndex) -> Result<(), Bad> {
         let address = self.address(symbol)?;
         let mut addend = [0; 8];

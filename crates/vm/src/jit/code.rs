@@ -1,4 +1,5 @@
-//! Memory for compiled code. It is first writable and then executable, but never both.
+//! Memory for compiled code. It is writable first and executable later, but never both at the same
+//! time.
 
 #![allow(unsafe_code, reason = "mapping memory")]
 
@@ -12,28 +13,29 @@ use super::enter::Glue;
 use crate::check::{Checked, Function};
 use crate::helper::{HelperHost, Helpers};
 
-/// Page size in bytes, which is the minimum size of a mapping.
+/// Page size in bytes, which is the smallest size of a mapping.
 const PAGE: usize = 4096;
 
-/// Entry to a function of the program.
+/// A function of the program that the host can call in compiled code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) glue: Glue,
-    /// Charge for entering the function: the sum over its instructions.
+    /// Charge for entering the function: the sum over all its instructions.
     pub(super) cost: u32,
     /// Index of the function's first instruction.
     pub(super) at: u32,
 }
 
-/// Compiled code of a program, and the positions of its functions.
+/// The compiled code of a program, with the positions of its functions.
 #[derive(Debug)]
 pub(crate) struct Compiled<H: HelperHost> {
     pub(super) entries: Arc<[Entry]>,
-    /// The table of helpers. Its indices, costs and shims are part of the code.
+    /// The table of helpers. It must stay, because the code contains the helpers' indices, costs
+    /// and shims.
     helpers: Arc<Helpers<H>>,
-    /// Sandbox size that the code was compiled for, in bytes.
+    /// Size of the sandbox for which the code was compiled, in bytes.
     pub(super) memory: usize,
-    /// The code that the entries point to.
+    /// The machine code, to which the entries point.
     code: Code,
 }
 
@@ -52,8 +54,8 @@ impl<H: HelperHost> Compiled<H> {
         });
         let code = Code::new(&output.bytes)?;
         let entry = |(function, offset): (&Function, usize)| Entry {
-            // SAFETY: `compile` wrote a function of this type at this offset. Callers must uphold
-            // its contract.
+            // SAFETY: `compile` wrote a function of this type at this offset. Whoever calls it must
+            // uphold the requirements of `Glue`.
             glue: unsafe { std::mem::transmute::<*const u8, Glue>(code.at(offset)) },
             cost: checked.cost(*function),
             at: function.start,
@@ -66,7 +68,7 @@ impl<H: HelperHost> Compiled<H> {
         &self.helpers
     }
 
-    /// Memory of the code in bytes: whole pages, and the entries.
+    /// Memory of the code in bytes, which includes whole pages and the list of entries.
     pub(crate) fn size(&self) -> usize {
         self.code.len.next_multiple_of(PAGE) + size_of_val(&*self.entries)
     }
@@ -81,14 +83,15 @@ struct Code {
 
 // SAFETY: this value owns the mapping, which is not tied to the thread that created it.
 unsafe impl Send for Code {}
-// SAFETY: the code is never written again.
+// SAFETY: the code is never written after this value was created.
 unsafe impl Sync for Code {}
 
 impl Code {
-    /// Maps a copy of `bytes` as code.
+    /// Creates an executable mapping with a copy of `bytes`.
     fn new(bytes: &[u8]) -> io::Result<Code> {
         let len = bytes.len();
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
+        // SAFETY: the kernel chooses the address of the new mapping, so it overlaps no memory in
+        // use.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -112,12 +115,12 @@ impl Code {
         let changed = unsafe {
             libc::mprotect(mapping.as_ptr().cast(), len, libc::PROT_READ | libc::PROT_EXEC)
         };
-        // Dropping `code` unmaps it.
+        // If the call failed, `code` is dropped here, which unmaps it.
         if changed == 0 { Ok(code) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Makes the written code visible to instruction fetches: AArch64 has separate caches for data
-    /// and instructions.
+    /// Makes newly written code visible to the CPU's instruction fetch, because AArch64 has
+    /// separate caches for data and instructions.
     #[cfg(target_arch = "aarch64")]
     fn publish(&self) {
         use std::arch::asm;
@@ -125,19 +128,20 @@ impl Code {
         let from = self.mapping.as_ptr() as usize;
         let to = from + self.len;
         let sizes: u64;
-        // SAFETY: reads a register that Linux makes readable in user space.
+        // SAFETY: this only reads a register, and Linux allows user space to read it.
         unsafe { asm!("mrs {}, ctr_el0", out(reg) sizes, options(nomem, nostack)) };
-        // Each field is the base-2 logarithm of a cache line's size in words of four bytes.
+        // Each field of the register is the base-2 logarithm of a cache line's size in words of
+        // four bytes.
         let line = |field: u64| 4_usize << (field & 0xf);
         let (data, instructions) = (line(sizes >> 16), line(sizes));
         for at in (from & !(data - 1)..to).step_by(data) {
             // SAFETY: cleaning a cache line of the mapping only writes back its content.
             unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
-        // SAFETY: this is a memory barrier.
+        // SAFETY: this is only a memory barrier.
         unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
         for at in (from & !(instructions - 1)..to).step_by(instructions) {
-            // SAFETY: an invalidated cache line is fetched again.
+            // SAFETY: invalidating an instruction cache line only makes the CPU fetch it again.
             unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
         }
         // SAFETY: barriers.
@@ -153,8 +157,8 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        // SAFETY: this value owns the mapping of this length. Calls into it borrow the program, so
-        // none is running.
+        // SAFETY: this value owns the mapping, which has this length. Every call into the code
+        // borrows the program, so no call is running.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.len) };
     }
 }

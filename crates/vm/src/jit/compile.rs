@@ -1,5 +1,5 @@
-//! The machine-independent part of the compiler: order of the code, jumps and calls within it, and
-//! charges.
+//! The machine-independent part of the compiler. It decides on the order of the code, resolves
+//! jumps and calls, and adds the code that charges the budget.
 
 use std::collections::BTreeSet;
 
@@ -10,57 +10,60 @@ use crate::op::{Condition, Op, Operand, Place, Reg};
 /// Compiled code of a program.
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
-    /// Offset of the entry code of each function, in the order of the request. It is a function of
-    /// type `enter::Glue`.
+    /// Offset of the entry code of each requested function, in the order of the request. The entry
+    /// code is a function of type `enter::Glue`.
     pub(super) entries: Vec<usize>,
 }
 
-/// Position of a jump or call instruction's end. Its target can still be changed.
+/// Position right after a jump or call instruction whose target can still be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patch(pub(super) usize);
 
-/// Code generator for one machine. Targets and positions are offsets in the code.
+/// Writes code for one kind of machine. Targets and positions are offsets in the code.
 pub(super) trait Backend {
-    /// Condition that a comparison sets for the branch right after the comparison.
+    /// Result of a comparison, which the branch right after the comparison tests.
     type Condition: Copy;
 
-    /// Creates a code generator for a sandbox of `memory` bytes, and a program with this number of
-    /// operations and these registers.
+    /// Creates a code generator for a sandbox of `memory` bytes, and for a program that has this
+    /// number of instructions and uses the registers in the bit set `registers`.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
-    /// Writes the code that ends a call early, because of the budget or because of a helper. The
-    /// compiler calls this function first.
+    /// Writes the code that ends a call early, because the budget is used up or because a helper
+    /// failed. The compiler calls this function first.
     fn glue(&mut self);
 
-    /// Writes code that enters the function at `target`. That function and its callees use only
-    /// `registers`. The code is a function of type `enter::Glue`.
+    /// Writes code with which the host enters the function at `target`. That function and the
+    /// functions that it calls use only `registers`. The code is a function of type `enter::Glue`.
     fn entry(&mut self, target: usize, registers: u16);
 
-    /// Pads the code to an alignment that is fetched fast. Execution never reaches the padding.
+    /// Pads the code to an alignment that makes instruction fetches fast. The padding is never
+    /// executed.
     fn align(&mut self);
 
-    /// Writes code that enters the function whose code follows, like `entry`. Returns the offset of
-    /// the entry code. No other function of the program calls that function.
+    /// Writes code with which the host enters the function whose code is written next. Returns the
+    /// offset of the entry code. No other function of the program may call that function. For
+    /// `registers`, see `entry`.
     fn begin_entry(&mut self, registers: u16) -> usize;
 
-    /// Writes the exit of a function that began with `begin_entry`.
+    /// Writes the return to the host from a function that began with `begin_entry`.
     fn leave_entry(&mut self, registers: u16);
 
-    /// Offset of the next instruction in the code, in bytes.
+    /// Offset of the next machine instruction in the code, in bytes.
     fn here(&self) -> usize;
 
-    /// Ensures that the buffer has room for another operation, entry or end.
+    /// Ensures that the buffer has room for the code of one more instruction, entry or function
+    /// end.
     fn make_room(&mut self);
 
     fn finish(self) -> Vec<u8>;
 
     fn patch(&mut self, patch: Patch, target: usize);
 
-    /// Takes `cost`, which is not 0, from the budget. The returned jump is taken if the budget is
-    /// too small.
+    /// Writes code that takes `cost` from the budget. `cost` is not 0. The returned jump is taken
+    /// if the budget is too small.
     fn charge(&mut self, cost: u32) -> Patch;
 
-    /// Ends the call, because instruction `at` used up the budget.
+    /// Writes code that ends the call, because the budget does not suffice for instruction `at`.
     fn out_of_budget(&mut self, at: u32);
 
     fn jump(&mut self, target: usize) -> Patch;
@@ -73,34 +76,37 @@ pub(super) trait Backend {
         right: Operand,
     ) -> Self::Condition;
 
-    /// Jumps forward if the condition is true. The target is not known yet.
+    /// Writes a forward jump that is taken if the condition is true. Its target is set later.
     fn branch(&mut self, condition: Self::Condition) -> Patch;
 
-    /// Jumps back if the condition is true and the budget has at least `cost`.
+    /// Writes a backward jump that is taken if the condition is true, and that takes `cost` from
+    /// the budget. If the budget is too small, instruction `at` ends the call.
     fn branch_back(&mut self, condition: Self::Condition, cost: u32, at: u32, target: usize);
 
-    /// Calls a function of the program, and preserves r6 to r10.
+    /// Writes a call of a function of the program, which preserves r6 to r10.
     fn call(&mut self, target: usize) -> Patch;
 
-    /// Calls the shim of a helper, of type `enter::Shim`. `call` is the value for `State::call`.
+    /// Writes a call of a helper's shim, a function of type `enter::Shim`. `call` is the value for
+    /// `State::call`.
     fn helper(&mut self, call: u32, shim: usize);
 
     fn exit(&mut self);
 
-    /// Compiles all other operations, which continue with the next one.
+    /// Compiles every other kind of instruction. After these, execution continues with the next
+    /// instruction.
     fn straight(&mut self, op: Op);
 }
 
-/// A helper, as used by compiled code.
+/// The data of a helper that compiled code contains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Helper {
     pub(super) cost: u32,
-    /// Address of its `enter::Shim`.
+    /// Address of the helper's `enter::Shim`.
     pub(super) shim: usize,
 }
 
-/// Compiles a checked program for a sandbox of `memory` bytes. `helper` returns a helper by its
-/// index.
+/// Compiles a checked program for a sandbox of `memory` bytes. `helper` returns the helper with a
+/// given index in the table.
 pub(super) fn compile<B: Backend>(
     checked: &Checked,
     entries: &[Function],
@@ -143,13 +149,16 @@ pub(super) fn compile<B: Backend>(
 struct Compiler<'c, B> {
     checked: &'c Checked,
     backend: B,
-    /// Offset of the code of each BPF instruction, in bytes.
+    /// Offset in the code of each instruction of the program, in bytes.
     offsets: Vec<u32>,
-    /// Forward jumps and calls, with their target instructions.
+    /// Forward jumps and calls whose targets are not set yet, with the index of the target
+    /// instruction.
     jumps: Vec<(Patch, u32)>,
-    /// Functions with direct entries: the first instruction, and the offset of the entry code.
+    /// Functions that the host enters without a call instruction: the index of the first
+    /// instruction, and the offset of the entry code.
     direct: Vec<(u32, usize)>,
-    /// Jumps that are taken if the budget is used up, each with the instruction that uses it up.
+    /// Jumps that are taken if the budget is used up, each with the index of the instruction that
+    /// needs more budget.
     overdrawn: Vec<(Patch, u32)>,
 }
 
@@ -166,7 +175,7 @@ impl<B: Backend> Compiler<'_, B> {
             backend.out_of_budget(at);
         }
         let entry = |function: &Function| {
-            // `direct` is in the order of the code, like the functions.
+            // `direct` is ordered by the first instruction, like the functions.
             if let Ok(at) = direct.binary_search_by_key(&function.start, |(start, _)| *start) {
                 return direct[at].1;
             }
@@ -179,7 +188,7 @@ impl<B: Backend> Compiler<'_, B> {
         Output { bytes: backend.finish(), entries }
     }
 
-    /// Returns the offset of an instruction's code, or `None` if it is not written yet.
+    /// Returns the offset of an instruction's code, or `None` if the code is not written yet.
     fn written(&self, target: u32) -> Option<usize> {
         self.offsets.get(target as usize).map(|offset| *offset as usize)
     }
@@ -227,7 +236,7 @@ impl<B: Backend> Compiler<'_, B> {
         }
     }
 
-    /// Takes `cost` from the budget.
+    /// Writes code that takes `cost` from the budget before instruction `at`.
     fn charge(&mut self, at: usize, cost: u32) {
         if cost > 0 {
             let patch = self.backend.charge(cost);
@@ -236,10 +245,10 @@ impl<B: Backend> Compiler<'_, B> {
     }
 }
 
-/// Returns the offset of an access from the frame pointer, or `None` if the access needs a mask. No
-/// mask is needed within the function's own frame and the frames below it. This is safe because the
-/// program can only read the frame pointer, which is at least STACK minus the active frames above
-/// the start of the sandbox.
+/// Returns the offset of an access from the frame pointer if the access needs no mask, otherwise
+/// `None`. No mask is needed for an access within the function's own stack frame or the frames
+/// below it. These accesses stay inside the sandbox, because the program cannot change the frame
+/// pointer, and the frames of all functions on the call stack fit into the stack.
 pub(super) fn frame_offset(place: Place, bytes: usize) -> Option<i32> {
     use crate::check::MAX_CALL_DEPTH;
     use crate::memory::STACK_FRAME;

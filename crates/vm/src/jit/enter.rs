@@ -1,4 +1,4 @@
-//! Calls from the host into compiled code, and from compiled code to helpers.
+//! Calls from the host into compiled code, and calls from compiled code to helpers.
 
 #![allow(unsafe_code, reason = "calls compiled code, which calls back")]
 
@@ -15,32 +15,34 @@ use crate::memory::Memory;
 use crate::sandbox::Sandbox;
 use crate::trap::{HelperError, TrapKind};
 
-/// State of a call that compiled code shares. It accesses the fields whose offsets are constants
-/// below, and passes the address of the state to shims.
+/// State of a running call, which compiled code shares with the host. Compiled code accesses the
+/// fields for which there is a constant with the offset below. It also passes the address of the
+/// state to the shims.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct State {
     base: *mut u8,
     budget: u64,
-    /// Native stack pointer when the program was entered.
+    /// Native stack pointer at the time when the host entered the program.
     stack: *mut u8,
-    /// Index of the called helper and index of the call instruction, packed by `State::call`.
+    /// Index of the called helper and index of the call instruction, combined by the function
+    /// `State::call`.
     call: u32,
     trap: u32,
     trap_at: u32,
-    // Compiled code does not use the fields from here on.
+    // Compiled code uses only the fields above this line.
     /// Size of the sandbox with its slack, in bytes.
     len: usize,
-    /// The program's `Helpers<H>`.
+    /// The program's table of helpers, of type `Helpers<H>`.
     helpers: *const (),
-    /// `H::Data<'_>` of the current call.
+    /// The data of the host for the current call, of type `H::Data<'_>`.
     data: *mut (),
     failed: Option<Box<HelperError>>,
     panicked: Option<Box<dyn Any + Send>>,
 }
 
 // SAFETY: `base` and `helpers` point to data that may be sent to other threads and that `Ready`
-// keeps alive. The other pointers are set for each call, and are not used after it.
+// keeps alive. The other pointers are set for each call, and are not used after the call.
 unsafe impl Send for State {}
 // SAFETY: a shared reference gives no access to the fields.
 unsafe impl Sync for State {}
@@ -55,7 +57,7 @@ impl State {
     pub(super) const TRAP_BUDGET: i32 = 1;
     const TRAP_HELPER: u32 = 2;
 
-    /// Packs an instruction's index and a helper's index. Both are below 2^16.
+    /// Combines an instruction's index and a helper's index into one number. Both are below 2^16.
     pub(super) fn call(at: usize, helper: u32) -> u32 {
         (at as u32) << 16 | helper
     }
@@ -77,14 +79,14 @@ impl State {
     }
 }
 
-/// A compiled program with its sandbox.
+/// A compiled program together with its sandbox.
 #[derive(Debug)]
 pub(crate) struct Ready<H: HelperHost> {
     state: Box<State>,
     sandbox: Sandbox,
-    /// The entries of `compiled`, which owns their code.
+    /// The functions that the host can call. `compiled` owns their code.
     entries: Arc<[Entry]>,
-    /// Owns the code and the helpers.
+    /// The code and the table of helpers.
     compiled: Arc<Compiled<H>>,
 }
 
@@ -103,7 +105,8 @@ impl<H: HelperHost> Ready<H> {
         &mut self.sandbox
     }
 
-    /// Calls an entry by its index. Takes its charge from the budget first.
+    /// Calls a function, given its index in `entries`. Takes the charge for entering it from the
+    /// budget first.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -156,45 +159,49 @@ fn trapped<H: HelperHost>(state: &mut State, helpers: &Helpers<H>) -> Box<(usize
     })
 }
 
-/// Result of a helper, in two registers: `r0`, and whether the call of the program must end.
+/// Result of a helper, which fits into two registers: the value for `r0`, and whether the program's
+/// call must end.
 #[repr(C)]
 struct Returned {
     value: u64,
     ends: u64,
 }
 
-/// Result of a call of the program, in the same registers: `r0`, and the remaining budget.
+/// Result of a program's call, which fits into two registers: the value of `r0`, and the remaining
+/// budget.
 #[repr(C)]
 pub(super) struct Ended {
     value: u64,
     budget: u64,
 }
 
-/// Entry of compiled code. The arguments are already in the program's registers. On all machines
-/// with a compiler, C's calling convention is the System V ABI or AAPCS64.
+/// Code with which the host enters a function of the program. It takes the arguments in the
+/// registers that compiled code uses for them, because the calling convention of C is the System V
+/// ABI or AAPCS64 on all machines with a compiler.
 pub(super) type Glue = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Ended;
-/// Function through which compiled code calls a helper, with the same calling convention.
+/// Function through which compiled code calls a helper. It has the same calling convention as
+/// [`Glue`].
 type Shim = extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Returned;
 
-/// The shims of a table of helpers, in the order of the table.
+/// The shims for a table of helpers, in the order of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Shims {
     table: Vec<Shim>,
 }
 
 impl Shims {
-    /// Adds the shim of a helper of type `R`.
+    /// Adds the shim for a helper of type `R`.
     pub(crate) fn push<H: HelperHost, R: Run<H>>(&mut self) {
         self.table.push(shim::<H, R>);
     }
 
-    /// Returns the address of the shim at this index.
+    /// Returns the address of the shim with this index.
     pub(super) fn address(&self, place: u32) -> usize {
         self.table[place as usize] as usize
     }
 }
 
-/// Called by compiled code for a helper of type `R`.
+/// Runs a helper of type `R`, on behalf of compiled code.
 extern "C" fn shim<H: HelperHost, R: Run<H>>(
     r1: u64,
     r2: u64,
@@ -204,31 +211,31 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     state: *mut State,
 ) -> Returned {
     // SAFETY: compiled code passes the state that `enter` gave it. `enter` does not access the
-    // state before compiled code returns, and compiled code does not access it before this function
+    // state until compiled code returns, and compiled code does not access it until this function
     // returns.
     let state = unsafe { &mut *state };
-    // SAFETY: `Ready::<H>::new` set the pointer from the `Helpers<H>` that it keeps alive. They are
+    // SAFETY: `Ready::<H>::new` set the pointer to a `Helpers<H>` that it keeps alive and that is
     // never modified.
     let helpers = unsafe { &*state.helpers.cast::<Helpers<H>>() };
     // SAFETY: `enter` with the same `H` set the pointer from a unique reference to `H::Data<'_>`,
-    // which is borrowed until it returns. The pointer loses the lifetime, but helpers are generic
-    // over it, so they cannot keep a reference.
+    // which stays borrowed until `enter` returns. The pointer has no lifetime, but helpers work for
+    // every lifetime of the data, so they cannot keep a reference.
     let data = unsafe { &mut *state.data.cast::<H::Data<'_>>() };
     // SAFETY: these are the bytes of the sandbox and its slack. `enter` borrows the sandbox
-    // uniquely, and compiled code waits.
+    // uniquely, and compiled code is waiting for this function.
     let bytes = unsafe { std::slice::from_raw_parts_mut(state.base, state.len) };
-    // Most helpers are zero-sized types, which need no look-up.
+    // Most helpers have zero-sized types, for which the table need not be read.
     let run = match size_of::<R>() {
         0 => NonNull::<R>::dangling().as_ptr().cast_const(),
         _ => std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>(),
     };
-    // SAFETY: compiled code called the shim at the helper's index. `Helpers::add` puts a helper and
-    // its shim, which knows the type, at the same index of both tables. A zero-sized value may be
-    // at any aligned address.
+    // SAFETY: compiled code called the shim with the helper's index. `Helpers::add` stores a helper
+    // and its shim, which is compiled for the helper's type, at the same index of both tables. A
+    // zero-sized value may be at any aligned address.
     let run = unsafe { &*run };
     let mut caller = Caller { data, memory: Memory::new(bytes), budget: &mut state.budget };
     let arguments = [r1, r2, r3, r4, r5];
-    // A panic cannot unwind through compiled code. It is caught here, and resumed after the
+    // A panic cannot unwind through compiled code. So it is caught here, and resumed after the
     // compiled code has returned.
     let result = catch_unwind(AssertUnwindSafe(|| run.run(&mut caller, &arguments)));
     match result {

@@ -1,11 +1,12 @@
-//! The compiler: translates each operation to machine code, without optimising across operations.
+//! The compiler, which translates a program to machine code. It translates each instruction
+//! separately, without optimisations across instructions.
 //!
-//! * `compile`: the machine-independent part; `x64` and `a64`: instructions and register assignment
-//!   for x86-64 and AArch64.
-//! * `code`: memory that is never executable and writable at the same time.
+//! * `compile`: the machine-independent part; `x64` and `a64`: machine instructions and register
+//!   assignment for x86-64 and AArch64.
+//! * `code`: memory for code, which is never executable and writable at the same time.
 //! * `enter`: the state that compiled code and Rust share, and calls between them.
 //!
-//! `none` replaces all of them on machines without a compiler.
+//! On machines without a compiler, `none` replaces all of them.
 
 #[cfg(target_arch = "aarch64")]
 mod a64;

@@ -1,4 +1,4 @@
-//! Replaces the compiler on machines for which there is none. Programs are interpreted there.
+//! Replaces the compiler on machines for which there is none. Such machines interpret programs.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,8 @@ use crate::helper::{HelperHost, Helpers, Run};
 use crate::interpret::End;
 use crate::sandbox::Sandbox;
 
-/// Compiled code. No value of this type exists, because there is no compiler.
+/// Compiled code of a program. No value of this type exists on this machine, because there is no
+/// compiler for it.
 #[derive(Debug)]
 pub(crate) struct Compiled<H> {
     never: Infallible,
@@ -32,7 +33,8 @@ impl<H: HelperHost> Compiled<H> {
     }
 }
 
-/// A compiled program with its sandbox. No value of this type exists, because there is no compiler.
+/// A compiled program together with its sandbox. No value of this type exists on this machine,
+/// because there is no compiler for it.
 #[derive(Debug)]
 pub(crate) struct Ready<H> {
     compiled: Arc<Compiled<H>>,
@@ -58,7 +60,8 @@ impl<H: HelperHost> Ready<H> {
     }
 }
 
-/// The shims of a table of helpers. There are none without compiled code.
+/// Functions through which compiled code calls helpers. There are none on this machine, because
+/// there is no compiled code.
 #[derive(Debug, Default)]
 pub(crate) struct Shims;
 

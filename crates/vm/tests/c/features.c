@@ -1,4 +1,5 @@
-/* C that clang compiles: functions and variables of every kind. */
+/* Program for the tests of the ELF loader, with functions and variables of every kind that clang
+ * compiles. */
 typedef unsigned long u64;
 typedef unsigned int u32;
 
@@ -30,7 +31,7 @@ __attribute__((noinline)) u64 shared(u64 a)
 }
 
 /* A global function in its own section. It calls static and global functions of another section,
- * and a helper by name. */
+ * and calls a helper by name. */
 __attribute__((section("operations/a"))) u64 calls(u64 i)
 {
 	return shared(i) + triple(i) + host_add(i, text[i & 3]);
@@ -42,7 +43,7 @@ __attribute__((section("operations/b"))) u64 by_number(u64 i)
 	return host_seven(i) + names[i & 1][0];
 }
 
-/* Uses .data, .bss, and pointers in variables. */
+/* Uses the sections .data and .bss, and variables that contain pointers. */
 u64 variables(u64 i)
 {
 	many[i % 100] += i;
@@ -50,7 +51,7 @@ u64 variables(u64 i)
 	return first.x + first.next->y + table[i & 3] + many[i % 100];
 }
 
-/* Uses the stack, signed loads, and a loop. */
+/* Uses the stack, sign-extending loads, and a loop. */
 u64 stack(u64 n)
 {
 	volatile signed char buffer[100];
@@ -62,7 +63,7 @@ u64 stack(u64 n)
 	return sum;
 }
 
-/* Signed division needs `-mcpu=v4`. */
+/* A signed division, which clang compiles only with `-mcpu=v4`. */
 long divide(long a, long b)
 {
 #if __BPF_CPU_VERSION__ >= 4

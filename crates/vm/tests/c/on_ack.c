@@ -1,5 +1,5 @@
-/* A congestion controller that runs for each ACK: RTT, Reno and pacing on a context of 128 bytes.
- * The benchmark uses this program. */
+/* A congestion controller that runs for each ACK: RTT, Reno and pacing, with a context of 128
+ * bytes. The benchmark measures this program. */
 typedef unsigned long long u64;
 
 struct context {
@@ -52,7 +52,7 @@ u64 loop(struct context *c)
 #ifdef __wasm__
 extern u64 now(u64) __attribute__((import_module("env"), import_name("now")));
 #else
-/* A helper called by its number, which every eBPF engine supports. */
+/* Calls this helper by number, because every eBPF engine supports that. */
 static u64 (*const now)(u64) = (void *)9;
 #endif
 u64 helper(u64 a)

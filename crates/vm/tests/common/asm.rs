@@ -1,10 +1,10 @@
-//! An assembler for tests: one instruction per line, `name:` for labels, `#` for comments. It also
-//! accepts the syntax of `bpf_conformance`, for `examples/conformance.rs`. Invalid instructions are
-//! written as `raw` with 16 hexadecimal digits.
+//! An assembler for tests. Each line is an instruction or a label (`name:`), and `#` starts a
+//! comment. It also accepts the syntax of `bpf_conformance`, for `examples/conformance.rs`. An
+//! invalid instruction can be written as `raw`, followed by 16 hexadecimal digits.
 
 use std::collections::HashMap;
 
-/// Assembles a program. An error names the invalid line.
+/// Assembles a program. If a line is invalid, the error names it.
 pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
     let mut lines = Vec::new();
     let mut labels = HashMap::new();
@@ -18,7 +18,8 @@ pub(crate) fn assemble(text: &str) -> Result<Vec<u8>, String> {
             slot += if line.starts_with("lddw") { 2 } else { 1 };
         }
     }
-    // In test vectors, a jump to `exit` has no label. It means the last `exit`.
+    // In the test vectors of `bpf_conformance`, a jump to `exit` has no label. It means the last
+    // `exit` of the program.
     if let Some((_, _, slot)) = lines.iter().rev().find(|(_, line, _)| *line == "exit") {
         labels.entry("exit".to_owned()).or_insert(*slot);
     }
@@ -124,7 +125,7 @@ impl Line<'_> {
         Some(one.to_vec())
     }
 
-    /// Returns the distance to a label, or the distance itself.
+    /// Returns the distance to a label. If `text` is a number, returns that number.
     fn target(&self, text: &str) -> Option<i64> {
         match self.labels.get(text) {
             Some(at) => Some(at - self.slot - 1),

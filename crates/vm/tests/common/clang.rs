@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Returns the newest installed clang, from version 16 on. `CLANG` overrides it.
+/// Returns the name of the newest installed clang, version 16 or later. The environment variable
+/// `CLANG` overrides it.
 fn clang() -> &'static str {
     static CLANG: OnceLock<String> = OnceLock::new();
     CLANG.get_or_init(|| {
@@ -26,14 +27,14 @@ pub(crate) fn object(name: &str, flags: &[&str]) -> Vec<u8> {
     compile(&source, &format!("{name}{}", flags.concat()), flags)
 }
 
-/// Compiles a program from its text.
+/// Compiles a C program, given its source text.
 pub(crate) fn object_of(text: &str, name: &str) -> Vec<u8> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
     compile(&source, name, &["-mcpu=v3"])
 }
 
-/// Compiles a program from its text, with these additional flags.
+/// Compiles a C program, given its source text, with these additional flags.
 pub(crate) fn object_with(text: &str, name: &str, flags: &[&str]) -> Vec<u8> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();

@@ -1,5 +1,5 @@
-//! Generates random programs, and checks each of them: both engines must have the same effect on
-//! registers, memory, budget and host. No other memory may change.
+//! Generates random programs, and runs each of them on both engines. The effect on registers,
+//! memory, budget and host must be the same, and no memory outside of the sandbox may change.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use super::asm::slot;
 
-/// A host whose helpers record their arguments.
+/// Data of the host, in which the helpers record their arguments.
 #[derive(Debug)]
 pub(crate) struct Log;
 
@@ -21,7 +21,7 @@ impl HelperHost for Log {
 
 type Calls<'c, 'h> = Caller<'c, &'h mut Vec<(u32, u64, u64)>>;
 
-/// Returns helpers 1 to 5, with all kinds of parameters and results.
+/// Returns a table with helpers 1 to 5, which have all kinds of parameters and results.
 pub(crate) fn helpers() -> Arc<Helpers<Log>> {
     let mut helpers = Helpers::<Log>::new();
     let sum = |calls: &mut Calls<'_, '_>, region: Region| {
@@ -61,7 +61,7 @@ pub(crate) fn helpers() -> Arc<Helpers<Log>> {
 
 const SIZE: usize = 16 << 10;
 
-/// Generates programs from a seed.
+/// Generates random programs from a seed.
 pub(crate) struct Generator {
     rng: StdRng,
 }
@@ -75,7 +75,7 @@ impl Generator {
         self.rng.random_range(0..end)
     }
 
-    /// Returns a value at the boundary of some operation, or another value.
+    /// Returns a random number. Often, it is at the limit of what some instruction can handle.
     fn value(&mut self) -> u64 {
         const EDGES: [i64; 22] = [
             0,
@@ -117,7 +117,8 @@ impl Generator {
         }
     }
 
-    /// Generates a whole program: some functions, jumps within them, and calls to later ones.
+    /// Generates a whole program: several functions, jumps within them, and calls of later
+    /// functions.
     pub(crate) fn program(&mut self) -> Vec<u8> {
         let functions = 1 + self.below(3);
         let mut starts: Vec<usize> = Vec::new();
@@ -146,7 +147,7 @@ impl Generator {
             code[at][4..].copy_from_slice(&(distance as i32).to_le_bytes());
         }
         let mut code = code.concat();
-        // Modifies a few programs. The check rejects them, or they have another meaning.
+        // Corrupts a few programs. The structural check rejects them, or their meaning changes.
         if self.below(8) == 0 {
             for _ in 0..1 + self.below(4) {
                 let at = self.below(code.len() as u64) as usize;
@@ -156,7 +157,7 @@ impl Generator {
         code
     }
 
-    /// Sets the targets of jumps.
+    /// Sets the targets of jumps, which are not set yet.
     fn aim(&mut self, code: &mut [[u8; 8]], begins: &[usize]) {
         for &at in begins {
             let opcode = code[at][0];
@@ -164,7 +165,7 @@ impl Generator {
             if !jumps {
                 continue;
             }
-            // Most jumps go forward, so that programs make progress.
+            // Most jumps go forward, so that most programs end.
             let nth = begins.iter().position(|begin| *begin == at).unwrap() as u64;
             let target = match self.below(4) {
                 0 => self.below(begins.len() as u64),
@@ -254,10 +255,10 @@ pub(crate) enum Outcome {
     Trapped,
 }
 
-/// Runs programs next to memory that they must not access.
+/// Runs programs in sandboxes that are mapped next to memory that the programs must not change.
 pub(crate) struct Arena {
     helpers: Arc<Helpers<Log>>,
-    /// Instances of other programs, whose memory is mapped near the memory of new ones.
+    /// Instances of other programs, whose memory is close to that of the tested programs.
     neighbours: Vec<Instance<Log>>,
     heap: Vec<u64>,
 }
@@ -271,7 +272,7 @@ impl Default for Arena {
         let program =
             Program::from_code(&exit, Arc::clone(&helpers), &small(Engine::Auto)).unwrap();
         let mut neighbours: Vec<_> = (0..8).map(|_| program.instantiate().unwrap()).collect();
-        // Leaves a gap, which the kernel uses for the next mappings.
+        // Leaves a gap in the address space, which the kernel uses for the next mappings.
         neighbours.remove(5);
         neighbours.remove(2);
         for neighbour in &mut neighbours {
@@ -288,7 +289,7 @@ fn small(engine: Engine) -> Config {
 }
 
 impl Arena {
-    /// Checks that no program wrote outside of its memory.
+    /// Checks that no program has changed the memory of these other instances.
     pub(crate) fn intact(&mut self) {
         assert!(self.heap.iter().all(|word| *word == CANARY), "the heap was written");
         for neighbour in &mut self.neighbours {
@@ -298,7 +299,8 @@ impl Arena {
         }
     }
 
-    /// Runs a program on both engines, with random memory and arguments.
+    /// Runs a program on both engines, with the same random memory and arguments, and compares the
+    /// effects.
     pub(crate) fn play(&mut self, code: &[u8], seed: u64) -> Outcome {
         let mut generator = Generator::new(seed ^ 0x5eed);
         let arguments = std::array::from_fn(|_| generator.value());

@@ -11,7 +11,8 @@ use equic_vm::{Config, Engine, HelperHost, Helpers, Instance, Program};
 /// Both engines.
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Interpreter, Engine::Auto];
 
-/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
+/// Returns the seed from the environment variable EQUIC_SEED, or a new one. Prints the seed in both
+/// cases, so that a failure can be repeated.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -21,7 +22,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns the number of cases from EQUIC_CASES, or the default.
+/// Returns the number of cases from the environment variable EQUIC_CASES, or `default`.
 pub(crate) fn cases(default: u64) -> u64 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
@@ -29,19 +30,19 @@ pub(crate) fn cases(default: u64) -> u64 {
     }
 }
 
-/// The configuration for an engine.
+/// Returns the default configuration with this engine.
 pub(crate) fn config(engine: Engine) -> Config {
     let mut config = Config::default();
     config.engine = engine;
     config
 }
 
-/// Creates an instance of a program in assembler, without helpers.
+/// Creates an instance of a program in assembler that calls no helpers.
 pub(crate) fn instance(text: &str, engine: Engine) -> Instance<()> {
     instance_with(text, engine, Helpers::new())
 }
 
-/// Creates an instance of a program in assembler.
+/// Creates an instance of a program in assembler that may call `helpers`.
 pub(crate) fn instance_with<H: HelperHost>(
     text: &str,
     engine: Engine,

@@ -1,7 +1,7 @@
-//! The effect of each instruction according to RFC 9669, in numbers. Single instructions are rows
-//! in the text files of this folder, and whole programs are in `programs.rs`. Each row runs on both
-//! engines with many choices of registers, and the whole memory is compared afterwards. Every
-//! instruction that the check accepts must have a row.
+//! Tests the effect of each instruction, with the numbers that RFC 9669 prescribes. Single
+//! instructions are rows in the text files of this folder, and whole programs are in `programs.rs`.
+//! Each row runs on both engines with many choices of registers, and the whole memory is compared
+//! afterwards. Every instruction that the structural check accepts must have a row.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,24 +16,24 @@ use std::sync::Arc;
 use common::{ENGINES, asm};
 use equic_vm::{Caller, Config, Engine, Helpers, Program, Region};
 
-/// Sandbox sizes in bytes: the default, whose masks are compiled specially, and another size.
+/// Sandbox sizes in bytes: the default size, whose mask is compiled specially, and another size.
 const SIZES: [u64; 2] = [64 << 10, 16 << 10];
 
-/// A program with its expected result.
+/// A test program with its expected result.
 struct Vector {
-    /// The row that it belongs to.
+    /// The row of the text file that the program tests.
     row: String,
     /// Size of the sandbox in bytes.
     size: u64,
     code: Vec<u8>,
-    /// Row of the text file that the program tests.
+    /// Memory before the program runs: these bytes at these offsets, and zeros elsewhere.
     before: Vec<(u64, Vec<u8>)>,
-    /// Memory after the instruction: only these bytes at these offsets have changed.
+    /// Memory after the program ran: only these bytes at these offsets may have changed.
     after: Vec<(u64, Vec<u8>)>,
     result: u64,
 }
 
-/// Helper 7 returns a number that depends on each of its arguments.
+/// Registers helper 7, which returns a number that depends on each of its arguments.
 fn helpers() -> Helpers<()> {
     let mut helpers = Helpers::<()>::new();
     let digits = |_: &mut Caller<'_, ()>, a: u64, b: u64, c: u64, d: u64, e: u64| {
@@ -90,7 +90,7 @@ fn play(vectors: &[Vector]) {
             if found != expected
                 && let Some(offset) = (0..expected.len()).find(differs)
             {
-                // Results are words, so the error shows the whole word.
+                // Results are words of eight bytes, so the error message shows the whole word.
                 let word = offset & !7..(offset & !7) + 8;
                 let (found, expected) = (&found[word.clone()], &expected[word.clone()]);
                 panic!("{row}: on {engine:?}, {found:x?} instead of {expected:x?} at {word:?}");
@@ -154,15 +154,15 @@ fn whole_programs() {
     play(&programs::programs());
 }
 
-/// Returns the identity of an instruction: its opcode, and the field that distinguishes
-/// instructions with the same opcode.
+/// Returns the opcode of an instruction, and the value of the field that distinguishes instructions
+/// with the same opcode.
 fn kind(slot: &[u8]) -> (u8, i32) {
     let offset = i32::from(i16::from_le_bytes([slot[2], slot[3]]));
     let imm = i32::from_le_bytes([slot[4], slot[5], slot[6], slot[7]]);
     let chosen = match slot[0] {
         // LDDW, CALL
         0x18 | 0x85 => i32::from(slot[1] >> 4),
-        // Opcodes of byte swaps and atomic operations.
+        // For byte swaps and atomic instructions, the immediate distinguishes them.
         0xd4 | 0xd7 | 0xdc | 0xc3 | 0xdb => imm,
         // Other arithmetic
         opcode if matches!(opcode & 7, 4 | 7) => offset,
@@ -171,11 +171,12 @@ fn kind(slot: &[u8]) -> (u8, i32) {
     (slot[0], chosen)
 }
 
-/// True if the check accepts an instruction slot that uses only the registers r0 and r1.
+/// Returns `true` if the check accepts this instruction. The instruction uses only the registers r0
+/// and r1.
 fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
     let exit = asm::slot(0x95, 0, 0, 0, 0);
-    // The second half of an LDDW, if one is needed. Otherwise `exit` instructions, which are
-    // targets for jumps and calls.
+    // LDDW needs its second half here. All other instructions are followed by `exit`, so that jumps
+    // and calls have a valid target.
     let next = if slot[0] == 0x18 { [0; 8] } else { exit };
     let code = [slot, next, exit, exit].concat();
     let config = config(Engine::Interpreter, SIZES[1]);
@@ -212,8 +213,8 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     let mut known = BTreeSet::new();
     for opcode in 0..=255 {
         for src in [0, 1] {
-            // The distinguishing fields have small values: offsets up to 32, and operations up to
-            // 0xf1. The loops cover all of these.
+            // The values that distinguish instructions are small: offsets are at most 32, and
+            // operations at most 0xf1. So these loops try all of them.
             let offsets = (0..=64).map(|offset| (offset, 0));
             for (offset, imm) in offsets.chain((1..=0x100).map(|imm| (0, imm))) {
                 let slot = asm::slot(opcode, 0, src, offset, imm);
@@ -225,7 +226,7 @@ fn every_instruction_that_is_accepted_is_in_a_row() {
     }
     let missing: Vec<_> = known.difference(&played).collect();
     assert!(missing.is_empty(), "instructions without a row (opcode, field): {missing:x?}");
-    // The comparison also works the other way round: every instruction of the rows is among those
-    // tried.
+    // The sets must also be equal: each instruction that has a row must be among those that the
+    // loops tried.
     assert_eq!(known, played);
 }

@@ -1,12 +1,12 @@
-//! Instructions with operands in memory: loads, stores, and atomic operations.
+//! Test programs for instructions with a memory operand: loads, stores, and atomic instructions.
 
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// The first 16 bytes of memory.
+/// The initial value of the first 16 bytes of memory.
 const FIRST: u128 =
     u128::from_be_bytes(*b"\x01\x82\x03\x84\x05\x86\x07\x88\xf1\x72\xf3\x74\xf5\x76\xf7\x78");
-/// The last 16 bytes of memory.
+/// The initial value of the last 16 bytes of memory.
 const LAST: u128 =
     u128::from_be_bytes(*b"\x10\xa1\x32\xb3\x54\xc5\x76\xd7\x98\x29\xba\x4b\xdc\x6d\xfe\x8f");
 
@@ -14,7 +14,7 @@ fn ends(size: u64) -> Vec<(u64, Vec<u8>)> {
     vec![(0, FIRST.to_be_bytes().to_vec()), (size - 16, LAST.to_be_bytes().to_vec())]
 }
 
-/// Parses an address of a row. A negative one counts from the end of memory.
+/// Parses the address in a row. A negative address counts from the end of memory.
 fn address(word: &str, size: u64) -> u64 {
     let address = number(word);
     if (address as i64) < 0 { address.wrapping_add(size) } else { address }
@@ -24,17 +24,18 @@ fn in_each_size(text: &str, vector: impl Fn(u64, Vec<&str>) -> Vector) -> Vec<Ve
     SIZES.iter().flat_map(|size| rows(text).map(|row| vector(*size, row))).collect()
 }
 
-/// Returns different instruction offsets for different registers.
+/// Returns an offset for an instruction. Different registers have different offsets.
 fn offset(dst: u8, src: u8) -> i16 {
     [0, 1, -1, 8, -16, 127, 128, -128, -129, i16::MAX, i16::MIN][usize::from(dst * 10 + src) % 11]
 }
 
-/// Returns the base that gives `address` with this offset.
+/// Returns the value of the base register with which `offset` results in `address`.
 fn base(address: u64, offset: i16) -> u64 {
     address.wrapping_sub(i64::from(offset) as u64)
 }
 
-/// Columns: the instruction, the address, dst after.
+/// Creates the programs for loads. The columns of a row are the instruction, the address, and dst
+/// afterwards.
 pub(crate) fn loads() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, after] = *row else { panic!("{row:?}") };
@@ -61,7 +62,8 @@ pub(crate) fn loads() -> Vec<Vector> {
     in_each_size(include_str!("loads.txt"), vector)
 }
 
-/// Columns: the instruction, the address, the value, the bytes in memory after it.
+/// Creates the programs for stores. The columns of a row are the instruction, the address, the
+/// value, and the bytes in memory afterwards.
 pub(crate) fn stores() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, at, value, bytes] = *row else { panic!("{row:?}") };
@@ -88,7 +90,7 @@ pub(crate) fn stores() -> Vec<Vector> {
             sequence.run(&format!("{name} [r{dst}{offset:+}], {stored}"));
             sequence.keep(dst, base);
             sequence.keep(src, value);
-            // Saves the current value as a result, and restores the earlier one.
+            // Saves the current value as a result, and restores the original value.
             for (at, shift) in [(0, 64), (8, 0)] {
                 sequence.run(&format!("ldxdw r{dst}, [r{other}+{at}]"));
                 sequence.keep(dst, word(after, shift));
@@ -101,16 +103,16 @@ pub(crate) fn stores() -> Vec<Vector> {
     in_each_size(include_str!("stores.txt"), vector)
 }
 
-/// Returns the offsets of the memory words for atomic operations.
+/// Returns the offsets of the memory words on which atomic instructions are tested.
 fn words(size: u64) -> [u64; 3] {
     [0, 136, size - 8]
 }
 
-/// One of several positions in memory, of a 64-bit word or a 32-bit half of one.
+/// A tested position in memory: a 64-bit word, or one 32-bit half of a word.
 struct Cell {
     address: u64,
     offset: i16,
-    /// Number of bits of the word that are below the half.
+    /// Number of lower bits of the word that are not part of the tested half.
     shift: u32,
     wide: bool,
 }
@@ -122,12 +124,12 @@ impl Cell {
         Cell { address, offset: offset(dst, src), shift, wide }
     }
 
-    /// The base register value of the instruction.
+    /// The value of the base register with which the instruction accesses the position.
     fn base(&self) -> u64 {
         base(self.address + u64::from(self.shift / 8), self.offset)
     }
 
-    /// The value of the whole word that contains the cell.
+    /// The value of the whole word if the tested position has `value`.
     fn word(&self, value: u64) -> u64 {
         const BESIDE: u64 = 0xa5c3_96f0;
         if self.wide { value } else { value << self.shift | BESIDE << (32 - self.shift) }
@@ -138,7 +140,7 @@ impl Cell {
         sequence.run(&format!("stxdw [r{base}], r{scratch}"));
     }
 
-    /// Saves the word that contains the cell as a result, and clears it.
+    /// Saves the word that contains the position as a result, and sets it to zero.
     fn keep(&self, sequence: &mut Sequence, base: u8, scratch: u8, value: u64) {
         sequence.set(&[(base, self.address)]);
         sequence.run(&format!("ldxdw r{scratch}, [r{base}]"));
@@ -147,12 +149,13 @@ impl Cell {
     }
 }
 
-/// Upper halves of registers, which 32-bit instructions must ignore.
+/// Returns a value for the upper halves of registers, which 32-bit instructions must ignore.
 fn upper(wide: bool) -> u64 {
     if wide { 0 } else { 0xfeed_f00d << 32 }
 }
 
-/// Columns: the instruction, memory before, src before, memory after.
+/// Creates the programs for atomic instructions. The columns of a row are the instruction, memory
+/// before, src before, and memory afterwards.
 pub(crate) fn atomic() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, value, after] = *row else { panic!("{row:?}") };
@@ -161,7 +164,7 @@ pub(crate) fn atomic() -> Vec<Vector> {
         let value = value | upper(wide);
         let mut sequence = Sequence::default();
         for (dst, src) in pairs() {
-            // Half of the register pairs use FETCH.
+            // For half of the register pairs, the instruction also fetches the old value (FETCH).
             let fetch = (dst + src / 2) % 2 == 0 || exchange;
             let cell = Cell::new(dst, src, wide, size);
             cell.write(&mut sequence, dst, src, before);
@@ -177,7 +180,8 @@ pub(crate) fn atomic() -> Vec<Vector> {
     in_each_size(include_str!("atomic.txt"), vector)
 }
 
-/// Columns: the instruction, memory before, r0 before, src, memory after.
+/// Creates the programs for compare-and-exchange. The columns of a row are the instruction, memory
+/// before, r0 before, src, and memory afterwards.
 pub(crate) fn compare_exchange() -> Vec<Vector> {
     let vector = |size: u64, row: Vec<&str>| {
         let [name, before, expected, value, after] = *row else { panic!("{row:?}") };

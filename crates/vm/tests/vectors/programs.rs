@@ -1,10 +1,10 @@
-//! Whole programs, for effects that need more than one instruction. Their arguments are 1, 2, 3, 4,
-//! 5.
+//! Tests whole programs, for effects that need more than one instruction. The arguments of each
+//! program are 1, 2, 3, 4, 5.
 
 use super::{SIZES, Vector};
 use crate::common::asm;
 
-/// Names, programs, and expected results.
+/// The name, the text and the expected result of each program.
 const PROGRAMS: &[(&str, &str, u64)] = &[
     // RFC 9669 s.2 and s.4.3: arguments, results, and the end of a program.
     ("exit", "exit", 0),
@@ -15,7 +15,7 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
         0x12345,
     ),
     ("the first exit", "mov r0, 1\nexit\nmov r0, 2\nexit", 1),
-    // RFC 9669 s.5.4.
+    // RFC 9669 s.5.4: LDDW loads 64 bits.
     ("lddw", "lddw r0, 0x1122334455667788\nexit", 0x1122_3344_5566_7788),
     ("lddw, lower half negative", "lddw r0, 0x00000000ffffffff\nexit", 0xffff_ffff),
     ("lddw, upper half negative", "lddw r0, 0xffffffff00000000\nexit", 0xffff_ffff_0000_0000),
@@ -86,7 +86,7 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
         exit",
         21,
     ),
-    // RFC 9669 s.2: r10 is the frame's end.
+    // RFC 9669 s.2: r10 is the frame pointer, which points to the end of the frame.
     ("the frame pointer in arithmetic", "mov r0, r10\nsub r0, r10\nexit", 0),
     ("the frame pointer as an operand", "mov r0, 5\nadd r0, r10\nsub r0, r10\nexit", 5),
     ("the frame pointer in a jump", "mov r1, r10\nmov r0, 1\njeq r1, r10, +1\nmov r0, 2\nexit", 1),
@@ -169,7 +169,7 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
         exit",
         0x605,
     ),
-    // RFC 9669 s.4.3.1 and s.4.3.2.
+    // RFC 9669 s.4.3.1 and s.4.3.2: calls of helpers and of functions.
     ("a helper", "call 7\nexit", 12_345),
     (
         "a helper keeps r6 to r9",
@@ -332,7 +332,8 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
     ),
 ];
 
-/// Jumps of the maximum distance. The instructions in between are never executed.
+/// Returns programs with jumps of the maximum distance. The instructions in between are never
+/// executed.
 fn far() -> Vec<(String, String, u64)> {
     let filler = |slots: usize| "mov r0, -1\n".repeat(slots);
     let there_and_back = |name: &str, there: &str, slots: usize, back: &str| {

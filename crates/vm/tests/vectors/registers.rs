@@ -1,12 +1,13 @@
-//! Instructions with registers and constants as operands: arithmetic and conditional jumps.
+//! Test programs for instructions whose operands are registers and constants: arithmetic and
+//! conditional jumps.
 
 use super::sequence::{Sequence, pairs, third};
 use super::{SIZES, Vector, number, rows};
 
-/// Value of the registers that the instruction does not use, before and after the instruction.
+/// Value of each register that the instruction does not use. The instruction must not change it.
 const OTHER: u64 = 0x5a5a_1234_a5a5_4321;
 
-/// Upper halves of registers, which 32-bit instructions ignore.
+/// Value for the upper halves of registers, which 32-bit instructions must ignore.
 const UPPER: u64 = 0xdead_beef << 32;
 
 pub(crate) fn arithmetic64() -> Vec<Vector> {
@@ -17,13 +18,13 @@ pub(crate) fn arithmetic32() -> Vec<Vector> {
     rows(include_str!("arithmetic32.txt")).map(|row| binary(&row, false)).collect()
 }
 
-/// Returns the immediate with the value of the operand, or `None` if no immediate has this value.
-/// RFC 9669 s.4.1: an immediate is sign-extended to 64 bits.
+/// Returns the immediate that has the value of the operand, or `None` if no immediate has it. An
+/// immediate is sign-extended to 64 bits (RFC 9669 s.4.1).
 fn constant(operand: u64, wide: bool) -> Option<i32> {
     if wide { i32::try_from(operand as i64).ok() } else { Some(operand as i32) }
 }
 
-/// Returns the upper halves of two registers: zero, or values that must have no effect.
+/// Returns values for the upper halves of two registers: zeros, or values that must have no effect.
 fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     match (wide, (dst + src) % 4) {
         (true, _) | (_, 0) => (0, 0),
@@ -33,7 +34,8 @@ fn uppers(dst: u8, src: u8, wide: bool) -> (u64, u64) {
     }
 }
 
-/// Columns: the instruction, dst before, the operand, dst after.
+/// Creates the program for a row whose columns are the instruction, dst before, the second operand,
+/// and dst afterwards.
 fn binary(row: &[&str], wide: bool) -> Vector {
     let [name, left, right, after] = *row else { panic!("{row:?}") };
     let (left, right, after) = (number(left), number(right), number(after));
@@ -63,7 +65,8 @@ fn binary(row: &[&str], wide: bool) -> Vector {
     sequence.end(row.join(" "), SIZES[1], Vec::new())
 }
 
-/// Columns: the instruction, dst before, dst after.
+/// Creates the programs for instructions with one operand. The columns of a row are the
+/// instruction, dst before, and dst afterwards.
 pub(crate) fn unary() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
@@ -80,7 +83,8 @@ pub(crate) fn unary() -> Vec<Vector> {
     rows(include_str!("unary.txt")).map(vector).collect()
 }
 
-/// Columns: the instruction, src, dst after.
+/// Creates the programs for sign extensions. The columns of a row are the instruction, src, and dst
+/// afterwards.
 pub(crate) fn extend() -> Vec<Vector> {
     let vector = |row: Vec<&str>| {
         let [name, before, after] = *row else { panic!("{row:?}") };
@@ -112,7 +116,8 @@ pub(crate) fn jumps32() -> Vec<Vector> {
     rows(include_str!("jumps32.txt")).flat_map(|row| jumps(&row, "32")).collect()
 }
 
-/// Columns: the left operand, the right operand, and the jumps that are taken.
+/// Creates the programs for conditional jumps. The columns of a row are the left operand, the right
+/// operand, and the jumps that are taken.
 fn jumps(row: &[&str], suffix: &str) -> Vec<Vector> {
     let [left, right, taken @ ..] = row else { panic!("{row:?}") };
     let (left, right, wide) = (number(left), number(right), suffix.is_empty());

@@ -1,5 +1,5 @@
-//! Encodings of AArch64 instructions. Functions have the names of the Arm Architecture Reference
-//! Manual (DDI 0487).
+//! Encodings of AArch64 instructions. The functions have the names that the Arm Architecture
+//! Reference Manual (DDI 0487) uses.
 
 use crate::jit::compile::Patch;
 
@@ -7,30 +7,32 @@ use crate::jit::compile::Patch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gpr(pub(super) u8);
 
-/// Register with the remaining budget, in instructions.
+/// Register that contains the remaining budget, in instructions.
 pub(super) const BUDGET: Gpr = Gpr(26);
-/// Pointer to `State`.
+/// Register that points to `State`.
 pub(super) const STATE: Gpr = Gpr(25);
-/// Base of the sandbox.
+/// Register that points to the start of the sandbox.
 pub(super) const BASE: Gpr = Gpr(24);
-/// Offset of an access in the sandbox, between mask and access. Free between operations.
+/// Register for the masked offset of an access to the sandbox. It may be overwritten between two
+/// instructions of the program.
 pub(super) const OFFSET: Gpr = Gpr(9);
-/// Scratch register. It is free between operations.
+/// Scratch register. It may be overwritten between two instructions of the program.
 pub(super) const SCRATCH: Gpr = Gpr(10);
-/// Second scratch register. It is free between operations.
+/// Second scratch register. It may be overwritten between two instructions of the program.
 pub(super) const SCRATCH2: Gpr = Gpr(11);
-/// The return address.
+/// Link register, which contains the return address.
 pub(super) const LINK: Gpr = Gpr(30);
-/// The zero register or the stack pointer, depending on the instruction.
+/// Register number 31, which is the zero register or the stack pointer, depending on the
+/// instruction.
 pub(super) const ZERO: Gpr = Gpr(31);
 
-/// Conditions of B.cond.
+/// Conditions of the conditional branch, B.cond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::jit) enum Cond {
     Equal = 0,
     NotEqual = 1,
-    /// HS: unsigned comparison, no borrow after a subtraction.
+    /// HS, unsigned higher or same: the preceding subtraction had no borrow.
     AboveEqual = 2,
     /// LO
     Below = 3,
@@ -45,13 +47,13 @@ pub(in crate::jit) enum Cond {
 }
 
 impl Cond {
-    /// Returns the inverse condition, which differs in the lowest bit.
+    /// Returns the encoding of the opposite condition, which differs in the lowest bit.
     fn inverted(self) -> u32 {
         self as u32 ^ 1
     }
 }
 
-/// Operations on two registers. The values are the 32-bit encodings.
+/// Arithmetic instructions on two registers. The values are the encodings of the 32-bit forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Op2 {
@@ -71,7 +73,7 @@ pub(super) enum Op2 {
     Asrv = 0x1ac0_2800,
 }
 
-/// Additions and subtractions of an immediate. The values are the 32-bit encodings.
+/// Additions and subtractions of an immediate. The values are the encodings of the 32-bit forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum OpImm {
@@ -83,7 +85,7 @@ pub(super) enum OpImm {
     Subs = 0x7100_0000,
 }
 
-/// A jump over a few instructions. `land` sets its target.
+/// A forward jump over a few instructions. Its target is set with `land`.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Short(usize);
@@ -93,7 +95,7 @@ pub(super) struct Asm {
     words: Vec<u32>,
 }
 
-/// The bit that selects the 64-bit form of an instruction.
+/// Returns the bit that selects the 64-bit form of an instruction.
 const fn sf(wide: bool) -> u32 {
     (wide as u32) << 31
 }
@@ -106,7 +108,7 @@ const fn rn(register: Gpr) -> u32 {
     (register.0 as u32) << 5
 }
 
-/// The second register of a pair, or the addend of MADD and MSUB.
+/// Encodes the second register of a pair, or the addend of MADD and MSUB.
 const fn ra(register: Gpr) -> u32 {
     (register.0 as u32) << 10
 }
@@ -141,12 +143,13 @@ impl Asm {
         self.op2(wide, Op2::Orr, dst, ZERO, src);
     }
 
-    /// Moves to or from the stack pointer, which ORR cannot access.
+    /// Moves a value to or from the stack pointer, which ORR cannot access.
     pub(super) fn mov_sp(&mut self, dst: Gpr, src: Gpr) {
         self.put(OpImm::Add as u32 | sf(true) | rn(src) | rd(dst));
     }
 
-    /// Sets all 64 bits of `dst`: MOVZ or MOVN, and MOVK for each further half word that needs one.
+    /// Sets all 64 bits of `dst` to `value`. It takes a MOVZ or MOVN, and a MOVK for each further
+    /// half word that differs.
     pub(super) fn mov_imm(&mut self, dst: Gpr, value: u64) {
         const MOVN: u32 = 0x9280_0000;
         const MOVZ: u32 = 0xd280_0000;
@@ -156,7 +159,7 @@ impl Asm {
         let (first, filler) = if count(0xffff) > count(0) { (MOVN, 0xffff) } else { (MOVZ, 0) };
         let mut opcode = first;
         for (place, half) in (0_u32..).zip(halves).filter(|(_, half)| *half != filler) {
-            // MOVN writes the complement of its operand, MOVK the operand itself.
+            // MOVN writes the complement of its operand, and MOVK writes the operand itself.
             let half = if opcode == MOVN { half ^ 0xffff } else { half };
             self.put(opcode | place << 21 | half << 5 | rd(dst));
             opcode = MOVK;
@@ -166,9 +169,9 @@ impl Asm {
         }
     }
 
-    /// Encodes an operation with an immediate. Returns `false` and writes nothing if the immediate
-    /// has no encoding. Immediates of up to 12 bits have one, and so do immediates of up to 24 bits
-    /// whose lower 12 bits are zero.
+    /// Encodes an instruction with an immediate. Returns `false` and writes nothing if the
+    /// immediate has no encoding. An immediate has one if it fits into 12 bits, or if it fits into
+    /// 24 bits and its lower 12 bits are zero.
     pub(super) fn op_imm(&mut self, wide: bool, op: OpImm, dst: Gpr, src: Gpr, imm: u32) -> bool {
         let field = match imm {
             0..=0xfff => imm << 10,
@@ -189,12 +192,14 @@ impl Asm {
         self.put(form | u32::from(immr) << 16 | u32::from(imms) << 10 | rn(src) | rd(dst));
     }
 
-    /// Moves the lowest `bits` of `src` (up to 32), and clears the bits above.
+    /// Moves the lowest `bits` of `src` to `dst`, and clears the upper bits of `dst`. `bits` is at
+    /// most 32.
     pub(super) fn low_bits(&mut self, dst: Gpr, src: Gpr, bits: u8) {
         self.ubfm(false, dst, src, 0, bits - 1);
     }
 
-    /// Shifts left by `count`. Here and below, `count` must be less than the width of the register.
+    /// Shifts left by `count`. In this and the following functions, `count` must be less than the
+    /// width of the register.
     pub(super) fn lsl_imm(&mut self, wide: bool, dst: Gpr, src: Gpr, count: u8) {
         let last = if wide { 63 } else { 31 };
         self.ubfm(wide, dst, src, count.wrapping_neg() & last, last - count);
@@ -208,7 +213,8 @@ impl Asm {
         self.sbfm(wide, dst, src, count, if wide { 63 } else { 31 });
     }
 
-    /// Sign-extends the lowest 8, 16 or 32 bits of `src`, to 64 bits, or to 32 with zeros above.
+    /// Sign-extends the lowest 8, 16 or 32 bits of `src` into `dst`: to 64 bits if `wide`,
+    /// otherwise to 32 bits, with zeros above.
     pub(super) fn sign_extend(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
         self.sbfm(wide, dst, src, 0, bits - 1);
     }
@@ -217,12 +223,12 @@ impl Asm {
         self.put(0x1b00_0000 | sf(wide) | rm(right) | ra(ZERO) | rn(left) | rd(dst));
     }
 
-    /// `dst = from - left * right`
+    /// Computes `dst = from - left * right`.
     pub(super) fn msub(&mut self, wide: bool, dst: Gpr, left: Gpr, right: Gpr, from: Gpr) {
         self.put(0x1b00_8000 | sf(wide) | rm(right) | ra(from) | rn(left) | rd(dst));
     }
 
-    /// Swaps the two bytes of each half word of the lower 32 bits.
+    /// Swaps the two bytes in each half of the lower 32 bits.
     pub(super) fn rev16(&mut self, dst: Gpr) {
         self.put(0x5ac0_0400 | rn(dst) | rd(dst));
     }
@@ -232,7 +238,7 @@ impl Asm {
         self.put(form | rn(dst) | rd(dst));
     }
 
-    /// Loads from the sandbox at `OFFSET`.
+    /// Loads from the sandbox, at the offset in register `OFFSET`.
     pub(super) fn load(&mut self, bytes: usize, signed: bool, dst: Gpr) {
         let form = match (bytes, signed) {
             (1, false) => 0x3860_6800,
@@ -246,7 +252,7 @@ impl Asm {
         self.put(form | rm(OFFSET) | rn(BASE) | rd(dst));
     }
 
-    /// Stores to the sandbox at `OFFSET`.
+    /// Stores to the sandbox, at the offset in register `OFFSET`.
     pub(super) fn store(&mut self, bytes: usize, src: Gpr) {
         let form = match bytes {
             1 => 0x3820_6800,
@@ -274,13 +280,13 @@ impl Asm {
 
     /// Pushes two registers. The stack stays aligned to 16 bytes.
     pub(super) fn push_pair(&mut self, first: Gpr, second: Gpr) {
-        // STP with pre-index -16.
+        // STP, which first subtracts 16 from the stack pointer.
         self.put(0xa9bf_0000 | ra(second) | rn(ZERO) | rd(first));
     }
 
     /// Pops two registers that `push_pair` pushed.
     pub(super) fn pop_pair(&mut self, first: Gpr, second: Gpr) {
-        // LDP with post-index 16.
+        // LDP, which then adds 16 to the stack pointer.
         self.put(0xa8c1_0000 | ra(second) | rn(ZERO) | rd(first));
     }
 
@@ -288,7 +294,7 @@ impl Asm {
         self.put(0xd65f_03c0);
     }
 
-    /// Calls the address in a register.
+    /// Calls the function whose address is in a register.
     pub(super) fn blr(&mut self, register: Gpr) {
         self.put(0xd63f_0000 | rn(register));
     }
@@ -303,19 +309,19 @@ impl Asm {
         Patch(self.here())
     }
 
-    /// Rewrites the distance of B or BL.
+    /// Sets the target of a B or BL that is already written.
     pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
         let word = &mut self.words[end / 4 - 1];
         *word = *word & 0xfc00_0000 | distance(end - 4, target, 26);
     }
 
-    /// Jumps if the condition is false.
+    /// Writes a jump that is taken if the condition is false.
     pub(super) fn unless(&mut self, condition: Cond) -> Short {
         self.put(0x5400_0000 | condition.inverted());
         Short(self.words.len() - 1)
     }
 
-    /// Jumps if the register is zero.
+    /// Writes a jump that is taken if the register is zero.
     pub(super) fn cbz(&mut self, register: Gpr) -> Short {
         self.put(0xb400_0000 | rd(register));
         Short(self.words.len() - 1)
@@ -327,7 +333,7 @@ impl Asm {
     }
 }
 
-/// Returns the distance from a branch to its target, in words, as a field of `bits`.
+/// Returns the distance from a branch to its target in instruction words, encoded in `bits` bits.
 fn distance(from: usize, target: usize, bits: u32) -> u32 {
     let distance = (target as i64 - from as i64) / 4;
     let half = 1_i64 << (bits - 1);

@@ -1,4 +1,5 @@
-//! Compiles operations to AArch64.
+//! Compiles programs to AArch64. The left half of the table shows which machine register holds each
+//! BPF register, and the right half shows what other machine registers are used for.
 //!
 //! | BPF | AArch64 | | |
 //! |---|---|---|---|
@@ -7,9 +8,9 @@
 //! | r6 to r9 | x19 to x22 | `State` | x25 |
 //! | r10 | x23 | offset of an access; scratch | x9; x10, x11 |
 //!
-//! Only the registers in the two left columns have values of the program. Every access to its
-//! memory is `[x24, x9]`. The offset in x9 is masked right before the access, or it is the frame
-//! pointer minus a constant that stays within the frames.
+//! Every access to the program's memory is `[x24, x9]`. The offset in x9 is masked right before the
+//! access. For an access relative to the frame pointer that certainly stays within the stack
+//! frames, the offset is the frame pointer minus a constant, without a mask.
 
 mod asm;
 
@@ -20,12 +21,12 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Machine registers of BPF's r0 to r10.
+/// Machine registers that hold BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] =
     [Gpr(7), Gpr(0), Gpr(1), Gpr(2), Gpr(3), Gpr(4), Gpr(19), Gpr(20), Gpr(21), Gpr(22), Gpr(23)];
 
-/// Registers that the procedure call standard (AAPCS64) requires to be saved, among those that
-/// compiled code writes.
+/// The machine registers that compiled code writes and that the procedure call standard (AAPCS64)
+/// requires it to save.
 const KEPT: [(Gpr, Gpr); 5] = [
     (Gpr(29), LINK),
     (Gpr(19), Gpr(20)),
@@ -36,12 +37,13 @@ const KEPT: [(Gpr, Gpr); 5] = [
 
 pub(super) struct A64 {
     asm: Asm,
-    /// Base-2 logarithm of the sandbox size.
+    /// Base-2 logarithm of the sandbox size in bytes.
     bits: u8,
-    /// Code that ends the call because the budget is used up. `SCRATCH` has the index of the
-    /// instruction.
+    /// Offset of the code that ends a call because the budget is used up. It expects the index of
+    /// the instruction in `SCRATCH`.
     out_of_budget: usize,
-    /// Code that ends the call because of a helper or the budget.
+    /// Offset of the code that ends a call early, after a failed helper or because the budget is
+    /// used up.
     unwind: usize,
 }
 
@@ -54,7 +56,8 @@ impl Backend for A64 {
 
     fn new(memory: usize, operations: usize, _registers: u16) -> A64 {
         A64 {
-            // Estimate: a few instructions per operation.
+            // Estimate of the code size: a few machine instructions for each instruction of the
+            // program.
             asm: Asm::with_capacity(operations * 4 + 256),
             bits: memory.trailing_zeros() as u8,
             out_of_budget: 0,
@@ -87,7 +90,7 @@ impl Backend for A64 {
         for (first, second) in KEPT {
             asm.push_pair(first, second);
         }
-        // The arguments are already in the program's registers. The state is the sixth argument.
+        // The arguments are already in the program's registers. The sixth argument is the state.
         asm.mov(true, STATE, Gpr(5));
         asm.mov_sp(SCRATCH, ZERO);
         asm.store_state(State::STACK, SCRATCH);
@@ -145,7 +148,7 @@ impl Backend for A64 {
         match right {
             Operand::Reg(right) => asm.op2(wide, op, ZERO, left, gpr(right)),
             Operand::Imm(imm) => {
-                // Subtracting a negative number is adding its absolute value.
+                // To subtract a negative number, add its absolute value.
                 let direct = if imm < 0 { OpImm::Adds } else { OpImm::Subs };
                 if tests || !asm.op_imm(wide, direct, ZERO, left, imm.unsigned_abs()) {
                     asm.mov_imm(SCRATCH, i64::from(imm) as u64);
@@ -167,7 +170,7 @@ impl Backend for A64 {
         }
     }
 
-    /// Branches around an unconditional jump, because B.cond reaches only 1 MiB.
+    /// Writes a branch around an unconditional jump, because B.cond reaches only 1 MiB.
     fn branch(&mut self, condition: Cond) -> Patch {
         let past = self.asm.unless(condition);
         let patch = self.asm.b(0);
@@ -185,7 +188,7 @@ impl Backend for A64 {
         self.asm.land(past);
     }
 
-    /// Calls a function of the program. The call uses 48 bytes of the native stack.
+    /// Writes a call of a function of the program. Each call uses 48 bytes of the native stack.
     fn call(&mut self, target: usize) -> Patch {
         let asm = &mut self.asm;
         let kept = [(Gpr(19), Gpr(20)), (Gpr(21), Gpr(22)), (Gpr(23), LINK)];
@@ -206,7 +209,7 @@ impl Backend for A64 {
         asm.store_state(State::BUDGET, BUDGET);
         asm.mov_imm(SCRATCH, u64::from(call));
         asm.store_state32(State::CALL, SCRATCH);
-        // The five arguments are already in the right registers. The state is the sixth argument.
+        // The five arguments are already in the right registers. The sixth argument is the state.
         asm.mov(true, Gpr(5), STATE);
         asm.mov_imm(SCRATCH, shim as u64);
         asm.push_pair(LINK, ZERO);
@@ -217,8 +220,8 @@ impl Backend for A64 {
         let _ = asm.b(self.unwind);
         asm.land(goes_on);
         asm.mov(true, gpr(Reg::R0), Gpr(0));
-        // Clears the registers, so that the program does not see values of the host, such as
-        // addresses.
+        // The helper has left values of the host in these registers, for example addresses. They
+        // are cleared, so that the program cannot read them.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }
@@ -266,7 +269,7 @@ impl Backend for A64 {
 }
 
 impl A64 {
-    /// Returns to the host, with `r0` and the remaining budget.
+    /// Writes the return to the host, with `r0` and the remaining budget.
     fn leave(&mut self) {
         let asm = &mut self.asm;
         asm.mov(true, Gpr(0), gpr(Reg::R0));
@@ -277,7 +280,7 @@ impl A64 {
         asm.ret();
     }
 
-    /// Takes `cost` from the budget, and sets the flags.
+    /// Subtracts `cost` from the budget, and sets the flags of the CPU.
     fn subtract(&mut self, cost: u32) {
         if !self.asm.op_imm(true, OpImm::Subs, BUDGET, BUDGET, cost) {
             self.asm.mov_imm(SCRATCH, u64::from(cost));
@@ -285,13 +288,13 @@ impl A64 {
         }
     }
 
-    /// Computes the offset of an access of `bytes` in `OFFSET`. It is masked, unless it is within
-    /// the frames.
+    /// Computes the offset of an access of `bytes` bytes into `OFFSET`. The offset is masked,
+    /// unless the access certainly stays within the stack frames.
     fn place(&mut self, place: Place, bytes: usize) {
         let (asm, mut base) = (&mut self.asm, gpr(place.base));
         let op = if place.offset < 0 { OpImm::Sub } else { OpImm::Add };
         let distance = u32::from(place.offset.unsigned_abs());
-        // Each of the two parts has an encoding as an immediate.
+        // Each of the two parts of the distance can be encoded as an immediate.
         for part in [distance & !0xfff, distance & 0xfff] {
             if part != 0 {
                 asm.op_imm(false, op, OFFSET, base, part);
@@ -316,7 +319,7 @@ impl A64 {
             }
         };
         // The CPU's division behaves as RFC 9669 s.4.1 demands: dividing by zero gives 0, and
-        // dividing the smallest number by -1 gives that number. The remainder follows from the
+        // dividing the smallest number by -1 gives that number. The remainder is computed from the
         // quotient.
         let op = match op {
             AluOp::Add => Op2::Add,
@@ -357,8 +360,8 @@ impl A64 {
         }
     }
 
-    /// An instance runs in one thread and does not share its memory, so plain loads and stores are
-    /// sufficient.
+    /// Compiles an atomic instruction. Only one thread at a time accesses the memory of an
+    /// instance, so plain loads and stores are sufficient.
     fn atomic(&mut self, op: AtomicOp, fetch: bool, wide: bool, at: Place, src: Gpr) {
         self.place(at, 8);
         let (asm, bytes) = (&mut self.asm, if wide { 8 } else { 4 });
@@ -389,15 +392,15 @@ impl A64 {
     }
 }
 
-/// Compiles an operation with an immediate. Returns `false` if the operation must take the value
-/// from a register instead.
+/// Compiles an arithmetic instruction with an immediate. Returns `false` if the immediate has no
+/// encoding, so that the caller must put it into a register.
 fn alu_imm(asm: &mut Asm, op: AluOp, wide: bool, dst: Gpr, imm: i32) -> bool {
-    // Adding a negative number is subtracting its absolute value.
+    // To add a negative number, subtract its absolute value.
     let (add, subtract) = if imm < 0 { (OpImm::Sub, OpImm::Add) } else { (OpImm::Add, OpImm::Sub) };
     match op {
         AluOp::Mov if wide => asm.mov_imm(dst, i64::from(imm) as u64),
         AluOp::Mov => asm.mov_imm(dst, u64::from(imm as u32)),
-        // The decoder has masked the amount to the width.
+        // The decoder has already reduced the shift amount to the width of the register.
         AluOp::Lsh => asm.lsl_imm(wide, dst, dst, imm as u8),
         AluOp::Rsh => asm.lsr_imm(wide, dst, dst, imm as u8),
         AluOp::Arsh => asm.asr_imm(wide, dst, dst, imm as u8),

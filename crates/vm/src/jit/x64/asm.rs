@@ -23,16 +23,16 @@ pub(super) const R13: Gpr = Gpr(13);
 pub(super) const R14: Gpr = Gpr(14);
 pub(super) const R15: Gpr = Gpr(15);
 
-/// Base of the sandbox.
+/// Register that points to the start of the sandbox.
 pub(super) const BASE: Gpr = R9;
-/// Register with the remaining budget, in instructions.
+/// Register that contains the remaining budget, in instructions.
 pub(super) const BUDGET: Gpr = R10;
-/// Scratch register. It is free between operations.
+/// Scratch register. It may be overwritten between two instructions of the program.
 pub(super) const SCRATCH: Gpr = R11;
-/// Pointer to `State`.
+/// Register that points to `State`.
 pub(super) const STATE: Gpr = R12;
 
-/// Condition codes of Jcc.
+/// Condition codes of the conditional jump, Jcc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::jit) enum Cc {
@@ -65,19 +65,19 @@ impl Cc {
     }
 }
 
-/// A memory operand.
+/// A memory operand of a machine instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mem {
-    /// In the sandbox, at the masked offset in `SCRATCH`.
+    /// An address in the sandbox, at the masked offset in `SCRATCH`.
     Masked,
-    /// In the sandbox, relative to the frame pointer.
+    /// An address in the sandbox, relative to the frame pointer.
     Frame(i32),
     /// A field of `State`.
     State(i8),
 }
 
-/// Operations with two registers, or a register and an immediate. The value is Intel's opcode
-/// extension.
+/// Arithmetic instructions on two registers, or on a register and an immediate. The values are
+/// Intel's opcode extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Arith {
@@ -98,12 +98,12 @@ pub(super) enum Shift {
     Arithmetic = 7,
 }
 
-/// A jump whose target is not known yet.
+/// A forward jump whose target is set later.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Short(usize);
 
-/// Upper limit of the bytes for one operation of the program.
+/// Upper limit of the code size for one instruction of the program, in bytes.
 const ROOM: usize = 256;
 
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl Asm {
         Asm { bytes: vec![0; bytes.max(4 * ROOM)], end: 0 }
     }
 
-    /// Ensures that the buffer has room for another operation.
+    /// Ensures that the buffer has room for the code of one more instruction.
     #[inline]
     pub(super) fn make_room(&mut self) {
         if self.bytes.len() - self.end < ROOM {
@@ -131,7 +131,7 @@ impl Asm {
         self.bytes
     }
 
-    /// Pads to a multiple of 16 bytes with INT3.
+    /// Pads the code to a multiple of 16 bytes with INT3 instructions.
     pub(super) fn align(&mut self) {
         while !self.end.is_multiple_of(16) {
             self.put(&[0xcc]);
@@ -153,7 +153,7 @@ impl Asm {
         self.put(&value.to_le_bytes());
     }
 
-    /// Writes an opcode: one byte, or 0x0f and one byte.
+    /// Writes an opcode of one byte, or of 0x0f and one more byte.
     #[inline(always)]
     fn opcode(&mut self, opcode: u16) {
         if opcode > 0xff {
@@ -163,7 +163,7 @@ impl Asm {
         }
     }
 
-    /// Encodes `opcode reg, rm` with two registers.
+    /// Encodes an instruction with two register operands, `opcode reg, rm`.
     #[inline]
     fn rr(&mut self, wide: bool, opcode: u16, reg: u8, rm: Gpr) {
         let rex = 0x40 | u8::from(wide) << 3 | (reg >> 3) << 2 | rm.0 >> 3;
@@ -174,8 +174,9 @@ impl Asm {
         self.put(&[0xc0 | (reg & 7) << 3 | rm.0 & 7]);
     }
 
-    /// Encodes `opcode reg, mem`. If `byte` is true, the register is an 8-bit register and always
-    /// gets a REX prefix. Without a REX prefix, numbers 4 to 7 would select ah, ch, dh and bh.
+    /// Encodes an instruction with a register and a memory operand, `opcode reg, mem`. If `byte` is
+    /// true, the register is an 8-bit register, and a REX prefix is always written. Without that
+    /// prefix, numbers 4 to 7 would select ah, ch, dh and bh.
     #[inline]
     fn rm(&mut self, wide: bool, byte: bool, opcode: u16, reg: u8, mem: Mem) {
         let (index, base) = match mem {
@@ -199,7 +200,7 @@ impl Asm {
                     self.imm32(offset);
                 }
             },
-            // With r12 as the base, the encoding always has a second byte (SIB).
+            // An address relative to r12 is always encoded with an additional byte (SIB).
             Mem::State(offset) => self.put(&[0x44 | reg, 0x24, offset as u8]),
         }
     }
@@ -208,7 +209,7 @@ impl Asm {
         self.rr(wide, 0x89, src.0, dst);
     }
 
-    /// Sets all 64 bits of `dst`, with the shortest encoding.
+    /// Sets all 64 bits of `dst` to `value`, with the shortest encoding.
     pub(super) fn mov_imm(&mut self, dst: Gpr, value: u64) {
         if value == 0 {
             self.arith(false, Arith::Xor, dst, dst);
@@ -270,8 +271,8 @@ impl Asm {
         self.rr(wide, 0xf7, 3, dst);
     }
 
-    /// Divides rdx:rax by `divisor`. The quotient goes to rax, the remainder to rdx. Sets rdx
-    /// before the division.
+    /// Divides the value of rax by `divisor`. The quotient goes to rax, and the remainder to rdx.
+    /// First sets rdx to the upper half of the dividend.
     pub(super) fn divide(&mut self, wide: bool, signed: bool, divisor: Gpr) {
         if signed {
             self.put(if wide { &[0x48, 0x99] } else { &[0x99] });
@@ -286,7 +287,7 @@ impl Asm {
         self.put(&[count]);
     }
 
-    /// Shifts `dst` by the count in cl.
+    /// Shifts `dst` by the number of bits in cl.
     pub(super) fn shift_cl(&mut self, wide: bool, shift: Shift, dst: Gpr) {
         self.rr(wide, 0xd3, shift as u8, dst);
     }
@@ -303,17 +304,18 @@ impl Asm {
         self.put(&[rex, 0x0f, 0xc8 | dst.0 & 7]);
     }
 
-    /// Moves the lowest 16 bits of `src`, and clears the bits above.
+    /// Moves the lowest 16 bits of `src` to `dst`, and clears the upper bits of `dst`.
     pub(super) fn movzx16(&mut self, dst: Gpr, src: Gpr) {
         self.rr(false, 0x0fb7, dst.0, src);
     }
 
-    /// Sign-extends the lowest 8, 16 or 32 bits of `src`, to 64 bits, or to 32 with zeros above.
+    /// Sign-extends the lowest 8, 16 or 32 bits of `src` into `dst`: to 64 bits if `wide`,
+    /// otherwise to 32 bits, with zeros above.
     pub(super) fn movsx(&mut self, wide: bool, bits: u8, dst: Gpr, src: Gpr) {
         match bits {
             8 => {
-                // Always writes a REX prefix. Without one, registers 4 to 7 would be ah, ch, dh and
-                // bh.
+                // A REX prefix is always written. Without it, numbers 4 to 7 would select ah, ch,
+                // dh and bh.
                 let rex = 0x40 | u8::from(wide) << 3 | (dst.0 >> 3) << 2 | src.0 >> 3;
                 self.put(&[rex, 0x0f, 0xbe, 0xc0 | (dst.0 & 7) << 3 | src.0 & 7]);
             }
@@ -369,7 +371,8 @@ impl Asm {
 
     /// Sets `dst` to the lowest 32 bits of `base + offset`.
     pub(super) fn lea32(&mut self, dst: Gpr, base: Gpr, offset: i32) {
-        // As a base, rsp and r12 would need another encoding. No BPF register is in them.
+        // With rsp or r12 as the base, the encoding would differ. No BPF register is in one of
+        // these.
         debug_assert!(base.0 & 7 != 4);
         let rex = 0x40 | (dst.0 >> 3) << 2 | base.0 >> 3;
         let registers = (dst.0 & 7) << 3 | base.0 & 7;
@@ -400,19 +403,19 @@ impl Asm {
         self.put(&[0xc3]);
     }
 
-    /// Loads the address of the code at `target`.
+    /// Loads the address of the code at offset `target` into `dst`.
     pub(super) fn lea_code(&mut self, dst: Gpr, target: usize) {
         debug_assert!(dst.0 < 8);
         self.put(&[0x48, 0x8d, 0x05 | dst.0 << 3]);
         let _ = self.distance(target);
     }
 
-    /// Calls the address in a register.
+    /// Calls the function whose address is in a register.
     pub(super) fn call_register(&mut self, register: Gpr) {
         self.rr(false, 0xff, 2, register);
     }
 
-    /// Writes the distance of a jump or call to `target`.
+    /// Writes the distance field of a jump or call to `target`.
     fn distance(&mut self, target: usize) -> Patch {
         let distance = target as i64 - (self.here() as i64 + 4);
         self.imm32(distance as i32);
@@ -434,7 +437,7 @@ impl Asm {
         self.distance(target)
     }
 
-    /// Jumps at most 127 bytes forward. `land` sets the target.
+    /// Writes a forward jump of at most 127 bytes. Its target is set with `land`.
     pub(super) fn jcc_short(&mut self, cc: Cc) -> Short {
         self.put(&[0x70 | cc as u8, 0]);
         Short(self.here())
@@ -451,7 +454,7 @@ impl Asm {
         self.bytes[short.0 - 1] = distance as u8;
     }
 
-    /// Rewrites the distance of a jump or call.
+    /// Sets the target of a jump or call that is already written.
     pub(super) fn patch(&mut self, Patch(end): Patch, target: usize) {
         let distance = (target as i64 - end as i64) as i32;
         self.bytes[end - 4..end].copy_from_slice(&distance.to_le_bytes());

@@ -1,9 +1,11 @@
-//! Division, shifts by a register, and atomic operations, which need several x86-64 instructions.
+//! Compiles the instructions that take several x86-64 instructions: division, shifts by a register,
+//! and atomic instructions.
 
 use super::asm::{Arith, Asm, Cc, Gpr, Mem, RAX, RCX, RDX, SCRATCH, Shift};
 use crate::op::AtomicOp;
 
-/// Variant of a division: width, signedness, and quotient or remainder.
+/// Kind of a division: its width, whether it is signed, and whether it returns the quotient or the
+/// remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
     pub(super) wide: bool,
@@ -12,7 +14,8 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Writes the result of a division by zero (RFC 9669 s.4.1): 0, or the dividend.
+    /// Writes code for the result of a division by zero (RFC 9669 s.4.1): 0 for a quotient, and the
+    /// dividend for a remainder.
     fn by_zero(self, asm: &mut Asm, dst: Gpr) {
         if !self.remainder {
             asm.arith(false, Arith::Xor, dst, dst);
@@ -21,8 +24,8 @@ impl Division {
         }
     }
 
-    /// Writes the result of a division by -1. The CPU's division would trap for the smallest
-    /// number.
+    /// Writes code for the result of a division by -1. The CPU's division would trap if the
+    /// dividend is the smallest number.
     fn by_minus_one(self, asm: &mut Asm, dst: Gpr) {
         if self.remainder {
             asm.arith(false, Arith::Xor, dst, dst);
@@ -65,7 +68,8 @@ impl Division {
         asm.land(zero_done);
     }
 
-    /// Divides by `SCRATCH`. It is not 0 and, if signed, not -1, so the CPU's division cannot trap.
+    /// Writes a division by `SCRATCH`. Its value is not 0 and, in a signed division, not -1, so the
+    /// CPU's division cannot trap.
     fn by_scratch(self, asm: &mut Asm, dst: Gpr) {
         let (keep_rax, keep_rdx) = (dst != RAX, dst != RDX);
         if keep_rax {
@@ -88,7 +92,8 @@ impl Division {
     }
 }
 
-/// Shifts `dst` by `src`. The CPU masks the amount as RFC 9669 demands.
+/// Shifts `dst` by the number of bits in `src`. The CPU uses only the lowest bits of that number,
+/// as RFC 9669 demands.
 pub(super) fn shift(asm: &mut Asm, wide: bool, shift: Shift, dst: Gpr, src: Gpr) {
     if src == RCX {
         asm.shift_cl(wide, shift, dst);
@@ -105,8 +110,8 @@ pub(super) fn shift(asm: &mut Asm, wide: bool, shift: Shift, dst: Gpr, src: Gpr)
     }
 }
 
-/// Compiles an atomic operation. An instance runs in one thread and does not share its memory, so
-/// plain loads and stores are sufficient, and no program can lock the bus.
+/// Compiles an atomic instruction. Only one thread at a time accesses the memory of an instance, so
+/// plain loads and stores are sufficient. This also means that no program can lock the memory bus.
 pub(super) fn atomic(asm: &mut Asm, op: AtomicOp, fetch: bool, wide: bool, mem: Mem, src: Gpr) {
     let plain = match op {
         AtomicOp::Add => Some(Arith::Add),
@@ -124,7 +129,7 @@ pub(super) fn atomic(asm: &mut Asm, op: AtomicOp, fetch: bool, wide: bool, mem: 
     };
     let bytes = if wide { 8 } else { 4 };
     if fetch {
-        // Another register, which is not an operand, holds the old value until the operation ends.
+        // A register that is not an operand holds the old value until the end of the instruction.
         asm.push(super::asm::BUDGET);
         asm.load(bytes, false, super::asm::BUDGET, mem);
     }

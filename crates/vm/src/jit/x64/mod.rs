@@ -1,4 +1,5 @@
-//! Compiles operations to x86-64.
+//! Compiles programs to x86-64. The left half of the table shows which machine register holds each
+//! BPF register, and the right half shows what other machine registers are used for.
 //!
 //! | BPF | x86-64 | | |
 //! |---|---|---|---|
@@ -7,9 +8,9 @@
 //! | r6 to r9 | rbx r13 r14 r15 | scratch | r11 |
 //! | r10 | rbp | `State` | r12 |
 //!
-//! Only the registers in the two left columns have values of the program. Every access to its
-//! memory is `[r9 + r11]`, where r11 is masked right before the access, or `[r9 + rbp + constant]`
-//! with the constant within the frames.
+//! Every access to the program's memory is `[r9 + r11]`, with r11 masked right before the access,
+//! or `[r9 + rbp + constant]`, with a constant for which the access certainly stays within the
+//! stack frames.
 
 mod asm;
 mod division;
@@ -22,19 +23,20 @@ use super::enter::State;
 use crate::memory::STACK_FRAME;
 use crate::op::{AluOp, Condition, Op, Operand, Place, Reg, Swap};
 
-/// Machine registers of BPF's r0 to r10.
+/// Machine registers that hold BPF's r0 to r10.
 const REGISTERS: [Gpr; 11] = [RAX, RDI, RSI, RDX, RCX, R8, RBX, R13, R14, R15, RBP];
 
 pub(super) struct X64 {
     asm: Asm,
     mask: i32,
-    /// Registers that a function of the program saves around a call: those of r6 to r10 that the
-    /// program uses.
+    /// Registers that are saved around a call between functions of the program: those of r6 to r10
+    /// that the program uses.
     kept: Vec<Gpr>,
-    /// Code that ends the call because the budget is used up. `SCRATCH` has the index of the
-    /// instruction.
+    /// Offset of the code that ends a call because the budget is used up. It expects the index of
+    /// the instruction in `SCRATCH`.
     out_of_budget: usize,
-    /// Code that ends the call because of a helper or the budget.
+    /// Offset of the code that ends a call early, after a failed helper or because the budget is
+    /// used up.
     unwind: usize,
 }
 
@@ -47,8 +49,8 @@ impl Backend for X64 {
 
     fn new(memory: usize, operations: usize, registers: u16) -> X64 {
         X64 {
-            // Estimate: a few instructions per operation. Growing the buffer costs more than a
-            // large initial capacity.
+            // Estimate of the code size: a few machine instructions for each instruction of the
+            // program. Growing the buffer later would cost more than a large initial capacity.
             asm: Asm::with_capacity(operations * 12 + 1024),
             mask: (memory - 1) as i32,
             kept: kept(registers).collect(),
@@ -64,8 +66,9 @@ impl Backend for X64 {
         asm.store_imm(4, Mem::State(State::TRAP), State::TRAP_BUDGET);
         asm.mov_imm(BUDGET, 0);
         self.unwind = asm.here();
-        // Returns to the host. The entry stored the address of the code that leaves the program
-        // right below the saved stack pointer.
+        // Ends the call: restores the stack pointer of the entry and returns. The entry has stored
+        // the address of the code that leaves the program right below that position, where RET
+        // finds it.
         asm.load(8, false, RSP, Mem::State(State::STACK));
         asm.arith_imm(true, Arith::Sub, RSP, 8);
         asm.ret();
@@ -75,7 +78,7 @@ impl Backend for X64 {
         self.enter(registers);
         self.asm.mov_imm(RAX, 0);
         let _ = self.asm.call(target);
-        // A call that ends early also returns to this point.
+        // A call that ends early also returns to this address.
         self.leave(registers);
     }
 
@@ -85,8 +88,8 @@ impl Backend for X64 {
         self.asm.align();
         let begins = self.asm.here();
         self.enter(registers);
-        // Pushes the address that calls that end early return to. It takes the place of a return
-        // address.
+        // Pushes the address to which a call that ends early returns. It is in the position of a
+        // return address.
         self.asm.lea_code(RAX, leave);
         self.asm.push(RAX);
         self.asm.mov_imm(RAX, 0);
@@ -173,9 +176,9 @@ impl Backend for X64 {
         self.asm.land(past);
     }
 
-    /// Calls a function of the program, and saves the registers that the program uses. With the
-    /// return address, they take at most 48 bytes of the native stack, which stays aligned to 16
-    /// bytes.
+    /// Writes a call of a function of the program, and saves the registers that the program uses.
+    /// With the return address, they take at most 48 bytes of the native stack, which stays aligned
+    /// to 16 bytes.
     fn call(&mut self, target: usize) -> Patch {
         let (asm, kept) = (&mut self.asm, &self.kept);
         for register in kept {
@@ -185,7 +188,7 @@ impl Backend for X64 {
         if padded {
             asm.push(RAX);
         }
-        // A frame pointer that no instruction reads is not saved, and must not be modified.
+        // If no instruction reads the frame pointer, it is neither saved nor changed.
         if kept.contains(&gpr(Reg::FRAME)) {
             asm.arith_imm(true, Arith::Sub, gpr(Reg::FRAME), STACK_FRAME as i32);
         }
@@ -203,10 +206,11 @@ impl Backend for X64 {
         let asm = &mut self.asm;
         asm.store(8, Mem::State(State::BUDGET), BUDGET);
         asm.store_imm(4, Mem::State(State::CALL), call as i32);
-        // The five arguments are already in the ABI's registers. The state is the sixth argument.
+        // The five arguments are already in the registers of the calling convention. The sixth
+        // argument is the state.
         asm.mov(true, R9, STATE);
         asm.mov_imm(RAX, shim as u64);
-        // The additional push aligns the stack.
+        // This additional push aligns the stack to 16 bytes.
         asm.push(RAX);
         asm.call_register(RAX);
         asm.pop(SCRATCH);
@@ -214,8 +218,8 @@ impl Backend for X64 {
         asm.load(8, false, BASE, Mem::State(State::BASE));
         asm.test(false, RDX, RDX);
         let _ = asm.jcc(Cc::NotEqual, self.unwind);
-        // Clears the registers, so that the program does not see values of the host, such as
-        // addresses.
+        // The helper has left values of the host in these registers, for example addresses. They
+        // are cleared, so that the program cannot read them.
         for register in &REGISTERS[1..6] {
             asm.mov_imm(*register, 0);
         }
@@ -260,16 +264,16 @@ impl Backend for X64 {
     }
 }
 
-/// Returns the machine registers of those BPF registers r6 to r10 that are in the bit set.
+/// Returns the machine registers that hold r6 to r10, limited to the BPF registers in the bit set.
 fn kept(registers: u16) -> impl Iterator<Item = Gpr> {
     (6..11)
         .filter(move |register| registers >> register & 1 != 0)
         .map(|register| REGISTERS[register])
 }
 
-/// Returns the registers that an entry must save: those that the program writes and that the System
-/// V ABI requires to be preserved. The second value is true if eight bytes of padding are needed to
-/// align the stack to 16 bytes.
+/// Returns the registers that an entry must save, because the program writes them and the System V
+/// ABI requires them to be preserved. The second value is true if eight bytes of padding are needed
+/// to align the stack to 16 bytes.
 fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
     let kept: Vec<Gpr> = std::iter::once(STATE).chain(kept(registers)).collect();
     let padded = kept.len().is_multiple_of(2);
@@ -277,7 +281,8 @@ fn kept_at_entry(registers: u16) -> (Vec<Gpr>, bool) {
 }
 
 impl X64 {
-    /// Enters the program from the host: saves registers, and sets all registers except r0.
+    /// Writes the entry from the host: saves registers, and sets all registers of the program
+    /// except r0.
     fn enter(&mut self, registers: u16) {
         let (kept, padded) = kept_at_entry(registers);
         let asm = &mut self.asm;
@@ -287,7 +292,7 @@ impl X64 {
         if padded {
             asm.push(RAX);
         }
-        // The arguments are already in the program's registers. The state is the sixth argument.
+        // The arguments are already in the program's registers. The sixth argument is the state.
         asm.mov(true, STATE, R9);
         asm.load(8, false, BUDGET, Mem::State(State::BUDGET));
         asm.store(8, Mem::State(State::STACK), RSP);
@@ -298,7 +303,7 @@ impl X64 {
         }
     }
 
-    /// Returns to the host, with r0 and the remaining budget.
+    /// Writes the return to the host, with r0 and the remaining budget.
     fn leave(&mut self, registers: u16) {
         let (kept, padded) = kept_at_entry(registers);
         let asm = &mut self.asm;
@@ -312,8 +317,8 @@ impl X64 {
         asm.ret();
     }
 
-    /// Returns the operand for an access of `bytes`. The address is masked, unless it is within the
-    /// frames.
+    /// Returns the memory operand for an access of `bytes` bytes. Writes code that masks the
+    /// address, unless the access certainly stays within the stack frames.
     #[inline(always)]
     fn place(&mut self, place: Place, bytes: usize) -> Mem {
         if let Some(offset) = frame_offset(place, bytes) {
