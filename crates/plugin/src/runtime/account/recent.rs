@@ -27,7 +27,7 @@ impl Recent {
         if passed > 0 {
             let halves = u32::try_from(passed / STEPS).unwrap_or(u32::MAX);
             let halved = self.steps.checked_shr(halves).unwrap_or(0);
-            let decay = |steps: u64, _| (u128::from(steps) * REMAINS >> 16) as u64;
+            let decay = |steps: u64, _| ((u128::from(steps) * REMAINS) >> 16) as u64;
             self.steps = (0..passed % STEPS).fold(halved, decay);
             self.decayed_to += passed * STEP;
         }
