@@ -16,8 +16,8 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Returns a helper whose parameters are these letters (see `main.rs`). Returns `None` if a
-    /// letter is unknown, or if there are too many.
+    /// Returns a helper whose parameters are given by letters (see `main.rs`). Returns `None` if a
+    /// letter is unknown, or if there are too many letters.
     pub(crate) fn new(number: i32, parameters: &str) -> Option<Helper> {
         let mut types = [EbpfArgumentType::DontCare; 5];
         if parameters.len() > types.len() {

@@ -23,7 +23,7 @@ pub(crate) enum ProofResult {
         file: String,
         /// Line of the instruction in the source file.
         line: Option<u32>,
-        /// The property that could not be proved at this instruction.
+        /// The property of this instruction that PREVAIL could not prove.
         message: String,
     },
 }

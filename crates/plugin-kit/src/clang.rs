@@ -14,7 +14,7 @@ const NAMES: [&str; 7] =
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// No clang was found.
+    /// No clang is installed.
     #[error(
         "no clang is installed: install clang 16 or newer, or set the environment variable CLANG"
     )]
@@ -27,7 +27,7 @@ pub enum BuildError {
         /// Error that the system reports.
         error: std::io::Error,
     },
-    /// The compiler rejects the source.
+    /// The compiler rejects the plugin's source code.
     #[error("{clang} does not compile {file}:\n{messages}")]
     Source {
         /// Command of the compiler.

@@ -16,7 +16,7 @@ use crate::pair::{Pair, TrialError, key, policy};
 /// What happened to a plugin at the client that received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The plugin never ran.
+    /// The client refused the plugin, so it never ran.
     Refused,
     /// The plugin broke a rule while it ran, and was detached.
     TakenOff,
@@ -42,7 +42,7 @@ pub struct Attack {
     pub name: &'static str,
     /// Description of what the plugin tries to do.
     pub tries: &'static str,
-    /// Outcome that the plugin must have.
+    /// Outcome that the attack must have.
     pub expected: Fate,
     /// Lines of the manifest after those that all attacks have in common.
     manifest: &'static str,

@@ -374,7 +374,7 @@ impl Network {
         std::mem::take(&mut self.side(end).failed)
     }
 
-    /// Returns how often a timer of this end's connection has expired.
+    /// Returns the number of times that a timer of this end's connection has expired.
     pub fn timeouts(&self, end: End) -> u64 {
         self.timeouts[usize::from(end == End::Server)]
     }
@@ -613,7 +613,7 @@ impl Network {
         self.listen(from);
     }
 
-    /// Sends one datagram.
+    /// Sends one datagram over a link.
     fn send(&mut self, from: End, sent: &Transmit, bytes: &[u8]) {
         let (now, side) = (self.now, self.side(from));
         let nth = side.sent;

@@ -32,7 +32,7 @@ pub(crate) fn call(from: usize, to: usize) -> [u8; 8] {
     instruction(0x85, 0x10, i32::try_from(distance).unwrap_or(0))
 }
 
-/// Returns a relocatable object with this code. Local symbols must precede global ones.
+/// Returns a relocatable ELF object with this code. Local symbols must precede global ones.
 pub(crate) fn object(code: &[[u8; 8]], symbols: &[Symbol]) -> Vec<u8> {
     let (mut strings, mut table) = (vec![0], vec![0; 24]);
     for Symbol { name, at, global } in symbols {

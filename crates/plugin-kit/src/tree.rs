@@ -31,7 +31,7 @@ fn ends(name: &str) -> &'static [End] {
 
 macro_rules! tree {
     ($($name:literal),+ $(,)?) => {
-        /// All plugins of the tree, sorted by name.
+        /// All plugins of this source tree, sorted by name.
         pub const TREE: &[Source] = &[$(Source {
             name: $name,
             code: include_str!(concat!("../../../plugins/", $name, "/", $name, ".c")),

@@ -59,7 +59,7 @@ struct Setup {
 /// Result of one run of a trial, with or without the plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// The measured quantity, in the trial's unit.
+    /// The quantity that the trial measures, in the trial's unit.
     pub value: f64,
     /// Duration of each transfer, in milliseconds of virtual time.
     pub times: Vec<f64>,

@@ -167,7 +167,7 @@ fn a_payload_that_nobody_sent_ends_the_plugin() {
     // The payload has the frames PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE and an unknown type. All
     // of them must be ignored.
     assert!(tell(&[0, 0x1c, 0, 0, 0, 0x1e, 0x40, 0xff, 0x08]));
-    // A STREAM frame that ends before its stream ID must be refused.
+    // A payload with a STREAM frame that ends before its stream ID must be refused.
     assert!(!tell(&[0x08]));
     download(&mut network, 100_000);
     let failed = network.failures(End::Client);

@@ -33,9 +33,9 @@ pub enum BundleError {
     /// The bundle is shorter or longer than its header declares.
     #[error("the bundle has {found} bytes, but its header says {expected}")]
     Length {
-        /// Length that the header declares, in bytes.
+        /// Length of the bundle that its header declares, in bytes.
         expected: usize,
-        /// Actual length, in bytes.
+        /// Actual length of the bundle, in bytes.
         found: usize,
     },
     /// The preamble (header, signature and manifest) is not as long as declared.
@@ -56,18 +56,18 @@ pub enum BundleError {
     /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The object's hash is not the one in the manifest.
+    /// The object does not have the hash that the manifest declares.
     #[error("the object has the hash {found}, but the manifest says {expected}")]
     Hash {
-        /// Hash in the manifest.
+        /// Hash that the manifest declares.
         expected: String,
-        /// Hash of the object.
+        /// Actual hash of the object.
         found: String,
     },
 }
 
-/// A bundle that was read. Its manifest is valid, its object matches the manifest, and its signature is valid if it has
-/// one. [`crate::decide`] decides whether the plugin may run.
+/// A bundle that was read and checked. Its manifest is valid, its object matches the manifest, and
+/// its signature is valid if it has one. [`crate::decide`] decides whether the plugin may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
     bytes: &'b [u8],
@@ -95,7 +95,7 @@ impl<'b> Bundle<'b> {
     /// length of `bytes`.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
         let header = Header::read(bytes)?;
-        // `Preamble::parse` refuses a bundle that is cut within its preamble.
+        // The slice may end within the preamble. `Preamble::parse` then refuses the bundle.
         let (front, rest) = bytes.split_at(header.preamble().min(bytes.len()));
         let preamble = Preamble::parse(front, bytes.len())?;
         let (code, stapled) = rest.split_at(header.code);
@@ -113,7 +113,8 @@ impl<'b> Bundle<'b> {
         Ok(Bundle { bytes, preamble, code, staple })
     }
 
-    /// Returns the SHA-256 of the whole bundle. A new signature or a new log proof changes it.
+    /// Returns the SHA-256 of the whole bundle. Adding a signature or a log proof changes this
+    /// hash.
     pub fn hash(&self) -> [u8; 32] {
         sha256(self.bytes)
     }
@@ -180,8 +181,8 @@ pub enum PackError {
     Manifest(#[from] ManifestError),
 }
 
-/// Packs an object and a manifest into a bundle. The manifest must have no `code` key: this
-/// function adds the object's hash as its first line.
+/// Packs an object and a manifest into a bundle. The manifest must have no `code` key, because this
+/// function adds the object's hash as the manifest's first line.
 pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec<u8>, PackError> {
     if !(1..=MAX_CODE).contains(&code.len()) {
         return Err(PackError::Code(code.len()));

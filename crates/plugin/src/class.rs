@@ -72,9 +72,9 @@ impl fmt::Display for Class {
 /// The side that provided a plugin which runs on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// The owner of this endpoint.
+    /// The owner of this endpoint provided the plugin.
     Own,
-    /// The peer, over the connection.
+    /// The peer sent the plugin over the connection.
     Peer,
 }
 
@@ -198,7 +198,8 @@ const REPLACING: &[(Operation, Class)] = &{
     ]
 };
 
-/// Operations whose bytes are secrets or would help an observer of the connection. Plugins may not even read them.
+/// Operations that plugins may not even observe, because their bytes are secrets or would help an
+/// observer of the connection.
 const NOT_TO_BE_SEEN: &[Operation] = &[
     Operation::IsStatelessReset,
     Operation::ReadParameters,
@@ -221,7 +222,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             let found = REPLACING.iter().find(|(one, _)| *one == operation);
             of_frames(found.map_or(Class::Never, |(_, class)| *class))
         }
-        // The application sent the message to this plugin only.
+        // The application sends the message to one plugin only.
         Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// The operations are listed by name, so that a change of the class table must also change this
-    /// list.
+    /// The test lists the operations by name, so that a change of the class table must also change
+    /// this list.
     #[test]
     fn what_is_nobodys() {
         let never = [

@@ -18,7 +18,7 @@ pub const ABI: u32 = 2;
 const MAX_NAME: usize = 64;
 /// Maximum length of the author's name, in bytes.
 const MAX_AUTHOR: usize = 128;
-/// Maximum number of operations that a plugin attaches to.
+/// Maximum number of operations that a plugin may attach functions to.
 const MAX_OPERATIONS: usize = 32;
 /// Maximum number of frame types that a plugin defines.
 const MAX_FRAMES: usize = 8;
@@ -29,7 +29,8 @@ const MAX_PROVIDED: usize = 16;
 pub(crate) const MAX_WORDS: usize = 8;
 /// The largest value of a variable-length integer (RFC 9000 s.16).
 const MAX_VARINT: u64 = (1 << 62) - 1;
-/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1 and s.22.4).
+/// First frame type that a plugin may use. The IETF assigns the smaller numbers (RFC 9000 s.22.1.1
+/// and s.22.4).
 const FIRST_PRIVATE_FRAME: u64 = 0x40;
 
 /// Error of reading a manifest.
@@ -76,7 +77,7 @@ pub enum Unfit {
     /// The text is empty or too long, or contains control characters.
     #[error("must be 1 to {0} printable characters")]
     Printable(usize),
-    /// The version is not three numbers.
+    /// The version does not consist of three numbers.
     #[error("must be three numbers, such as 1.0.0")]
     Version,
     /// The hash is malformed.
@@ -117,10 +118,10 @@ pub enum Unfit {
     /// The name does not have the form `PLUGIN.NAME` of an operation that a plugin provides.
     #[error("names {0}: write the operation of another plugin as PLUGIN.NAME")]
     Own(String),
-    /// The IETF assigns this frame type.
+    /// The frame type is one that the IETF assigns.
     #[error("must be 0x40 or more, because the IETF assigns the types below")]
     Reserved,
-    /// The plugin attaches to no operation.
+    /// The plugin attaches no function to any operation.
     #[error("is empty: a plugin without operations does nothing")]
     Empty,
     /// The plugin declares a class that no plugin gets.
@@ -172,7 +173,7 @@ impl fmt::Display for Anchor {
 pub struct Operation {
     /// The operation.
     pub operation: TransportOperation,
-    /// Position at which the function is attached.
+    /// Position of the function relative to the operation.
     pub anchor: Anchor,
     /// Frame type, for an operation that exists once for each frame type. Otherwise `None`.
     pub frame: Option<u64>,
@@ -228,8 +229,8 @@ pub struct Manifest {
     pub name: String,
     /// Its version.
     pub version: Version,
-    /// Name of the author as the manifest gives it, for people to read. Only the signature proves
-    /// who the author is.
+    /// Name of the author, for people to read. It is not verified: only the signature proves who
+    /// the author is.
     pub author: String,
     /// Version of the plugin interface that the plugin is written for.
     pub abi: u32,

@@ -17,7 +17,7 @@ use crate::transparency::Staple;
 /// Maximum length of a policy's text, in bytes.
 const MAX_POLICY: usize = 64 << 10;
 
-/// An author whom a policy names.
+/// An author that a policy names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
     /// Name that the owner gives the author. It is only for messages.
@@ -56,8 +56,8 @@ pub struct Limits {
     /// Steps that the plugins of the peer get in addition for each packet that the connection sends
     /// or receives.
     pub steps_per_packet: u64,
-    /// Steps per second that the peer's plugins on all connections of one address share. An address
-    /// is an IPv4 address or an IPv6 /64.
+    /// Steps per second that the plugins of a peer share on all connections of one address. An
+    /// address is an IPv4 address or an IPv6 /64.
     pub address_steps_per_second: u64,
     /// Steps per second that the plugins of all peers share.
     pub process_steps_per_second: u64,
@@ -69,7 +69,7 @@ pub struct Limits {
     /// Maximum memory of all plugins of the peer on one connection, in bytes. It includes
     /// sandboxes, programs with their compiled code, and bundles that are being fetched.
     pub total_memory: usize,
-    /// Maximum memory of the peer's plugins on all connections of one address, in bytes.
+    /// Maximum memory of the peers' plugins on all connections of one address, in bytes.
     pub address_memory: usize,
 }
 
@@ -99,8 +99,8 @@ pub struct Policy {
     pub anyone: BTreeSet<Class>,
     /// Authors whose signed plugins get more classes than `anyone`.
     pub authors: Vec<Author>,
-    /// SHA-256 hashes of plugins that are refused, whoever signed them. Each is the hash of an
-    /// object, of a manifest or of a whole bundle.
+    /// SHA-256 hashes of plugins that are refused even with a valid signature. Each is the hash of
+    /// an object, of a manifest or of a whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
     /// Maximum time until a plugin expires. A plugin that expires later, or never, is refused. With
     /// `None`, plugins may expire at any time or never.
@@ -116,7 +116,7 @@ pub enum PolicyError {
     /// The text is not valid TOML, or has unknown keys.
     #[error("the policy: {0}")]
     Toml(String),
-    /// The policy grants a class to somebody who can never get it.
+    /// The policy grants a class to plugins that can never get this class.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
         /// Class that cannot be granted.
@@ -352,7 +352,7 @@ pub enum Refusal {
         what: &'static str,
         /// Amount that the plugin declares, in the quantity's unit.
         found: u64,
-        /// Maximum that the policy allows, in the same unit.
+        /// Maximum that the policy allows, in the quantity's unit.
         limit: u64,
     },
     /// The plugin defines frames that are not ack-eliciting. The congestion window does not limit
@@ -373,9 +373,9 @@ pub enum Refusal {
         "it has no proof that it is in the log {log}, which the policy requires for {author}'s plugins"
     )]
     NotLogged {
-        /// Name that the policy gives the author.
+        /// Name of the author in the policy.
         author: String,
-        /// Public key of the required log.
+        /// Public key of the log that the policy requires.
         log: PublicKey,
     },
     /// The plugin needs a class that the policy does not grant to this plugin.

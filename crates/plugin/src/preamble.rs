@@ -24,8 +24,8 @@ pub(crate) struct Header {
     manifest: usize,
     pub(crate) code: usize,
     signed: bool,
-    /// Size of the staple (the proof that a log contains the bundle) in bytes, or 0 if there is
-    /// none.
+    /// Size of the staple (the proof that a log contains the bundle) in bytes, or 0 if the bundle
+    /// has no staple.
     staple: usize,
 }
 

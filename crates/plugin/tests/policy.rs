@@ -74,7 +74,7 @@ fn every_class_in_every_way() {
         let granted = |decided: &Result<Granted, Refusal>| {
             decided.as_ref().is_ok_and(|granted| granted.has(class))
         };
-        // The plugin is first unsigned, and then signed by an author whom the policy does not name.
+        // The plugin is first unsigned, and then signed by an author that is not in the policy.
         // After this loop, it is signed by an author in the policy.
         for author in [None, Some(8)] {
             let decided = peers(&anyone, &text, author);
@@ -220,8 +220,8 @@ fn digest(hash: [u8; 32]) -> String {
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// A withdrawn plugin must be refused even though its signature is valid, because the peer chooses
-/// the version that it offers.
+/// A withdrawn plugin must be refused although its signature is valid, because the peer chooses
+/// which version it offers.
 #[test]
 fn withdrawn_plugins_are_refused_whoever_signed_them() {
     let bytes = bundle(&observes(), Some(&key(7)));

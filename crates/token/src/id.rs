@@ -271,12 +271,13 @@ impl IdGenerator {
         Ok(IdGenerator(Arc::new(Generator { format, server_id: padded, ring, nonces })))
     }
 
-    /// Returns the format of the IDs.
+    /// Returns the format of the generator's connection IDs.
     pub fn format(&self) -> IdFormat {
         self.0.format
     }
 
-    /// Replaces the ring after a rotation. New IDs use its current key.
+    /// Replaces the generator's ring after a rotation. New connection IDs use the current key of
+    /// the new ring.
     pub fn set_ring(&self, ring: KeyRing) {
         *self.0.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
     }
@@ -294,7 +295,7 @@ impl IdGenerator {
 
     /// Returns the stateless reset token of one of this server's connection IDs for a service, like
     /// [`IdFormat::reset_token`]. Refuses IDs of other servers, because such a server may be alive,
-    /// and whoever knows a token can end the connection (RFC 9000 s.21.11).
+    /// and a process that knows the token can end the connection (RFC 9000 s.21.11).
     ///
     /// # Errors
     /// Those of [`IdFormat::open`], and [`IdError::Forged`] for an ID of another server.

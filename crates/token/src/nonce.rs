@@ -1,5 +1,6 @@
-//! Nonces for connection IDs. No nonce repeats before all possible nonces have been used. Without
-//! the key, nobody can tell which two nonces were made one after the other (RFC 9000 s.5.1).
+//! Nonces for connection IDs. No nonce repeats before all possible nonces have been used. An
+//! observer without the key cannot tell which two nonces were made one after the other (RFC 9000
+//! s.5.1).
 //!
 //! A nonce is a counter that a Feistel network permutes, with SipHash as its round function. Random
 //! nonces of this length would collide after a few thousand IDs.

@@ -277,7 +277,7 @@ impl KeyRing {
     }
 
     /// Serializes the ring for other processes and for the XDP program (`docs/retry.md` s.2). The
-    /// result is secret, because whoever reads it can make tokens and IDs.
+    /// result is secret, because its keys are enough to make valid tokens and IDs.
     pub fn to_bytes(&self) -> Zeroizing<[u8; KeyRing::LEN]> {
         let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
         bytes[..4].copy_from_slice(&MAGIC);

@@ -68,8 +68,8 @@ pub fn bundles() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     ])
 }
 
-/// Loads a bundle as an endpoint loads a peer's: it checks the manifest and the policy, and then
-/// loads the object.
+/// Loads a bundle in the way in which an endpoint loads that of a peer: checks the manifest and the
+/// policy, and then loads the object.
 ///
 /// # Errors
 /// The bundle is refused.
@@ -192,7 +192,8 @@ impl Kept {
 fn differing(bundle: &[u8]) -> Result<Vec<Arc<Push>>, TrialError> {
     let read = Bundle::parse(bundle).map_err(TrialError::of)?;
     let text = String::from_utf8(read.text().to_vec()).map_err(TrialError::of)?;
-    // Remove the first line, which has the hash of the code, because `pack` adds it again.
+    // The first line of a manifest has the hash of the code. Remove it, because `pack` adds it
+    // again.
     let text: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let push = |number: usize| {
         let text = text.replacen("name = \"", &format!("name = \"k{number}-"), 1);

@@ -83,7 +83,7 @@ impl Replacing {
         Ok(Replacing { pair, push: last, offered: STAYING as u64, charged })
     }
 
-    /// Replaces the plugin this many times, at most 200.
+    /// Replaces the last plugin this many times, at most 200.
     ///
     /// # Errors
     /// The connection ends.

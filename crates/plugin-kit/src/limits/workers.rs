@@ -61,7 +61,7 @@ const fn worker(does: &'static str, turns: u32, needs: Needs, code: &'static str
     Worker { does, turns, memory: 16_384, needs, code }
 }
 
-/// All kinds of workers that the benchmark measures.
+/// All kinds of working plugins that the benchmark measures.
 pub const WORKERS: &[Worker] = &[
     worker("nothing", 0, Needs::Nothing, turns!("", "")),
     worker(

@@ -16,7 +16,7 @@ use crate::tree::Source;
 /// An extension whose cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// No extension. This is the baseline.
+    /// No extension is used. This is the baseline.
     None,
     /// The plugin `monitor` runs at the server.
     Monitoring,

@@ -147,7 +147,7 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     };
     for (policy, cached) in policies[1..].iter().flat_map(|one| [(one, false), (one, true)]) {
         let (bytes, server, client) = sent(policy, cached);
-        // Most of these bytes belong to the handshake.
+        // Most of these bytes belong to the handshake, so the code cannot have been sent.
         assert!(bytes < 8_000, "{bytes} bytes: {policy}");
         for progress in [server, client] {
             let [Progress::Offered, Progress::Over(Status::TooLarge, _)] = &progress[..] else {

@@ -19,7 +19,7 @@ const MAX_KEPT: usize = 1024;
 #[derive(Debug)]
 pub struct Bytecode {
     most: usize,
-    /// Sorted by last use, oldest first.
+    /// Compiled plugins, sorted by their last use. The least recently used one comes first.
     kept: Mutex<VecDeque<Kept>>,
 }
 
@@ -68,7 +68,7 @@ impl Bytecode {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the entry of a plugin, and marks it as the most recently used.
+    /// Returns the cache entry of a plugin, and marks the entry as the most recently used.
     fn place(&self, plugin: &Accepted<'_>) -> Arc<OnceLock<Made>> {
         let mut kept = self.kept();
         let found = kept.iter().position(|one| one.is(plugin)).and_then(|at| kept.remove(at));

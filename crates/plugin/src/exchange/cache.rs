@@ -1,7 +1,7 @@
 //! Caches fetched bundles by their hash, so that later connections need not fetch them.
 //!
-//! A peer can see whether an endpoint requests a bundle, and so whether the endpoint has seen the
-//! bundle before. Therefore, each peer has its own cache, under the name in the peer's verified
+//! A peer can notice whether an endpoint requests an offered bundle, and so whether the endpoint
+//! already has it. Therefore, each peer has its own cache, under the name in the peer's verified
 //! certificate. Two servers learn nothing about each other.
 
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ use crate::key::hex;
 /// calls it while the connection is locked, so an implementation may wait for a disk, but for
 /// nothing slower.
 pub trait Cache: Send + Sync {
-    /// Returns the bundle with this SHA-256, or `None` if the cache does not have it.
+    /// Returns the bundle with this SHA-256, or `None` if it is not in the cache.
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>>;
 
     /// Stores a bundle whose SHA-256 is `hash`. An implementation may ignore the call.
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>);
 }
 
-/// A bundle with its hash.
+/// The SHA-256 of a bundle, and the bundle.
 type Entry = ([u8; 32], Arc<[u8]>);
 
 /// A cache of bundles in memory with a limit on its bytes. It removes the oldest bundles first.
@@ -170,7 +170,7 @@ impl Cache for FolderCache {
     }
 
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
-        // On failure, the next connection fetches the bundle again.
+        // If this fails, the next connection fetches the bundle again.
         let _ = self.write(hash, bundle);
     }
 }

@@ -17,13 +17,13 @@ use crate::policy::{Granted, Policy};
 use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
-/// A plugin that may run: its bundle has the offered hash, its signature is valid, and the policy
+/// A plugin that may run. Its bundle has the offered hash, its signature is valid, and the policy
 /// permits it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
     /// The bundle.
     pub bundle: &'a Bundle<'a>,
-    /// SHA-256 of the bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: &'a [u8; 32],
     /// Classes that the plugin is granted.
     pub granted: &'a Granted,
@@ -37,7 +37,7 @@ pub struct Accepted<'a> {
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
-/// A loaded plugin that is not attached yet.
+/// A plugin that was loaded but is not attached to a connection yet.
 pub struct Loaded {
     /// The plugin as a hook of the connection.
     pub hook: Box<dyn Hook>,
@@ -107,7 +107,8 @@ impl Push {
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
-    /// Makes the plugin run at this end too, as soon as the peer reports that it runs there.
+    /// Makes the plugin run at this end too, as soon as the peer reports that the plugin runs at
+    /// its end.
     #[must_use]
     pub fn at_both_ends(self) -> Push {
         Push { both: true, ..self }
@@ -169,9 +170,9 @@ pub struct PluginId {
 pub enum Progress {
     /// The plugin was offered.
     Offered,
-    /// The plugin was not offered, because the peer would refuse it. The text is the reason.
+    /// The plugin was not offered, because the peer would refuse it. The text says why.
     NotOffered(String),
-    /// The bundle was in the cache, so the peer did not send it.
+    /// The bundle was in the cache, so the peer did not have to send it.
     Cached,
     /// The whole bundle has arrived over the connection.
     Fetched,
@@ -201,7 +202,7 @@ pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 /// Configuration of the plugin exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// Policy for the peer's plugins. `None` refuses all of them.
+    /// Policy for the peer's plugins. With `None`, all of them are refused.
     pub policy: Option<Policy>,
     /// Limits on the number and size of the peer's plugins.
     pub budgets: Budgets,
@@ -224,12 +225,12 @@ pub struct ExchangeConfig {
     /// Maximum percentage of packets that carry pieces of bundles while the application has data to
     /// send. Frames that plugins define have a share of the same size in addition.
     pub share: u8,
-    /// Maximum time after the handshake for which stream data waits for the answers to this end's
-    /// offers. It is at most one second. With zero, stream data does not wait.
+    /// Maximum time after the handshake for which stream data waits for the peer's answers to this
+    /// end's offers, at most one second. With zero, stream data does not wait.
     pub hold: Duration,
     /// Cache of bundles that were fetched before. With `None`, bundles are not kept.
     pub cache: Option<Arc<dyn Cache>>,
-    /// Loads the plugins.
+    /// Loads the plugins that may run.
     pub load: Arc<dyn Load>,
     /// Plugins to offer to the peer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,

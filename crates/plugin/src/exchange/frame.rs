@@ -11,7 +11,7 @@ pub const MAX_OFFERS: u64 = 256;
 /// Maximum length of the reason text in a STATUS frame, in bytes.
 pub const MAX_REASON: usize = 200;
 
-/// Maximum number of frame types that an offer allots.
+/// Maximum number of frame types in an offer.
 pub(crate) const MAX_TYPES: usize = 8;
 
 /// Maximum number of bytes of a bundle's preamble that an OFFER carries, so that the frame fits
@@ -30,7 +30,7 @@ pub enum Kind {
     Offer = 0,
     /// Permits the peer to send an offered plugin's bundle up to a limit.
     Want = 1,
-    /// Contains a piece of a bundle.
+    /// Carries a piece of a bundle.
     Data = 2,
     /// Reports the outcome of an offer.
     Status = 3,
@@ -68,7 +68,7 @@ pub struct Offer {
     /// Size of the bundle's preamble, in bytes. The preamble is everything before the object:
     /// header, signature and manifest.
     pub preamble: u64,
-    /// Plugin ID of the plugin that this one replaces. `None` if it replaces no plugin.
+    /// Plugin ID of the plugin that the offered plugin replaces. `None` if it replaces no plugin.
     pub replaces: Option<u64>,
     /// Frame types that the plugin uses on the wire, one for each frame type of the manifest, in
     /// the same order.
@@ -100,7 +100,7 @@ pub enum Status {
     Detached,
     /// The side that ran the plugin detached it.
     Removed,
-    /// The plugin has expired, before or while it ran.
+    /// The plugin expired, either before it ran or while it ran.
     Expired,
     /// A status code that this endpoint does not know. The plugin does not run.
     Other(u64),
@@ -274,7 +274,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes the frame and returns its length.
+    /// Writes the frame into `buffer`, and returns the frame's length.
     ///
     /// # Errors
     /// The buffer is too small.

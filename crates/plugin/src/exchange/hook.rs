@@ -126,7 +126,7 @@ impl ExchangeHook {
         of_frames.chain(life).collect()
     }
 
-    /// Returns the frame types of the exchange.
+    /// Returns the frame types that the plugin exchange uses.
     pub fn frames() -> Vec<OwnFrame> {
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect()
     }

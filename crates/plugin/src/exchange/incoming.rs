@@ -33,13 +33,13 @@ const INSTANCE: u64 = 50_000;
 /// longer, other threads probably preempted it.
 const MOST_FOR_LOADING: u64 = 50_000_000;
 
-/// What the caller must do after a frame was handled.
+/// Work that remains for the caller after a frame was handled.
 pub(super) enum Outcome {
     /// Report this progress.
     Progress(u64, Progress),
     /// Attach a plugin, and first detach the plugin that it replaces, if any.
     Attach(u64, Loaded, Option<u64>),
-    /// Detach a plugin.
+    /// Detach this plugin.
     Detach(u64),
 }
 
@@ -495,7 +495,7 @@ impl Incoming {
         if self.offers.contains_key(&plugin) {
             self.end(plugin, Status::Detached, String::new(), out);
         } else {
-            // The DETACH arrived before its OFFER.
+            // The DETACH frame arrived before the OFFER frame that it withdraws.
             self.over.insert(plugin);
             self.statuses_due.insert(plugin, (Status::Detached, String::new()));
         }

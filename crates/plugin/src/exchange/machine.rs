@@ -27,7 +27,7 @@ const MAX_WAITING: usize = 64;
 const FRAMES: u64 = 16_384;
 const FRAMES_PER_SECOND: u64 = 2_000;
 
-/// What is known about the peer's support for the exchange.
+/// Knowledge about whether the peer supports the exchange.
 #[derive(Debug)]
 enum Peer {
     /// The peer's transport parameters have not arrived.

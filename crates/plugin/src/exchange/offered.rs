@@ -72,7 +72,7 @@ impl Offered {
         self.held.as_ref().map_or(0, Bytes::count)
     }
 
-    /// Stores the plugin's name, version and expiry from its manifest.
+    /// Takes the plugin's name, version and expiry from its manifest.
     pub(super) fn read(&mut self, manifest: &Manifest) {
         self.name = Some((manifest.name.clone(), manifest.version));
         self.expires = manifest.expires;

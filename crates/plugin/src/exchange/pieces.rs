@@ -6,7 +6,7 @@
 //! contradict each other, the one that arrived first counts. The hash of the whole bundle decides
 //! later whether it was right.
 
-/// A bundle whose pieces arrive in any order.
+/// A buffer for a bundle whose pieces arrive in any order.
 #[derive(Debug)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ impl Pieces {
                 let from = at - offset;
                 self.bytes[at..at + length].copy_from_slice(&piece[from..from + length]);
             } else {
-                // The loop runs once for each new byte.
+                // This loop runs once for each byte that has not arrived before.
                 let mut left = new;
                 while left != 0 {
                     let at = 64 * word + left.trailing_zeros() as usize;

@@ -40,7 +40,7 @@ pub(super) struct Plugins {
     /// Frame types of the plugins that this side offered. A frame may arrive before the peer's
     /// report that the plugin runs.
     offered: Vec<u64>,
-    /// Frame types that the transport skips now, sorted.
+    /// Frame types that the transport currently skips, sorted.
     skipped: Vec<u64>,
     /// True if `skipped` is up to date with `attached` and `retired`.
     fresh: bool,

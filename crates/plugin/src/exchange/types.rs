@@ -10,7 +10,8 @@ use thiserror::Error;
 
 use super::frame::Kind;
 
-/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1).
+/// First frame type that a plugin may use. The IETF assigns the smaller numbers (RFC 9000
+/// s.22.1.1).
 const FIRST_PRIVATE: u64 = 0x40;
 
 /// Reason for refusing a frame type of an offer.
@@ -34,7 +35,7 @@ pub enum NotAllotted {
     /// The offer uses the type twice.
     #[error("frame type {0:#x} is allotted twice")]
     Twice(u64),
-    /// Another plugin of the connection uses the type.
+    /// Another plugin or hook of the connection uses the type.
     #[error("frame type {0:#x} is already in use on the connection")]
     InUse(u64),
 }

@@ -23,7 +23,7 @@ pub enum Violation {
     /// The peer sent more exchange frames than any exchange needs.
     #[error("too many frames of the exchange: {0} in a row, or {1} in a second")]
     TooManyFrames(u64, u64),
-    /// The offer has too many frame types.
+    /// The offer has more frame types than a plugin may define.
     #[error("an offer allots too many frame types")]
     TooManyTypes,
     /// An OFFER frame carries more bytes than the bundle's preamble has, or more than the
@@ -33,7 +33,7 @@ pub enum Violation {
     /// The reason of a STATUS frame is not UTF-8, or too long.
     #[error("the reason of a STATUS frame is not UTF-8 or too long")]
     Reason,
-    /// A value of the transport parameter is invalid.
+    /// A value in the exchange's transport parameter is invalid.
     #[error("the transport parameter of the exchange: {0}")]
     Parameter(&'static str),
     /// The peer sent a frame of the exchange without declaring the transport parameter.

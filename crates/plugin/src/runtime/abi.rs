@@ -45,11 +45,11 @@ impl HelperHost for Abi {
 pub(crate) struct Helper {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// C type of the result.
+    /// C type of the helper's result.
     pub(crate) result: &'static str,
     /// C parameters.
     pub(crate) parameters: &'static str,
-    /// What the helper does, for the C header.
+    /// Description of the helper for the C header.
     pub(crate) does: &'static str,
     /// Steps that a call of the helper costs.
     pub(crate) cost: u32,

@@ -19,7 +19,7 @@ use crate::policy::Limits;
 /// plugin, copying words in and out, and entering and leaving compiled code.
 pub(super) const CALL: u64 = 100;
 
-/// Number of bytes that can be copied for one step.
+/// Number of bytes whose copying costs one step.
 const COPIED: usize = 16;
 
 /// Additional steps charged for a timer call, because the timer wakes up the connection and its

@@ -33,7 +33,7 @@ impl Bucket {
         }
     }
 
-    /// Adds an amount, up to the bucket's maximum.
+    /// Adds an amount to the bucket, up to the bucket's maximum.
     pub(super) fn add(&mut self, more: u64) {
         self.left = self.left.saturating_add(amount(more)).min(self.most);
     }

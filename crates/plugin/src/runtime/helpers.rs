@@ -87,7 +87,7 @@ fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     Ok(caller.data.connection().get(field))
 }
 
-/// Reads a field of one path or stream.
+/// Reads a field of one path or of one stream.
 fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
     charge_parts(caller, field)?;

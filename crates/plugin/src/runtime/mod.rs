@@ -230,7 +230,7 @@ struct Inner {
 /// An operation that a plugin provides for other plugins.
 #[derive(Debug)]
 struct Provided {
-    /// Name by which other plugins call it.
+    /// Name by which other plugins call the operation.
     name: String,
     inputs: usize,
     outputs: usize,
@@ -362,7 +362,7 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
-    /// Returns a hook with memory of its own, for callers that do not attach it with
+    /// Returns a hook with memory of its own, for callers that attach the hook without
     /// [`Plugin::attach`].
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::manifest::Anchor;
 /// What happened in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// The function observed the operation.
+    /// The function observed the operation and changed nothing.
     Seen,
     /// The function declined, so the operation's default implementation runs.
     Default,
@@ -19,7 +19,7 @@ pub enum Answer<'a> {
     Failed(&'a str),
 }
 
-/// A call of a function of a plugin.
+/// A report about one call of a plugin's function.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced<'a> {
     /// Time of the call on the connection's clock.

@@ -14,7 +14,7 @@ use super::trace::Trace;
 /// connection.
 const LOOKS_ON: &str = "a function that runs before or after an operation, or that another plugin calls, must not change anything";
 
-/// A connection, as helpers use it.
+/// The methods of a connection that helpers use.
 pub(super) trait Connection {
     /// Returns the time in nanoseconds on the connection's clock.
     fn now(&self) -> u64;
@@ -79,7 +79,7 @@ impl Connection for HookContext<'_> {
     }
 }
 
-/// Role of a function, which decides whether it may change the connection.
+/// Role of a function. It decides whether the function may change the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The function replaces an operation. It may change what the plugin's classes permit.

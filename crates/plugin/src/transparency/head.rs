@@ -10,13 +10,13 @@ use super::MAX_ENTRIES;
 use super::merkle::Hash;
 use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
 
-/// First line of a head's text.
+/// First line of a tree head's text.
 const TITLE: &str = "equic plugin log 1";
 /// Prefix of the signed bytes. Because of it, a signature that was made for another purpose is not
 /// valid for a tree head.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
-/// Maximum length of a head's text, in bytes.
+/// Maximum length of a tree head's text, in bytes.
 pub const MAX_HEAD: usize = 512;
 
 /// Error of reading a tree head.
@@ -91,7 +91,7 @@ impl TreeHead {
     }
 }
 
-/// Writes the head's text, which has six lines.
+/// Writes the tree head's text, which has six lines.
 impl fmt::Display for TreeHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TreeHead { log, size, time, root, signature } = self;

@@ -64,7 +64,7 @@ pub enum LogError {
     /// There are as many entries as a log may have.
     #[error("the log is full: it has {MAX_ENTRIES} entries")]
     Full,
-    /// The bundle's entry is not in the log.
+    /// The log does not contain the bundle.
     #[error("the log does not have this bundle")]
     Missing,
 }

@@ -52,7 +52,7 @@ pub enum Alarm {
         /// The error from reading the entry.
         error: LogError,
     },
-    /// The log cannot be read, or contradicts itself.
+    /// The log cannot be read, or its files contradict each other.
     #[error(transparent)]
     Log(#[from] LogError),
 }

@@ -11,7 +11,7 @@ use crate::pair::{End, bundle, load, taking};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A hook that reports this much memory.
+/// A hook that reports this amount of memory, in bytes.
 struct Large(usize);
 
 impl Hook for Large {

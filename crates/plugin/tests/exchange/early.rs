@@ -185,8 +185,8 @@ fn a_bundle_that_is_known_costs_its_hash() {
 /// hash of the whole bundle is not the offered hash.
 #[test]
 fn a_manifest_that_is_not_the_bundles() {
-    // The policy permits the first bundle. It refuses the second one, because only Ann's plugins
-    // get `tune`.
+    // The end's policy permits this first bundle. It refuses the second one, because only Ann's
+    // plugins get `tune`.
     let modest = pack(&manifest("\"observe\"", "", ""), CODE, Some(&key(8))).unwrap();
     let greedy = manifest("\"observe\", \"tune\"", "", "");
     let greedy = pack(&greedy, CODE, Some(&key(8))).unwrap();

@@ -104,7 +104,7 @@ fn what_cannot_be_is_named() {
 #[test]
 fn what_has_no_meaning_yet_is_skipped() {
     let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
-    // A complete option must be skipped. A truncated one must be an error.
+    // A complete option must be skipped, and a truncated option must be an error.
     assert_eq!(read(Kind::Detach, &[3, 0x1b, 2, 1, 2]), Ok(Kind::Detach));
     assert_eq!(read(Kind::Want, &[3, 5, 0x1b, 2, 1]), Err(Violation::Cut));
     // A STATUS frame with a reserved code, and a reserved frame with content, must be skipped.

@@ -58,7 +58,8 @@ pub(crate) fn preamble(bytes: &[u8]) -> usize {
     length.min(bytes.len().saturating_sub(1))
 }
 
-/// Sends a whole bundle in the order in which the end requests it: the preamble, then the rest.
+/// Sends a whole bundle in the order in which the end requests its parts: first the preamble, then
+/// the rest.
 pub(crate) fn give(end: &mut End, plugin: u64, bytes: &[u8]) {
     let (preamble, rest) = bytes.split_at(preamble(bytes));
     hand(end, &data(plugin, 0, preamble)).unwrap();
@@ -162,7 +163,7 @@ fn ten_thousand_different_ones() {
     let mut most = 0;
     let mut outcome = Ok(());
     for plugin in 0..10_000u64 {
-        // None of these bundles is ever sent completely.
+        // These bundles are never sent completely.
         let one = offer(plugin, &plugin.to_be_bytes());
         let one = Offer { size: 60_000, preamble: 8_000, ..one };
         outcome = hand(&mut end, &Frame::Offer(one));

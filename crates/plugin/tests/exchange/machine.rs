@@ -128,12 +128,12 @@ fn replaced_and_removed() {
         let heard = progress(&pair.ends[0].heard);
         let replaced = |one: &Progress| matches!(one, Progress::Over(Status::Detached, _));
         assert_eq!(heard.iter().filter(|one| replaced(one)).count(), 1, "seed {seed}");
-        // The end that offered the plugin detaches it.
+        // The plugin is detached by the end that offered it.
         assert!(pair.ends[0].exchange.detach(id(OWN, 1)));
         assert!(!pair.ends[0].exchange.detach(id(OWN, 0)), "it is over");
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
-        // The end that runs the plugin detaches it.
+        // The plugin is detached by the end that runs it.
         pair.ends[0].exchange.offer(push(3, 3000), None);
         pair.run();
         assert!(pair.ends[1].exchange.detach(id(PEER, 2)));

@@ -45,7 +45,7 @@ const FEW: usize = 16;
 const FEW_OF_NETWORK: usize = 8 * FEW;
 
 /// Accounts of an endpoint: one for all peers together, and one for each address. An address is an
-/// IPv4 address or an IPv6 /64. Configurations that share the accounts share the limits.
+/// IPv4 address or an IPv6 /64. Exchange configurations that share this value share the limits.
 #[derive(Debug, Default)]
 pub struct Accounts {
     state: Mutex<State>,
@@ -66,10 +66,10 @@ struct State {
     look_at: u64,
 }
 
-/// Steps of all peers together.
+/// Steps that all peers together may use.
 #[derive(Debug)]
 struct All {
-    /// Steps for offers, loads and running plugins.
+    /// Steps for offering, loading and running plugins.
     steps: Bucket,
     /// The part of `steps` that offers and loads may use. Running plugins cannot use it up.
     offers: Bucket,

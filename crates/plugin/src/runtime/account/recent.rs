@@ -21,7 +21,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Returns the steps that still count at `now`.
+    /// Returns the number of steps that still count at the time `now`.
     pub(super) fn at(&mut self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.decayed_to) / STEP;
         if passed > 0 {
