@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A BPF program that calls every function of proof.h. A test compiles it. */
+/* A BPF program that uses everything in proof.h. A test compiles it. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
