@@ -1,4 +1,4 @@
-//! The workloads of a client, for any stack with asynchronous streams.
+//! Runs the workloads of a client on any stack with asynchronous streams.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub async fn run<S: Stack>(
             handshakes(stack, time, parallel, resume, seen).await?
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
-        // Protocols other than `perf` have one stream per connection.
+        // Only the protocol `perf` allows several streams per connection.
         Work::Loaded { .. } if protocol != Protocol::Perf => {
             unsupported("several streams with this protocol")
         }
@@ -141,8 +141,8 @@ pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<R
     Ok(received)
 }
 
-/// Opens a connection with a minimal exchange. Afterwards, the server's session tickets have
-/// arrived.
+/// Opens a connection and fetches a few bytes, so that the server's session tickets have arrived
+/// when this function returns.
 async fn exchange<S: Stack>(stack: &S, wanted: u64) -> Result<(u64, S::Connection)> {
     let connection = stack.connect().await?;
     let received = fetch(&connection, wanted).await?;
@@ -191,7 +191,8 @@ async fn handshakes<S: Stack>(
     Ok(Answer { bytes, count, resumed, chains_verified, seconds, ..Answer::default() })
 }
 
-/// Returns the sum of the work of all workers. Each returns its bytes and completions.
+/// Waits for all workers and adds up their results. Each worker returns its bytes and its
+/// completions.
 pub(crate) async fn sum(mut workers: JoinSet<Result<(u64, u64)>>) -> Result<(u64, u64)> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(worked) = workers.join_next().await {

@@ -1,4 +1,4 @@
-//! Parses the command line.
+//! Parses the command line of a measured program.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ pub enum Work {
         /// Number of bytes.
         bytes: u64,
     },
-    /// Opens connections one after the other, with this many at the same time.
+    /// Opens and closes connections for some time, a fixed number of them at once.
     Handshakes {
         /// Duration of the workload.
         time: Duration,
@@ -94,14 +94,15 @@ pub enum Work {
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// Requests `GET /1k` on one connection, with this many at the same time.
+    /// Sends requests for `GET /1k` on one connection for some time, a fixed number of them at
+    /// once.
     Requests {
         /// Duration of the workload.
         time: Duration,
         /// Number of concurrent requests.
         parallel: usize,
     },
-    /// Opens connections one after the other, each until its first byte.
+    /// Opens connections one after the other, and waits for the first byte on each.
     FirstByte {
         /// Duration of the workload.
         time: Duration,
@@ -119,8 +120,8 @@ pub enum Work {
     },
 }
 
-/// Parses the command line of this process. Unknown options are unsupported. `speaks` are the
-/// protocols of the program, with its default first.
+/// Parses the command line of this process. An unknown option is treated as an unsupported one.
+/// `speaks` are the protocols of the program, with its default first.
 pub fn read(speaks: &[Protocol]) -> Result<Role> {
     parse(std::env::args().skip(1), speaks)
 }

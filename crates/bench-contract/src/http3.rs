@@ -89,7 +89,7 @@ pub async fn run<S: Http>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Starts the task that drives the h3 connection, and returns the client's handle for requests.
+/// The task that drives an h3 connection, and the client's handle for requests.
 type Begun<S> = (JoinHandle<()>, SendRequest<<S as Http>::Opener, Bytes>);
 
 async fn begin<S: Http>(connection: &S::Connection) -> Result<Begun<S>> {

@@ -1,4 +1,4 @@
-//! Settings that may differ from the defaults.
+//! Settings of measured programs that may differ from the defaults.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
@@ -103,7 +103,7 @@ impl Knobs {
 }
 
 impl Congestion {
-    /// Returns the algorithm's name in the answer.
+    /// Returns the algorithm's name as programs print it in their settings.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +114,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// Returns the suite of rustls.
+    /// Returns the cipher suite as rustls names it.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,

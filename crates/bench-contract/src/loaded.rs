@@ -64,14 +64,14 @@ async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result
     exchanging.await?
 }
 
-/// A download in a task of its own.
+/// A download that runs in its own task.
 struct Bulk {
     received: Arc<Mutex<Received>>,
     reading: JoinHandle<Result<()>>,
 }
 
 impl Bulk {
-    /// Returns when its first bytes have arrived.
+    /// Starts a download. Returns when its first bytes have arrived.
     async fn begin(mut from: impl ReceiveStream) -> Result<Bulk> {
         let received = Arc::new(Mutex::new(Received::default()));
         let (first, begun) = oneshot::channel();
@@ -103,8 +103,8 @@ impl Bulk {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Ends the process if bytes differ from those that were sent. Returns an error if the download
-    /// has ended already.
+    /// Stops the download. Exits the process if the received bytes differ from those that the
+    /// server sent. Returns an error if the download had already ended.
     async fn end(&mut self) -> Result<()> {
         if self.reading.is_finished() {
             (&mut self.reading).await??;

@@ -1,4 +1,4 @@
-//! The work of a server on a stream.
+//! Answers requests on the streams of a server.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Interface of stacks with asynchronous streams.
+//! The interface that QUIC stacks with asynchronous streams implement.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use crate::perf::Received;
 
 /// A client's endpoint. Clones refer to the same endpoint.
 pub trait Stack: Clone + Send + Sync + 'static {
-    /// The type of its connections.
+    /// The type of this stack's connections.
     type Connection: Connection;
 
     /// Opens a connection to the server.
@@ -70,7 +70,7 @@ pub trait ReceiveStream: Send + 'static {
         take: impl FnMut(&[u8]) + Send,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Receives all bytes until the end of the stream.
+    /// Receives and counts all bytes until the end of the stream.
     fn receive_all(&mut self) -> impl Future<Output = Result<Received>> + Send {
         async {
             let mut received = Received::default();

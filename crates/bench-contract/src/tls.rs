@@ -1,5 +1,5 @@
-//! TLS of the stacks with rustls: one cipher suite, session tickets without server state, and a
-//! counter of full handshakes.
+//! TLS configurations of stacks that use rustls: one cipher suite, session tickets without server
+//! state, and a counter of full handshakes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,8 +18,9 @@ use rustls::{DigitallySignedStruct, KeyLog, SignatureScheme};
 
 use crate::{Cipher, Client, Server, Work};
 
-/// Returns a provider with only one cipher suite. Also requests random numbers, because AWS-LC then
-/// gathers entropy for a quarter of a second. This happens before any clock starts.
+/// Returns a provider with only one cipher suite. Also requests random numbers once, because AWS-LC
+/// gathers entropy for a quarter of a second before the first ones. This must happen before any
+/// measurement starts.
 fn only(mut provider: CryptoProvider, cipher: Cipher) -> Result<Arc<CryptoProvider>> {
     provider.cipher_suites.retain(|suite| suite.suite() == cipher.suite());
     provider.secure_random.fill(&mut [0; 32]).ok().context("cannot get random numbers")?;
@@ -53,8 +54,8 @@ pub fn server(
     Ok(tls)
 }
 
-/// Returns the configuration of a client, and the counter of its full handshakes, in which it
-/// checks a certificate. Tickets are kept only for the workload that needs them.
+/// Returns the configuration of a client, and the counter of its full handshakes, that is, of
+/// handshakes with a certificate. Tickets are kept only for the workload that needs them.
 pub fn client(
     client: &Client,
     provider: CryptoProvider,
@@ -64,7 +65,7 @@ pub fn client(
     Ok((tls, certificates.shown))
 }
 
-/// Number of certificates that a client has checked.
+/// Counters of a client's handshakes with a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// Number of handshakes with a certificate, that is, without resumption.
@@ -73,7 +74,8 @@ pub struct Certificates {
     pub verified: Arc<AtomicU64>,
 }
 
-/// Like [`client`]. `verifier` gets the verifier of rustls and returns the one to use instead.
+/// Like [`client`], with another verifier of certificates. The function `verifier` gets the
+/// verifier of rustls and returns the one to use instead.
 pub fn client_behind(
     client: &Client,
     provider: CryptoProvider,

@@ -1,15 +1,16 @@
-//! The list of implementations that is built into the program, and where it finds a source tree.
+//! The built-in list of implementations, and the search for the source tree in which they were
+//! built.
 //!
 //! The command works in any folder. It starts programs that are either in `equic` itself
-//! (`{equic}`), or were built in a source tree. The folder of that tree is found from the place of
-//! the program, or given (`--built`).
+//! (`{equic}`), or were built in a source tree. The user gives the folder of that tree (`--built`),
+//! or it is found from the path of this program.
 
 use std::path::{Path, PathBuf};
 
 use crate::{BenchError, Places, Registry};
 
-/// The list of a source tree, relative to the tree's folder. If the current folder has one, it
-/// replaces the built-in list.
+/// Path of the list of implementations, relative to a source tree. If the current folder has such a
+/// file, it replaces the built-in list.
 pub const LIST: &str = "bench/implementations.json";
 /// Folder of a source tree in which implementations are built.
 const BUILT: &str = "target/servers";
@@ -34,8 +35,8 @@ pub fn list_here() -> Option<PathBuf> {
     list.is_file().then_some(list)
 }
 
-/// Returns the folder of the built implementations: that of the current folder, or that of the
-/// source tree from which the program runs.
+/// Returns the folder of the built implementations: in the current folder, or in the source tree
+/// from which this program runs.
 #[must_use]
 pub fn built(equic: &Path) -> PathBuf {
     let here = here().join(BUILT);

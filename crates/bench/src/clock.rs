@@ -1,15 +1,15 @@
-//! Checks the client's clock: the client reports how long its work took, and the runner compares
-//! this time with its own observations.
+//! Checks the duration that a client reports for its work against observations of the runner.
 //!
-//! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
-//!   passed during the work.
+//! * CPU time is a lower bound. A process with `n` CPUs cannot use more than `n` seconds of CPU
+//!   time per second of work.
 //! * The counters of the receiver's interfaces are another lower bound: between two readings at
-//!   which bytes were still arriving, the work was in progress. On an interface that other
-//!   processes use, too, they only raise a doubt.
-//! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
-//!   of the work.
+//!   which bytes were still arriving, the work was in progress. If other processes use the
+//!   interface, too, this bound can only raise a doubt.
+//! * The lifetime of the client's process, minus that of a client that fetches one byte, is about
+//!   the duration of the work.
 //!
-//! An impossible time is a failure (`lied`). An unexplained time is a figure with a mark.
+//! If the reported duration is impossible, the attempt fails (`lied`). If it is only unexplained,
+//! the figure is marked as doubted.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ use crate::{Answer, Size, Workload};
 /// Minimum number of bytes of a checked transfer. Smaller transfers may end before the counters are
 /// read twice.
 const FEWEST: u64 = 1_000_000;
-/// CPU time in seconds that a process may use after its work. The next constant is the share of a
-/// bound that a claimed time must reach.
+/// CPU time in seconds that a process may use after its work. `PART` is the share of a bound that a
+/// reported time must reach.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
-/// Reads the number of bytes that the receiver's interfaces have received, during the transfer.
+/// Counts the bytes that arrive at the receiver's interfaces during a transfer.
 pub(crate) struct Passage {
     /// Number of bytes of the transfer. `None` if it is too small to check, or if the workload has
     /// no such number.
@@ -67,7 +67,7 @@ impl Passage {
     /// Records a reading of the counters. `asked` and `told` are the times before and after the
     /// counters were read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
-        // A handshake and the traffic of others are smaller than that.
+        // Handshakes and traffic of other processes are smaller than this.
         if came >= bytes / 50 && self.first.is_none() {
             self.first = Some(told);
         }
@@ -76,7 +76,8 @@ impl Passage {
         }
     }
 
-    /// Returns the minimum time for which the bytes arrived, or `None` if it was not seen.
+    /// Returns a lower bound of the time in which the bytes arrived, or `None` if it was not
+    /// observed.
     pub(crate) fn lasted(&self) -> Option<Duration> {
         self.last?.checked_duration_since(self.first?)
     }
@@ -85,11 +86,12 @@ impl Passage {
 /// Observations of the runner during an attempt, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Time from the start of the client's process to its end.
+    /// Lifetime of the client's process.
     pub process: f64,
-    /// The same time for a client that fetches one byte.
+    /// Lifetime of a client that fetches one byte, in seconds. `None` if it was not measured.
     pub probe: Option<f64>,
-    /// Minimum time for which the bytes arrived.
+    /// Lower bound of the time in which the bytes arrived, in seconds. `None` if it was not
+    /// observed.
     pub passage: Option<f64>,
     /// True if no other process uses the interfaces.
     pub alone: bool,
@@ -103,15 +105,16 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Computed {
     pub work: f64,
-    /// CPU time of the start of the process, which was measured once and subtracted. On a busy
-    /// machine, the CPU time of a start varies by as much as its own size. Claims are therefore
-    /// judged as if this start had taken twice as long.
+    /// CPU time in seconds that the start of the process took. It is measured once, and subtracted
+    /// from the total. On a busy machine, the CPU time of a start varies by as much as its own
+    /// size. Reported times are therefore judged as if the start had taken twice as long.
     pub start: f64,
 }
 
 impl Seen {
-    /// Computes the observations from the CPU times of both ends. Each has the total time and the
-    /// time of the start. An end whose start was not measured is not judged.
+    /// Computes the CPU times of server and client for their work. Each argument has the total CPU
+    /// time and that of the start. If the start of a program was not measured, its CPU time is not
+    /// used as a bound.
     pub(crate) fn computed(
         context: &CellContext<'_>,
         server: (f64, Option<f64>),
@@ -132,16 +135,18 @@ impl Seen {
     }
 }
 
-/// Returns the time from which figures are computed: the client's, but at least the time for which
-/// the bytes arrived if no other process uses the interfaces.
+/// Returns the duration from which figures are computed. It is the duration that the client
+/// reports. If no other process uses the interfaces, it is at least the time in which the bytes
+/// arrived.
 pub(crate) fn bounded(seconds: f64, seen: &Seen) -> f64 {
     seconds.max(seen.passage.filter(|_| seen.alone).unwrap_or(0.0))
 }
 
-/// Compares the client's time with what the runner saw. Returns the reason if the time is doubted.
+/// Compares the time that the client reports with the observations of the runner. Returns the
+/// reason if the time is doubted.
 ///
 /// # Errors
-/// The reason for which the time is impossible.
+/// The reason why the time is impossible.
 pub(crate) fn check(
     what: Workload,
     size: &Size,
@@ -150,7 +155,7 @@ pub(crate) fn check(
 ) -> Result<Option<String>, String> {
     let shown = |seconds: f64| number::measured(seconds, "s");
     let claim = shown(answer.seconds);
-    // These workloads also work before their clock starts.
+    // In these workloads, clients also do work before their clock starts.
     let work = match what {
         Workload::Idle | Workload::Transfer => return Ok(None),
         Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
@@ -176,7 +181,7 @@ pub(crate) fn check(
         )));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
-    // A long probe would explain any time.
+    // If the probe takes this long, it would explain any reported time.
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
         return Ok(Some(format!(

@@ -22,7 +22,7 @@ impl Counters {
     /// # Errors
     /// The counters cannot be read.
     pub fn read() -> io::Result<Counters> {
-        // /proc/net would show the namespace of the main thread.
+        // /proc/net would show the namespace of the process's main thread.
         let snmp = fs::read_to_string("/proc/thread-self/net/snmp")?;
         // The file is missing if IPv6 is off.
         let snmp6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();

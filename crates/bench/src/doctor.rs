@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Cpus;
 
-/// Socket buffer size that the adapters request, in bytes.
+/// Socket buffer size in bytes that measured programs request.
 const BUFFER: u64 = 4 << 20;
 /// Time for which the machine is observed.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
-/// is that of other programs.
+/// Smallest share of CPU time that is a finding if the hypervisor takes it, from 0 to 1. `LOAD` is
+/// the same for other programs.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
@@ -56,7 +56,7 @@ pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the findings from the files below `root`.
+/// Returns the findings from files such as /proc and /sys below `root`.
 fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(governor(root));

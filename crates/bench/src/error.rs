@@ -1,5 +1,5 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that prevent a run. If an implementation fails, that is not such an error, but the
+//! outcome of an attempt.
 
 use std::io;
 use std::path::PathBuf;
@@ -102,10 +102,10 @@ pub enum BenchError {
     Relay(#[from] equic_lab::relay::RelayError),
 }
 
-/// Reason that a cell has no measurement.
+/// Reason that an attempt has no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellError {
-    /// An end does not support the cell.
+    /// The server or the client does not support the attempt.
     Unsupported(String),
     /// The attempt failed.
     Failed(Failure, String),

@@ -1,5 +1,5 @@
-//! Extra recordings that slow programs down. They are made in additional attempts after all others,
-//! whose figures do not count.
+//! Extra recordings that slow programs down. They are made in additional attempts that run after
+//! all others and whose figures do not count.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +26,14 @@ pub struct Extras {
     pub perf_data: bool,
 }
 
-/// Purpose of a turn.
+/// Purpose of a turn, which is one scheduled measurement of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The figures. The warm-up round also has this purpose.
+    /// To measure figures. The warm-up round also has this purpose.
     Figures,
-    /// Files that programs write (qlog, secrets), and a packet capture.
+    /// To let programs write files (qlog, secrets), and to capture packets.
     Files,
-    /// Samples. These turns are separate, because writing the other files would disturb the
+    /// To take samples. Such a turn is separate, because writing the other files would disturb the
     /// samples.
     Profile,
 }
@@ -64,7 +64,7 @@ impl Extras {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Returns the purposes of the additional turns of each cell.
+    /// Returns the purposes of the additional turns that each cell gets.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

@@ -1,4 +1,4 @@
-//! Facts needed to repeat a run: `manifest.json`.
+//! The manifest of a run, `manifest.json`: the facts needed to repeat the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub const MANIFEST: &str = "equic.bench.manifest/1";
 /// Name of the file in the folder of a run.
 pub const FILE: &str = "manifest.json";
 
-/// Kernel parameters that affect figures.
+/// Kernel parameters that affect measurements.
 const SYSCTLS: [&str; 12] = [
     "net.core.rmem_default",
     "net.core.rmem_max",
@@ -45,13 +45,14 @@ pub struct Manifest {
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
-    /// Crypto libraries of this program, which is also the implementation `equic`: such as
-    /// `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record it.
+    /// Crypto libraries of this program (which is also the measured implementation `equic`), for
+    /// example `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crypto: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// Seed of the order.
+    /// Seed of the random order of the cells.
     pub seed: u64,
     /// The machine that this program ran on.
     pub machine: Machine,

@@ -1,5 +1,5 @@
-//! The path between client and server: `loopback`, `veth`, `veth-plain`, `tbf:RATE`, `relay:...`,
-//! `testbed:FILE`.
+//! The network path between client and server, which is written as `loopback`, `veth`,
+//! `veth-plain`, `tbf:RATE`, `relay:...` or `testbed:FILE`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
-/// Rate in bytes per second below which a transfer is stalled, if the path is faster.
+/// Rate in bytes per second below which a transfer counts as stalled, unless the path is slow
+/// itself.
 const LEAST_RATE: f64 = 5e6;
-/// A transfer may be slower than the path by this factor.
+/// A transfer may be slower than the path by this factor before it counts as stalled.
 const SLACK: f64 = 4.0;
 /// Size of a packet in bytes, to estimate the rate that is possible with loss.
 const PACKET: f64 = 1200.0;
@@ -39,7 +40,7 @@ pub enum NetPath {
     Testbed(PathBuf),
 }
 
-/// Impairment by a relay, in each direction.
+/// Impairment that a relay applies in each direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairment {
     link: Link,
@@ -100,8 +101,8 @@ impl NetPath {
         }
     }
 
-    /// Returns the rate in bytes per second below which a transfer is stalled: 5 MB/s, or a quarter
-    /// of the rate of the path if that is less.
+    /// Returns the rate in bytes per second below which a transfer counts as stalled: 5 MB/s, or a
+    /// quarter of the path's rate if that is lower.
     #[must_use]
     pub fn least_rate(&self) -> f64 {
         let carried = match self {
@@ -170,8 +171,8 @@ impl Impairment {
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
-    /// Returns a relay with this impairment in both directions. The seed includes the round, so
-    /// that losses that hit a handshake do not hit it in every round.
+    /// Returns a relay with this impairment in both directions. The seed depends on the round, so
+    /// that a handshake does not lose the same packets in every round.
     pub fn relay(&self, server: std::net::SocketAddr, round: i64) -> Config {
         let any = std::net::SocketAddr::new(server.ip(), 0);
         Config {

@@ -18,7 +18,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Returns the words with the placeholders replaced.
+    /// Returns a command with its placeholders replaced.
     pub fn fill(&self, words: &[String]) -> Vec<String> {
         let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
         let fill = |word: &String| {
@@ -32,7 +32,7 @@ impl Places {
     /// Returns the program of a command: a path, or a bare name that is in PATH.
     ///
     /// # Errors
-    /// The path, if no program there is executable by this user.
+    /// The path, if this user cannot execute a program there.
     pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
         let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
         let runs = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
@@ -44,9 +44,9 @@ impl Places {
         found.find(|found| runs(found)).ok_or(program)
     }
 
-    /// Checks that the program of a command exists, and the files and folders below `{built}` and
-    /// `{dir}` that its arguments name. An interpreter is usually installed, but its script or its
-    /// classes may not have been built.
+    /// Checks that the program of a command exists, and also the files and folders below `{built}`
+    /// and `{dir}` that its arguments name. The program may be an installed interpreter whose
+    /// script or classes were not built.
     ///
     /// # Errors
     /// The first path that is missing.
@@ -54,7 +54,7 @@ impl Places {
         self.program(command)?;
         let marked = |part: &&str| part.starts_with("{built}") || part.starts_with("{dir}");
         let arguments = command.iter().skip(1);
-        // A Java class path has several parts.
+        // A Java class path consists of several paths.
         for part in arguments.flat_map(|word| word.split(':')).filter(marked) {
             let filled = self.fill(&[part.to_owned()]).concat();
             let (path, there) = match filled.strip_suffix("/*") {

@@ -1,4 +1,5 @@
-//! All cells of a run in their order, frozen before the first one: `plan.json`.
+//! The plan of a run, `plan.json`: all cells of the run in their order, fixed before the first
+//! attempt.
 
 use std::path::{Path, PathBuf};
 
@@ -44,9 +45,9 @@ pub struct Options {
     pub server_cpus: Vec<usize>,
     /// The CPUs of clients.
     pub client_cpus: Vec<usize>,
-    /// Maximum number of attempts in a round at a cell that was disturbed.
+    /// Maximum number of attempts that a disturbed cell gets in a round.
     pub attempts: u32,
-    /// Bounds beyond which an attempt counts as disturbed.
+    /// Limits of other activity on the machine. Above them, an attempt counts as disturbed.
     pub bounds: Bounds,
     /// Recordings to make in an additional attempt at each cell, which does not count.
     #[serde(default)]
@@ -60,7 +61,7 @@ pub struct Options {
     pub built: PathBuf,
 }
 
-/// An implementation at the time when the plan was made.
+/// An implementation with the digests of its files at the time when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
     /// Entry of the implementation in the registry.
@@ -70,7 +71,7 @@ pub struct Frozen {
     pub files: Vec<(PathBuf, String)>,
 }
 
-/// A frozen plan.
+/// A plan, which no longer changes during the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     /// [`PLAN`].
@@ -93,10 +94,10 @@ pub struct Cells {
     pub order: Vec<Vec<usize>>,
 }
 
-/// A turn of a cell.
+/// A turn: one scheduled measurement of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
-    /// Place in the order, counted from 0.
+    /// Position in the order of the whole plan, counted from 0.
     pub sequence: u64,
     /// Number of the round, counted from 0. -1 is the warm-up round, whose figures do not count.
     pub round: i64,
@@ -139,7 +140,7 @@ impl RunPlan {
         Ok(RunPlan { schema, options, implementations: frozen, cells: Cells { keys, order } })
     }
 
-    /// Returns every cell of every round, in order.
+    /// Returns one turn for each cell in each round, in order.
     pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let first = if self.options.warmup { -1 } else { 0 };
         let rounds = (first..).zip(&self.cells.order);
@@ -154,7 +155,7 @@ impl RunPlan {
         self.cells.order.iter().map(Vec::len).sum()
     }
 
-    /// Returns the additional turns of each cell for extra recordings.
+    /// Returns the additional turns of all cells that are made for extra recordings.
     pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let purposes = self.options.extras.purposes().into_iter();
         let turns =
@@ -267,8 +268,9 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
     Ok(paths)
 }
 
-/// Returns every workload on every path at every point, between all pairs. The workload `idle`
-/// measures memory, which does not depend on the path, so it runs only on the first path.
+/// Returns the cells of a run: every workload on every path at every sweep point, for every pair of
+/// client and server. The workload `idle` measures memory, which does not depend on the path, so it
+/// runs only on the first path.
 fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
     let sweeps =
         options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
@@ -295,8 +297,8 @@ fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchErro
     Ok(keys)
 }
 
-/// Returns the order: in each round every cell once, in random order, so that changes of the
-/// machine affect all cells equally.
+/// Returns the order of the cells. Every round has each cell once, in random order, so that changes
+/// of the machine affect all cells equally.
 fn order(cells: usize, options: &Options) -> Vec<Vec<usize>> {
     let mut rng = SmallRng::seed_from_u64(options.seed);
     let rounds = options.rounds + u32::from(options.warmup);

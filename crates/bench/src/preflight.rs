@@ -12,7 +12,7 @@ use crate::{BenchError, NetPath, Places, Workload};
 
 /// Disk space of the record and the logs of an attempt in bytes. An attempt seldom needs more.
 const ATTEMPT: u64 = 32 << 10;
-/// Disk space of the samples of both ends while they are read, in bytes.
+/// Disk space in bytes that the samples of server and client need while they are processed.
 const SAMPLES: u64 = 1 << 30;
 /// Disk space that must remain free, in bytes.
 const SPARE: u64 = 64 << 20;
@@ -157,7 +157,7 @@ fn perf(
     Ok(())
 }
 
-/// Returns the disk space that a plan usually needs at most, in bytes.
+/// Returns an upper bound of the disk space that a plan usually needs, in bytes.
 pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
         // The served file and the received file. Both are removed after each attempt.

@@ -1,9 +1,9 @@
-//! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
+//! The protocol `perf` over TLS and TCP, on one thread.
 //!
 //! [`serve`] and [`ask`] are a complete implementation. A [`Library`] provides the encryption.
-//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
-//! whose requests end when the client has sent everything. [`wire`] is a connection, [`socket`]
-//! creates sockets, and [`stack`] is a client.
+//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has only
+//! one stream, and a request ends when the client has sent everything. [`wire`] is a connection,
+//! [`socket`] creates sockets, and [`stack`] is a client.
 
 pub mod socket;
 pub mod stack;
@@ -36,8 +36,8 @@ pub struct Library {
     pub ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// Returns the settings in force on a TCP socket. Without streams, there are no stream windows, and
-/// the kernel segments the data.
+/// Returns the settings in force on a TCP socket. They include no stream windows, because TCP has
+/// no streams. The kernel segments the data.
 pub fn effective(
     name: String,
     crypto: Option<&'static str>,

@@ -1,6 +1,6 @@
 //! Creates TCP sockets with the requested settings. SO_RCVBUF and SO_SNDBUF are set as for UDP
-//! sockets, which disables the kernel's automatic tuning. The congestion control is always set,
-//! whatever the system's default is.
+//! sockets, which disables the kernel's automatic tuning. The congestion control algorithm is
+//! always set, so that the system's default has no effect.
 
 use std::net::SocketAddr;
 

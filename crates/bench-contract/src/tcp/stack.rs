@@ -37,7 +37,7 @@ pub struct Tls {
 pub struct Open<W>(Shared<W>);
 
 impl<W> Open<W> {
-    /// Opens the only stream.
+    /// Opens the only stream of a connection.
     pub fn new(wire: W) -> Open<W> {
         Open(shared(wire))
     }

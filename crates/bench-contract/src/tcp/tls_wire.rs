@@ -85,7 +85,8 @@ impl TlsWire {
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
             (self.at, self.end) = (0, buffer.filled().len());
         }
-        // At the end, the read returns nothing, which tells rustls of the end.
+        // At the end of the connection, the buffer is empty. This read then returns 0, so that
+        // rustls learns of the end.
         let count = self.tls.read_tls(&mut &self.buffer[self.at..self.end])?;
         self.at += count;
         if let Err(error) = self.tls.process_new_packets() {
@@ -132,9 +133,10 @@ impl Wire for TlsWire {
         Poll::Ready(self.tls.writer().write(data))
     }
 
-    /// Ends the connection: a client sends a close_notify, but no FIN (RFC 8446 s.6.1). The end
-    /// that closes the TCP connection first cannot reuse its port for a minute. This must be the
-    /// server, which has only one port.
+    /// Ends the connection. A client sends a close_notify alert, but no FIN (RFC 8446 s.6.1). The
+    /// endpoint that closes the TCP connection first cannot reuse its port for a minute. The server
+    /// closes first, because it needs only one port, whereas each connection of a client needs
+    /// another one.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tls.send_close_notify();
         ready!(self.poll_flush(cx))?;

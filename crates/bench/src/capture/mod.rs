@@ -28,22 +28,22 @@ use frame::Shape;
 const FILE: &str = "packets.pcap";
 /// Maximum size of the file of an attempt, in bytes.
 pub(crate) const MOST: u64 = 100 << 20;
-/// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has such headers.
+/// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has Ethernet headers.
 const ETHERNET: u32 = 1;
-/// Size of the longest frame. Frames of TCP with segmentation offload may be longer than those of
-/// UDP.
+/// Size of the longest frame in bytes. With segmentation offload, TCP frames may be longer than
+/// those of UDP.
 const LONGEST: usize = 256 << 10;
 /// Size of virtio_net_hdr, which precedes each frame.
 const VIRTIO: usize = 10;
 /// VIRTIO_NET_HDR_GSO_UDP_L4: several datagrams, each of `gso_size` bytes.
 const GSO_UDP: u8 = 5;
-/// PACKET_OUTGOING of packet(7). The next constant is ARPHRD_LOOPBACK of netdevice(7).
+/// PACKET_OUTGOING of packet(7). `LOOPBACK` is ARPHRD_LOOPBACK of netdevice(7).
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
 /// Size of the kernel's buffer for packets that were not read yet, in bytes.
 const BUFFER: usize = 64 << 20;
-/// Pause between two checks of the stop flag, in microseconds. The next constant is the maximum
-/// time for reading the remaining packets after that.
+/// Pause between two checks of the stop flag, in microseconds. `REST` is the maximum time for
+/// reading the remaining packets after the flag is set.
 const LOOK_US: i64 = 20_000;
 const REST: Duration = Duration::from_secs(2);
 
@@ -59,7 +59,7 @@ pub(crate) struct Capture {
 pub(crate) struct Caught {
     /// Packets written to the file.
     pub written: u64,
-    /// Packets that arrived when the file was full.
+    /// Packets that were not written because the file was full.
     pub beyond: u64,
     /// Packets for which the kernel had no space. A buffer of several datagrams counts as one.
     pub lost: u64,
@@ -76,7 +76,7 @@ pub(crate) fn check() -> Result<(), BenchError> {
     open().map(drop).map_err(failed)
 }
 
-/// Starts a capture for a cell whose server has these addresses, if the run keeps packets.
+/// If the run keeps packets, starts a capture for a server that has these addresses.
 pub(crate) fn begin(
     context: &CellContext<'_>,
     addresses: &[&str],
@@ -113,8 +113,8 @@ impl Capture {
         Ok(Capture { stop, thread: Some(thread) })
     }
 
-    /// Ends the capture, after all packets so far are written. Returns a line for the attempt's
-    /// notes.
+    /// Ends the capture when all packets so far are written. Returns a line for the notes of the
+    /// attempt.
     pub(crate) fn finish(mut self) -> String {
         match self.end() {
             Ok(Caught { written, beyond, lost }) => format!(
@@ -207,8 +207,8 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
                 }
                 Err(Errno::EAGAIN) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
-                // Kernels before 6.2 do not report the length of each datagram that was sent in one
-                // buffer.
+                // Kernels before 6.2 do not report the length of the datagrams that were sent as
+                // one buffer.
                 Err(Errno::EINVAL) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -255,7 +255,7 @@ impl Pcap {
         for word in [0, 0, snap, ETHERNET] {
             out.write_all(&word.to_le_bytes())?;
         }
-        // Without any packet, it is still a valid file.
+        // Writes the file header now, so that a file without packets is valid, too.
         out.flush()?;
         Ok(Pcap { out, snap, size: 24, written: 0, beyond: 0 })
     }

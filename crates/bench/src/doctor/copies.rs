@@ -1,7 +1,7 @@
-//! Detects slow copies. glibc before 2.40 uses `rep movsb` for copies above a few kilobytes. On
-//! AMD's Zen 3 and 4, this instruction is very slow if source and destination have similar offsets
-//! in their pages (glibc bug 30994). TLS records over TCP are copied that way. Datagrams are too
-//! short for it, so TCP appears slower than it is.
+//! Detects slow memory copies. glibc before 2.40 uses `rep movsb` for copies above a few kilobytes.
+//! On AMD's Zen 3 and 4, this instruction is very slow if source and destination have similar
+//! offsets in their pages (glibc bug 30994). TLS records over TCP are copied in this way. Datagrams
+//! are too short for it, so this bug makes only TCP slower.
 
 use std::fs;
 use std::path::Path;

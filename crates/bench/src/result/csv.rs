@@ -58,7 +58,8 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Creates the line of a record. `ended` is true if the record is the outcome of its round.
+    /// Creates the line of a record. `ended` is true if the record is the final outcome of its
+    /// round.
     fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),
@@ -204,13 +205,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Changes text from other programs so that no spreadsheet interprets it as a formula.
+/// Changes text that comes from other programs so that no spreadsheet interprets it as a formula.
 fn harmless(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Writes both files into a folder: one with every attempt, and one with every cell.
+/// Writes both files into a folder: `samples.csv` with every attempt, and `summary.csv` with every
+/// cell.
 ///
 /// # Errors
 /// [`ResultError::Csv`].

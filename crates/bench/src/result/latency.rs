@@ -1,4 +1,5 @@
-//! Latency under load: a table for each place with small exchanges during a bulk download.
+//! Tables of latency under load, one for each combination of workload, protocol, path and settings
+//! with small exchanges during a bulk download.
 
 use equic_report::table::{Cell, Column, Table, Tone};
 
@@ -8,7 +9,7 @@ use super::summary::{Estimate, Row, Summary, UnderLoad};
 /// Unit and factor of a ratio.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A column, and the format of its cells.
+/// A column of the table, and the format of its cells.
 pub(super) struct Shown {
     pub head: &'static str,
     /// True if less is better. `None` for intervals.
@@ -17,7 +18,7 @@ pub(super) struct Shown {
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
 }
 
-/// Returns the columns after client and server.
+/// Returns the columns that follow those of client and server.
 pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let largest = |read: fn(&UnderLoad) -> f64| {
         rows.iter().filter_map(|row| row.latency.as_ref()).map(read).fold(0.0, f64::max)
@@ -44,7 +45,8 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// Returns the text of a row's cell. All of these figures depend on the client's clock.
+    /// Returns the text of this column for a row. All of these figures depend on the client's
+    /// clock.
     pub(super) fn show(&self, row: &Row, p99: Estimate, latency: &UnderLoad) -> String {
         let is_figure = self.less.is_some();
         let text = (self.read)(p99, latency, self.scale);
@@ -60,13 +62,13 @@ impl Shown {
     }
 }
 
-/// Returns the title of a place's table.
+/// Returns the title of the table of these rows.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
     format!("{place}: without and during the download")
 }
 
-/// Returns the rows with such times.
+/// Returns the rows with latency under load.
 pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, Estimate, &UnderLoad)> {
     rows.iter().filter_map(|row| Some((row, row.value?, row.latency.as_ref()?)))
 }

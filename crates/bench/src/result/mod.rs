@@ -43,7 +43,7 @@ pub use summarise::summarise;
 pub use summary::{Estimate, Row, Summary};
 pub use tables::tables;
 
-/// Reason that a result cannot be read or written.
+/// Reason why a result cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
@@ -97,11 +97,12 @@ pub const PLOTS: &str = "plots";
 /// Pixels of a PNG file for each pixel of its SVG file, so that it is sharp in print.
 const SHARP: f32 = 2.0;
 
-/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
-/// the plots (as SVG files) there. Each file is replaced atomically.
+/// Reads a run's folder, and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
+/// the plots (as SVG files) into it. Each file is replaced atomically. The samples are never
+/// changed.
 ///
 /// # Errors
-/// [`ResultError`]. The samples are never changed.
+/// [`ResultError`].
 pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     let run = Run::read(dir)?;
     let summary = summarise(&run);
@@ -124,10 +125,11 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     Ok(summary)
 }
 
-/// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
+/// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] has created.
 ///
 /// # Errors
-/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need neither.
+/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need
+/// neither.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {

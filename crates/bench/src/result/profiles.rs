@@ -1,4 +1,4 @@
-//! The profiles of a run: divisions of the CPU time of each cell. Each [`Profiled`] is a line of
+//! The profiles of a run, which divide the CPU time of cells. Each [`Profiled`] is a line of
 //! `profiles.jsonl`.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::record::Key;
 /// Name of the file in the folder of a run.
 pub const PROFILES: &str = "profiles.jsonl";
 
-/// Division of the CPU time of a cell's ends.
+/// Division of the CPU time of a cell's server and client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profiled {
     /// Cell that was profiled.
@@ -56,8 +56,8 @@ pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
-/// Reads lines of [`Profiled`]. Returns none if the file does not exist. Skips an incomplete last
-/// line. If a cell was profiled more than once, the last profile counts.
+/// Reads lines of [`Profiled`]. Returns an empty list if the file does not exist. Skips an
+/// incomplete last line. If a cell was profiled more than once, the last profile counts.
 pub(super) fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -10,7 +10,7 @@ use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Returns a run of one cell with a value for each round. `None` is a failed round.
+/// Returns a run of one cell with one figure per round. `None` stands for a failed round.
 fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {
     let end = |value: &Option<f64>| match value {
         Some(value) => End::Measured {
@@ -96,8 +96,8 @@ fn what_is_the_same_is_seldom_called_different() {
             compared.count(ComparisonVerdict::Worse) + compared.count(ComparisonVerdict::Better);
         all += compared.cells.len();
     }
-    // By chance, about 5 % of the 51 cells may be called different, and fewer because of the
-    // minimum effect. Three standard errors are 9 %.
+    // By chance, about 5 % of the 51 cells may be called different, or fewer because of the minimum
+    // effect. The bound adds three standard errors, which are 9 %.
     assert!(called <= all * 14 / 100, "{called} of {all}");
     // A comparison of a result with itself finds no difference.
     let one = made(&small(1));
@@ -192,7 +192,7 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
         assert_eq!((one.verdict, one.rounds_needed), (wanted, needed), "{rounds} {one:?}");
         assert_eq!(one.ratio.unwrap().interval.is_some(), rounds >= 4, "{rounds}");
     }
-    // A stricter bound needs more rounds, and so does a correction for several cells.
+    // More rounds are needed for a stricter bound, and for a correction for several cells.
     let both = paired(7, 0.2);
     let strict = Rule { p: 0.01, ..Rule::default() };
     let one = &compare(&both, &both, Some(&renamed), strict).cells[0];
@@ -224,12 +224,13 @@ fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
         compared.cells[0].verdict
     };
     assert_eq!(called(1.0, 0.05), ComparisonVerdict::Same);
-    // A significant difference that matters is never called equal, however wide the bound is.
+    // A significant difference that is large enough to matter is never called equal, however wide
+    // the bound for equal cells is.
     assert_eq!(called(0.97, 0.05), ComparisonVerdict::Worse);
     assert_eq!(called(1.03, 0.05), ComparisonVerdict::Better);
     assert_eq!(called(1.005, 0.01), ComparisonVerdict::Same);
     assert_eq!(called(1.005, 0.004), ComparisonVerdict::Inconclusive);
-    // Too few rounds have no interval, so their figures are never called equal.
+    // With too few rounds there is no interval, so the figures are never called equal.
     let both = paired(5, 1.0);
     let few = compare(&both, &both, Some(&renamed), Rule::default());
     assert_eq!(few.cells[0].verdict, ComparisonVerdict::TooFewRounds);
@@ -275,7 +276,7 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
     let chance = verdict(&whole, &once, "bit/s");
     assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive);
     assert_eq!(chance.why, "0 of 20 failed, now 1 of 20");
-    // A cell without any figure left is worse, even with few rounds.
+    // A cell that no longer has any figure is worse, even with few rounds.
     assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, ComparisonVerdict::Worse);
     let never = verdict(&[None, None], &[None, None], "bit/s");
     assert_eq!(
@@ -305,7 +306,7 @@ fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
 
 #[test]
 fn rounds_of_one_run_are_pairs() {
-    // The machine drifts by half over the run. In each round, `new` is 3 % slower.
+    // The machine's speed drifts by half over the run. In each round, `new` is 3 % slower.
     let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);
     let small = |round: u32| 1.0 + 0.002 * f64::from(round * 7 % 20) / 20.0;
     let old: Vec<Option<f64>> = (0..20).map(|round| Some(drift(round))).collect();
@@ -341,7 +342,7 @@ fn cells_of_one_result_are_said_to_be_alone() {
     assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
     assert_eq!(cell(&compared, "c", "c").verdict, ComparisonVerdict::Incomparable);
     assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
-    // Figures of different units cannot be compared.
+    // Figures in different units cannot be compared.
     let changed = verdict(&around(1.0, 5), &around(1.0, 5), "s");
     assert_eq!(changed.unit, "s");
     let (old, new) = (run("a", "bit/s", &around(1.0, 5), 0.0), run("a", "s", &around(1.0, 5), 0.0));

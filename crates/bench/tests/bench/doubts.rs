@@ -1,5 +1,5 @@
-//! A figure that depends on a doubted client's clock has a mark wherever it is shown, and is not
-//! ranked first among the others.
+//! Tests of figures that depend on a doubted client's clock: such a figure has a mark wherever it
+//! is shown, and is not ranked first among the others.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ fn download(name: &'static str, value: f64, doubted: bool) -> Cell {
     Cell { workload, protocol, client: name, server: name, value, doubted, point: "" }
 }
 
-/// Returns a run of these cells. Each cell has this many rounds, whose figures differ little.
+/// Returns a run of these cells with `rounds` rounds. The figures of a cell differ little between
+/// rounds.
 fn run(cells: &[Cell], rounds: i64) -> Run {
     let record = |cell: &Cell, round: i64| {
         let loaded = cell.workload == "loaded";
@@ -133,7 +134,7 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
 
 #[test]
 fn ratios_depend_on_both_clocks() {
-    // The comparison with ours has the figure and its ratio.
+    // The table that compares with eQUIC shows the figure and its ratio.
     let beside = |ours, other| {
         let summary = summary(&[download("equic", 4.0, ours), download("hasty", 8.0, other)]);
         text(&tables::lists(&summary))
@@ -143,7 +144,7 @@ fn ratios_depend_on_both_clocks() {
     // The third mark is in the notes.
     assert_eq!(count(&beside(false, true)), 3);
     assert_eq!(count(&beside(true, false)), 1);
-    // In the comparison with TCP, the note says whose clock is doubted.
+    // In the comparison with TCP, the note names the client whose clock is doubted.
     let tcp = Cell { protocol: "perf-tcp", ..download("tcp", 8.0, true) };
     let summary = summary(&[download("equic", 4.0, false), tcp]);
     let shown = text(&tables::lists(&summary));
@@ -158,8 +159,8 @@ fn latency_tables_and_sweeps_have_the_mark() {
     let summary = summary(&[loaded("equic", false), loaded("hasty", true)]);
     let shown = text(&tables(&summary));
     let (_, latency) = shown.split_once("without and during the download").unwrap();
-    // These are the medians and percentiles without and during the download, the ratio, and the
-    // goodput of the download.
+    // The marked values are the medians and percentiles without and during the download, the ratio,
+    // and the goodput of the download.
     assert_eq!(line(latency, &["hasty"]).matches(MARK).count(), 6, "{latency}");
     assert_eq!(line(latency, &["equic"]).matches(MARK).count(), 0, "{latency}");
     let page = html::page(&summary);
@@ -259,7 +260,8 @@ fn a_minority_of_doubted_rounds_is_no_mark() {
         (summary.rows[0].marks.clock_doubted, summary.rows[0].clock_is_doubted())
     };
     assert_eq!(of(&[true, false, false]), (1, false));
-    // The median of two rounds depends on both of them.
+    // With two rounds, the median depends on both of them, so one doubted round is enough for a
+    // mark.
     assert_eq!(of(&[true, false]), (1, true));
     assert_eq!(of(&[true, true, false]), (2, true));
     assert_eq!(of(&[false]), (0, false));

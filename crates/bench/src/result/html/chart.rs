@@ -2,7 +2,7 @@
 
 use super::text::esc;
 
-/// Extent of an axis, in values and in pixels.
+/// A plot's axis: its range of values, and its range in pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub low: f64,
@@ -46,7 +46,7 @@ fn step(range: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= raw * 0.999).unwrap_or(raw)
 }
 
-/// Formats a value with as many decimals as a step of this axis needs.
+/// Formats a value with as many decimals as the distance of two ticks on this axis needs.
 pub(super) fn tick_text(axis: &Axis, value: f64) -> String {
     let step = step(axis.high - axis.low);
     let decimals = (0..6).find(|digits| {
