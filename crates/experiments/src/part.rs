@@ -1,5 +1,5 @@
-//! The parts of an experiment, and their clock. A part is a child process in a namespace that
-//! prints JSON lines.
+//! The parts of an experiment, and their clock. A part is a child process in a network namespace
+//! that prints JSON lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
@@ -24,7 +24,7 @@ use crate::product;
 /// Number of lines of a part's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
 
-/// Commands that belong to the program `equic`. All other commands belong to this program.
+/// Subcommands of the program `equic`. All other subcommands belong to this program.
 const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
 /// Timeout for starting and stopping a part, far longer than either takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,9 +40,9 @@ pub(crate) fn now() -> Result<f64> {
 
 /// A line on a part's standard output.
 enum Line {
-    /// A line with a schema, and the time at which it was read.
+    /// A JSON line with a schema, and the time at which it was read.
     Event(Instant, Value),
-    /// A request of a load generator.
+    /// A request that a load generator reports.
     Sample(Sample),
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Placement<'a> {
     pub host: &'a Namespace,
     /// The only CPU of the part.
     pub cpu: usize,
-    /// True if the part yields the CPU to all parts without this flag.
+    /// True if the part yields the CPU to all parts for which this is false.
     pub nice: bool,
 }
 
-/// A child process. It is killed when dropped.
+/// A child process of an experiment. Dropping it kills the process.
 pub(crate) struct Part {
     name: String,
     program: Program,
@@ -68,7 +68,7 @@ pub(crate) struct Part {
     events: Vec<(Instant, Value)>,
 }
 
-/// Data of a part that has ended.
+/// Exit status and output of a part that has ended.
 pub(crate) struct Ended {
     /// Exit status of the part.
     pub status: ExitStatus,
@@ -84,7 +84,7 @@ impl Ended {
         found.map(|(at, value)| (*at, value))
     }
 
-    /// Returns the value of this name in the part's last line.
+    /// Returns the value with this name in the part's last line.
     pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
@@ -94,7 +94,7 @@ impl Ended {
 }
 
 impl Part {
-    /// Starts a command of `equic`, or one of this same program.
+    /// Starts a subcommand of `equic`, or one of this same program.
     pub(crate) fn start(
         name: impl Into<String>,
         placement: &Placement<'_>,
@@ -121,7 +121,7 @@ impl Part {
         if let Some(stdout) = program.take_stdout() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Other lines are ignored, because experiments do not use them.
+                    // Lines of other kinds are ignored, because experiments do not use them.
                     if let Some(line) = understand(&line)
                         && sender.send(line).is_err()
                     {
@@ -157,8 +157,8 @@ impl Part {
         }
     }
 
-    /// Reads the output so far. Fails if the part has ended with an error, or, unless `may_end`, if
-    /// it has ended at all.
+    /// Reads the part's output so far. Fails if the part has ended with an error. If `may_end` is
+    /// false, also fails if the part has ended without an error.
     pub(crate) fn look(&mut self, may_end: bool) -> Result {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
@@ -177,7 +177,7 @@ impl Part {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
 
-    /// Returns the requests that it has reported since the last call.
+    /// Returns the requests that the part has reported since the last call.
     pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
@@ -187,7 +187,7 @@ impl Part {
         self.program.has_ended()
     }
 
-    /// Makes the part yield the CPU to all processes that do not yield, from now on.
+    /// Makes the part yield the CPU to other processes from now on.
     pub(crate) fn yield_cpu(&self) -> Result {
         self.program.yield_cpu().map_err(|error| {
             Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
@@ -199,7 +199,7 @@ impl Part {
         self.program.terminate();
     }
 
-    /// Waits for the end of the part. An end by the SIGTERM of [`Part::stop`] is not an error.
+    /// Waits for the end of the part. It is not an error if the SIGTERM of [`Part::stop`] ended it.
     pub(crate) fn finish(mut self) -> Result<Ended> {
         let mut patience = Patience::new();
         loop {
@@ -238,9 +238,9 @@ impl Part {
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
     }
 
-    /// Describes how the part ended, with its last output.
+    /// Returns the error for a part that has ended, with its last output.
     fn dead(&mut self) -> Failure {
-        // Its standard output is closed, or the part has ended, so the rest of its output is
+        // The part has ended or has closed its standard output, so the rest of its output is
         // available at once.
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
@@ -263,8 +263,8 @@ impl Part {
 }
 
 /// A timeout of [`PATIENCE`]. Between two polls, the remaining time decreases by at most two poll
-/// intervals. Otherwise the timeout would expire if the machine, or this process with the part, was
-/// suspended meanwhile.
+/// intervals. Without this, the timeout could expire because the machine, or this process together
+/// with the part, was suspended.
 struct Patience {
     looked: Instant,
     left: Duration,
@@ -319,7 +319,7 @@ mod tests {
         let lasted = (1..=2 * looks)
             .take_while(|&look| patience.lasts_at(begun + 10 * PATIENCE + look * LOOK))
             .count();
-        // The jump counts as two polls, and at the last poll no time is left.
+        // The jump of the clock counts as two polls, and at the last poll no time is left.
         assert_eq!(lasted as u32, looks - 3);
     }
 }

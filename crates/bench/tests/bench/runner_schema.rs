@@ -1,4 +1,4 @@
-//! Checks `result.json` against the fields that the Interop Runner's page reads (web/script.js:
+//! Tests that `result.json` has the fields that the Interop Runner's page reads (web/script.js:
 //! `load`, `process`, `fillInteropTable`, `fillMeasurementTable`, `makeColumnHeaders`,
 //! `makeRowHeader`, `setButtonState`) and that its interop.py writes (`_export_results`).
 
@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 use equic_bench::result;
 use serde_json::{Value, json};
 
-/// Returns the defect of a file that prevents the page from showing it.
+/// Returns an error if the file has a defect that prevents the page from showing it.
 fn wrong(file: &Value) -> Result<(), String> {
     let list = |value: &Value, what: &str| {
         value.as_array().cloned().ok_or_else(|| format!("{what} is no list"))
@@ -59,8 +59,8 @@ fn wrong(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a name is a valid CSS class, because the page makes classes of names and selects by
-/// them.
+/// Checks that a name is a valid CSS class, because the page uses names as classes and in
+/// selectors.
 fn css(name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(good) { Ok(()) } else { Err(format!("{name:?}")) }
@@ -114,7 +114,7 @@ fn the_interop_runner_s_page_can_show_it() {
     let measurements = file["measurements"][servers].as_array().unwrap();
     assert_eq!(measurements.len(), rows.len());
     assert!(!rows.is_empty());
-    // The file has results of every kind, and the whole summary as an extension.
+    // This file has results of every kind, and the whole summary as an extension.
     for result in ["succeeded", "failed", "unsupported"] {
         assert!(text.contains(&format!("\"result\":\"{result}\"")), "{result}");
     }

@@ -1,4 +1,5 @@
-//! Tests the import of a made-up folder with the layout of the published data.
+//! Tests the import of a made-up folder with the layout of the published data of "QUIC on the
+//! Highway".
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +84,7 @@ fn what_the_times_contradict_is_counted() {
     fs::write(&path, file.to_string()).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted), (1, 1));
-    // Without the clients' times, no goodput is confirmed or contradicted.
+    // Without the clients' times, goodputs are neither confirmed nor contradicted.
     fs::remove_dir_all(path.with_file_name("lsquic_lsquic")).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted, import.repetitions), (0, 0, 2));

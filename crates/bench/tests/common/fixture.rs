@@ -30,7 +30,8 @@ pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}
 
 /// Parameters of a made-up run.
 pub(crate) struct Fixture {
-    /// Factors of the speed of implementations by name, to simulate a regression.
+    /// Factors by which the speed of an implementation is multiplied, by its name, to simulate a
+    /// regression.
     pub factors: BTreeMap<String, f64>,
     pub rounds: i64,
     pub seed: u64,
@@ -62,7 +63,7 @@ impl Fixture {
                 }
                 let mut attempts = 1;
                 if rng.random_bool(0.02) {
-                    // This attempt found a busy machine, and is repeated.
+                    // This attempt was disturbed by a busy machine, and is repeated.
                     let end = End::Failed {
                         failure: Failure::Noisy,
                         why: "12 % of CPU time went elsewhere".to_owned(),
@@ -249,7 +250,7 @@ impl Fixture {
     }
 }
 
-/// Returns the times of small exchanges with this 99th percentile, during a bulk download of 6 GB.
+/// Returns latencies of small exchanges during a bulk download of 6 GB, with this 99th percentile.
 fn latency(p99: f64) -> Latency {
     Latency {
         unloaded: Exchanges { median: p99 / 8.0, p99: p99 / 4.0 },

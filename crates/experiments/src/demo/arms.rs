@@ -1,8 +1,9 @@
-//! The arms of the experiment. Each has its own server.
+//! The arms of the demo: variants of the experiment with different attacks and protections. Each
+//! arm has its own server.
 
 use serde::Serialize;
 
-/// One part of the experiment, with its own server.
+/// A variant of the experiment, with its own server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
@@ -43,7 +44,7 @@ impl Arm {
         (0..COUNT).map(arm)
     }
 
-    /// Returns the heading of the arm's column in tables, in two lines.
+    /// Returns the heading of the arm's column in tables, on two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::Alone | Arm::Calm => "no\nattack",
@@ -74,8 +75,8 @@ impl Arm {
         !matches!(self, Arm::Alone | Arm::Calm)
     }
 
-    /// Returns true for the arms of the attack from forged sources, and for the arm without an
-    /// attack before them. All of these arms have newcomers.
+    /// Returns true for the arms with forged sources, and for the arm without an attack that is
+    /// compared with them. All of these arms have newcomers.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }

@@ -1,5 +1,5 @@
-//! A summary of the effect of floods from forged sources on newcomers, in a few sentences, derived
-//! from the figures.
+//! Summarises the effect of floods from forged sources on newcomers in a few sentences, which are
+//! derived from the figures.
 
 use equic_report::number::{self, MISSING};
 
@@ -7,14 +7,14 @@ use super::arms::Arm;
 use super::conclusion::{BETTER, UNHURT, floods};
 use super::result::ArmResult;
 
-/// The figures of one arm in the sentences.
+/// The figures of one arm that the sentences need.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     tried: u64,
     got_in: u64,
     median_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// CPU use of the server, in per cent of one CPU.
+    /// CPU use of the server, in percent of one CPU.
     cpu_percent: f64,
 }
 
@@ -51,7 +51,7 @@ impl Figures {
     }
 }
 
-/// The figures of all arms with newcomers.
+/// The figures of all arms with newcomers that the sentences need.
 #[derive(Clone, Copy)]
 struct Shown {
     calm: Figures,

@@ -1,4 +1,4 @@
-//! Progress of the demo: a bar on a terminal, otherwise one line per arm.
+//! Shows the progress of the demo: a bar on a terminal, otherwise one line per arm.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::result::ArmResult;
 use crate::failure::Result;
 use crate::output;
 
-/// Number of seconds that the bar's figure covers.
+/// The rate next to the bar covers this many seconds.
 const RECENT: f64 = 1.0;
-/// Steps of the bar per second of traffic.
+/// Steps by which the bar advances per second of traffic.
 const STEPS: f64 = 10.0;
 
 /// Shows the progress.
@@ -26,7 +26,7 @@ pub(super) struct Progress {
     /// True to print a line for each arm.
     lines: bool,
     arm: Arm,
-    /// Seconds of traffic in the completed arms.
+    /// Seconds of traffic in the arms that are completed.
     before: f64,
 }
 
@@ -54,12 +54,13 @@ impl Progress {
         }
     }
 
-    /// Updates the bar: `time` seconds after the start of the arm, at `now` on the samples' clock.
+    /// Updates the bar, `time` seconds after the start of the arm. `now` is the same time on the
+    /// samples' clock.
     pub(super) fn show(&self, take: &RawRecords, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
-        // The samples are only nearly in the order of their ends, so the search goes back twice as
-        // far as needed.
+        // The samples are only roughly ordered by their end, so the search goes back twice as far
+        // as needed.
         let samples = take.samples.iter().rev();
         let recent = samples.take_while(|sample| ended(sample) > now - 2.0 * RECENT);
         let ok = recent

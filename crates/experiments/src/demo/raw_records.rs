@@ -1,4 +1,4 @@
-//! Raw records of an arm.
+//! The raw records of an arm, from which its result is computed.
 
 use equic_gateway::Status;
 use equic_lab::flood::FloodReport;
@@ -18,17 +18,17 @@ pub(super) struct RawRecords {
     pub over: f64,
     /// Requests of legitimate clients.
     pub samples: Vec<Sample>,
-    /// First request on each connection of the attackers' parallel clients.
+    /// The first request on each connection of the attackers' parallel clients.
     pub parallel: Vec<Sample>,
     /// The only request of each newcomer.
     pub newcomers: Vec<Sample>,
     /// Reports of the floods, one per attacker.
     pub floods: Vec<FloodReport>,
-    /// Counters over time. The last is at `over`.
+    /// Counters over time. The last ones were read at `over`.
     pub ticks: Vec<Tick>,
-    /// The server's last line, printed when it ended.
+    /// The last line of the server's output, with its counters.
     pub server: Value,
-    /// The gateway at the end of the attack, and whether it was attached in the driver.
+    /// State of the gateway at the end of the attack, and whether it was attached in the driver.
     pub gateway: Option<(Status, bool)>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Tick {
     pub cpu: CpuTime,
     /// UDP counters of the server's namespace.
     pub udp: UdpCounters,
-    /// Packets the gateway has dropped.
+    /// Packets that the gateway has dropped.
     pub dropped: u64,
     /// Packets that the gateway has answered.
     pub answered: u64,

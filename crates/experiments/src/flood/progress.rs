@@ -1,4 +1,4 @@
-//! Progress of the measurements.
+//! Shows the progress of the measurements.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(super) fn rate(pps: Option<u64>) -> String {
     pps.map_or_else(|| "maximum rate".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
-/// A bar on a terminal, otherwise nothing.
+/// A progress bar on a terminal, otherwise nothing.
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {

@@ -1,4 +1,4 @@
-//! Comparison of the paper's numbers with ours.
+//! Compares the paper's numbers with our measurements.
 
 use equic_report::stats::{Interval, Sample};
 
@@ -12,11 +12,11 @@ pub(super) struct Estimate {
     pub median: f64,
     /// `None` for fewer than 6 runs, because an interval of fewer runs would cover less than 95 %.
     pub interval: Option<Interval>,
-    /// Number of values in the estimate.
+    /// Number of values that the median is computed from.
     pub count: usize,
 }
 
-/// Computes an estimate. Returns `None` without values.
+/// Returns the median of values with its interval, or `None` if there are no values.
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let sample = Sample::from(values);
     Some(Estimate { median: sample.median()?, interval: sample.median_95(), count: sample.len() })
@@ -136,12 +136,14 @@ pub(super) const MEASURED: [Measured; 19] = [
     },
 ];
 
-/// A claim of the paper: the change from user space to kernel.
+/// A claim of the paper: how a figure changes if the quota is checked in the kernel instead of in
+/// user space.
 pub(super) struct Claim {
     pub name: &'static str,
     /// The claim, as written in the paper.
     pub paper: &'static str,
-    /// The paper's relative change, such as -0.65 for 65 % less, or `None` if it gives no number.
+    /// The relative change in the paper, such as -0.65 for 65 % less. `None` if the paper gives no
+    /// number.
     pub change: Option<f64>,
     pub of: Of,
 }
@@ -149,14 +151,15 @@ pub(super) struct Claim {
 /// Where the figure of a claim comes from.
 pub(super) enum Of {
     Runs(Metric),
-    /// Time to recover. Some runs never recover.
+    /// The time until a run recovers from the attack. Some runs never recover.
     Recovery,
-    /// The decisions, which are measured separately from the runs.
+    /// The duration of a decision, which is measured separately from the runs.
     Decisions,
 }
 
-/// The paper's claims, in its order. Its "18 % faster" counts from the start of the experiment.
-/// From the start of the attack, it is 17 units of its figure 3 instead of 22.
+/// The paper's claims, in its order. The paper counts its "18 % faster" from the start of the
+/// experiment. Counted from the start of the attack, it is 17 units of the paper's figure 3 instead
+/// of 22.
 pub(super) const CLAIMS: [Claim; 14] = [
     Claim {
         name: "Throughput, harmonic mean (figure 4)",
@@ -244,21 +247,22 @@ pub(super) const CLAIMS: [Claim; 14] = [
     },
 ];
 
-/// Pairs of arms for comparison: quota in user space, quota in the kernel.
+/// Pairs of arms to compare. The first arm enforces the quota in user space, and the second in the
+/// kernel.
 pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
     ("as published", Arm::UserLate, Arm::KernelStrict),
     ("each at its best", Arm::UserEarly, Arm::KernelNew),
 ];
 
 impl Experiment {
-    /// Returns the runs of an arm, by round.
+    /// Returns the runs of an arm, ordered by round.
     pub(super) fn of(&self, arm: Arm) -> Vec<&Run> {
         let mut runs: Vec<&Run> = self.runs.iter().filter(|run| run.arm == arm).collect();
         runs.sort_by_key(|run| run.round);
         runs
     }
 
-    /// Returns a figure over the runs of an arm.
+    /// Returns a figure as the median over the runs of an arm.
     pub(super) fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
         let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
         estimate(&values)
@@ -270,14 +274,14 @@ impl Experiment {
         median_with_never(&times)
     }
 
-    /// Returns the nanoseconds of the decision only.
+    /// Returns the duration of a decision in an arm, in nanoseconds.
     pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
         estimate(&found.nanoseconds)
     }
 
-    /// Returns the change of a claim's figure from one arm to the other: the median of the changes
-    /// in each round.
+    /// Returns how the figure of a claim changes from one arm to another: the median of the changes
+    /// within rounds.
     pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
             let (old, new) = (self.of(from), self.of(to));
@@ -301,12 +305,12 @@ impl Experiment {
 /// Minimum number of values for an interval.
 pub(super) use equic_report::stats::median::FEWEST;
 
-/// Verdict on a claim, by the change of its figure.
+/// Verdict on a claim of the paper, by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimVerdict {
-    /// It was measured in fewer than [`FEWEST`] rounds.
+    /// The change was measured in fewer than [`FEWEST`] rounds.
     TooFew,
-    /// The change has the same direction as in the paper, and the paper's value is within the
+    /// The change has the same direction as in the paper, and the paper's value is within its
     /// interval.
     Holds,
     /// The change has the same direction as in the paper, but is larger.
@@ -320,10 +324,11 @@ pub(super) enum ClaimVerdict {
 }
 
 impl ClaimVerdict {
-    /// Returns the verdict on the paper's change, given the measured one.
+    /// Returns the verdict on a change in the paper, given the measured change.
     pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
         let Some(Interval { low, high }) = ours.interval else { return ClaimVerdict::TooFew };
-        // Negates decreases, so that the rest compares only increases.
+        // If the paper reports a decrease, negates all values, so that the rest only compares
+        // increases.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
         if high < 0.0 {
@@ -382,7 +387,7 @@ mod tests {
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.9, -0.8)), ClaimVerdict::More);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.2, -0.1)), ClaimVerdict::Less);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(0.1, 0.2)), ClaimVerdict::Contradicted);
-        // The words in the report.
+        // These words are used in the report.
         assert_eq!(ClaimVerdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
         assert_eq!(ClaimVerdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
         assert_eq!(ClaimVerdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");
