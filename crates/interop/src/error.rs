@@ -1,17 +1,17 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that prevent a run. If an implementation fails, that is not such an error, but the
+//! outcome of a cell.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason that a run is not possible.
+/// Reason why a run is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InteropError {
-    /// A file or folder cannot be used.
+    /// A file or folder cannot be read, written or created.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// "read", "write" or "create".
+        /// The failed operation: "read", "write" or "create".
         what: &'static str,
         /// The file or folder.
         path: PathBuf,

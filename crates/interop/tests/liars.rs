@@ -1,5 +1,6 @@
 //! Tests with endpoints that misbehave. Each must end with the right result, and must leave no
-//! process behind. The endpoints are this program, started again with the runner's environment.
+//! process behind. The endpoints are this test program, started again with the QUIC Interop
+//! Runner's environment variables.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -165,7 +166,7 @@ fn a_client_that_hangs(stage: &LiarStage) {
     let outcome = std::thread::scope(|scope| {
         let running =
             scope.spawn(|| cell::run(&stage.settings, &client, &server, Case::Handshake, &stop));
-        // Stops the cell as a deadline would, without waiting a minute.
+        // Stops the cell as a deadline would, but without waiting for a minute.
         let child = stage.settings.logs.join("liar_liar/handshake/client/child");
         until("the client has started", || {
             fs::read_to_string(&child).is_ok_and(|id| !id.is_empty())
@@ -184,7 +185,7 @@ fn a_client_that_hangs(stage: &LiarStage) {
     });
 }
 
-/// Waits until a condition holds, far longer than necessary.
+/// Waits until a condition holds. The time limit is far longer than necessary.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

@@ -38,7 +38,7 @@ impl KeyLog {
         self.secrets.is_empty()
     }
 
-    /// Returns a secret of the connection with this client random.
+    /// Returns the secret with this label of the connection with this client random.
     pub fn secret(&self, label: &str, random: &[u8]) -> Option<&[u8]> {
         self.secrets.get(&(label.to_owned(), random.to_vec())).map(Vec::as_slice)
     }

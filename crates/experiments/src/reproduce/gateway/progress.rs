@@ -1,5 +1,5 @@
-//! Progress of the experiment: a bar with the remaining time on a terminal, otherwise a line per
-//! run.
+//! Shows the progress of the experiment: a bar with the remaining time on a terminal, otherwise one
+//! line per run.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -14,7 +14,7 @@ use super::search::Step;
 use crate::failure::Result;
 use crate::output;
 
-/// Steps of the bar per run.
+/// Number of steps by which the bar advances in a run.
 const STEPS: f64 = 100.0;
 
 /// Shows the progress of the experiment.
@@ -55,14 +55,14 @@ impl Progress {
         }
     }
 
-    /// Begins a trial with `attack` times the paper's attack.
+    /// Begins a trial of the search with an attack that is `attack` times as strong as the paper's.
     pub(super) fn trial(&self, attack: u32) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("trying an attack {attack} times as strong as the paper's"));
         }
     }
 
-    /// Shows the result of a trial.
+    /// Shows the result of a trial of the search.
     pub(super) fn tried(&self, step: &Step) -> Result {
         self.tell(format!(
             "an attack {} times as strong as the paper's costs a server without a quota {} of its throughput",
@@ -71,7 +71,7 @@ impl Progress {
         ))
     }
 
-    /// Begins the runs. Each is expected to take `run_s` seconds.
+    /// Begins the runs, each of which is expected to take `run_s` seconds.
     pub(super) fn begin(&self, run_s: f64) {
         self.expected.set(run_s);
         self.begun.set(Instant::now());
@@ -94,7 +94,7 @@ impl Progress {
         ));
     }
 
-    /// Updates the bar: the run has been active for `seconds`.
+    /// Updates the bar `seconds` after the start of the run.
     pub(super) fn within_run(&self, seconds: f64) {
         let Some(bar) = &self.bar else { return };
         let part = (seconds / self.expected.get()).min(0.99);

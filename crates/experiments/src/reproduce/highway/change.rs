@@ -1,5 +1,5 @@
-//! Change from one setting to another: ratios within each round, so that a drift of the machine
-//! cancels out.
+//! Computes the change of goodput between two settings from ratios within each round, so that a
+//! drift of the machine cancels out.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,16 @@ use equic_bench::result::Row;
 use equic_bench::result::show::marked;
 use equic_report::stats::{Interval, Sample};
 
-/// Ratio of two figures: the median over rounds, and its 95 % interval, as in the tables of `equic-lab bench`.
+/// Ratio of two figures: the median over rounds, and its 95 % interval, as `equic-lab bench`
+/// computes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     pub median: f64,
-    /// `None` for fewer than 6 rounds, because an interval of fewer rounds would cover less than 95
-    /// %.
+    /// 95 % interval of the ratio. `None` for fewer than 6 rounds, because their interval would
+    /// cover less than 95 %.
     pub interval: Option<Interval>,
-    /// True if the change depends on a client's clock that does not agree with what the runner saw.
+    /// True if the change depends on a client's clock that does not agree with the runner's
+    /// observations.
     pub clock_doubted: bool,
 }
 
