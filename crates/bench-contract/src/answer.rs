@@ -14,7 +14,7 @@ use crate::{CONNECTION_WINDOW, Knobs, SMALL_EXCHANGE, STREAM_WINDOW};
 pub struct Answer {
     /// Bytes of payload that arrived. For an upload, the bytes that the server reports.
     pub bytes: u64,
-    /// Number of completed streams, handshakes, requests or connections.
+    /// Number of streams, handshakes, requests or connections that were completed.
     pub count: u64,
     /// Number of resumed handshakes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ impl Answer {
 pub struct FirstByte {
     /// The median.
     pub median: f64,
-    /// The 95th percentile.
+    /// The 95th percentile of the time to the first byte, in seconds.
     pub p95: f64,
 }
 
@@ -93,7 +93,7 @@ pub struct Latency {
 pub struct Exchanges {
     /// The median.
     pub median: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the durations, in seconds.
     pub p99: f64,
 }
 
@@ -123,7 +123,8 @@ pub struct Effective {
     /// SO_RCVBUF as the kernel counts it: twice the requested size. `None` if the stack does not
     /// report it.
     pub receive_buffer: Option<usize>,
-    /// SO_SNDBUF, counted in the same way.
+    /// SO_SNDBUF as the kernel counts it: twice the requested size. `None` if the stack does not
+    /// report it.
     pub send_buffer: Option<usize>,
     /// Flow control window of a stream, in bytes.
     pub stream_window: Option<u64>,
@@ -145,8 +146,8 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// Returns the settings of an implementation that supports all requested ones. The buffers are
-    /// read from the socket.
+    /// Returns the settings of an implementation that applies every requested setting. The sizes of
+    /// the buffers are read from the socket.
     pub fn new(
         implementation: String,
         io: &'static str,
@@ -179,7 +180,7 @@ pub fn report(lock: &str, package: &str) -> String {
 }
 
 impl Answer {
-    /// Prints the answer.
+    /// Prints the answer to standard output.
     pub fn print(&self) -> Result<()> {
         line(&serde_json::to_string(self)?)
     }

@@ -12,7 +12,7 @@ use crate::{
     SendStream as _, Stack, Work, unsupported,
 };
 
-/// Runs the requested workload, unless it needs HTTP/3.
+/// Runs the requested workload of a client, except for workloads that need HTTP/3.
 pub async fn run<S: Stack>(
     stack: &S,
     protocol: Protocol,
@@ -43,8 +43,8 @@ pub async fn run<S: Stack>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Opens connections, with a limit on concurrent handshakes. If there is only one connection, also
-/// returns the duration of its handshake.
+/// Opens connections, with a limit on the number of concurrent handshakes. If there is only one
+/// connection, also returns the duration of its handshake.
 pub(crate) async fn connect_all<S: Stack>(
     stack: &S,
     count: usize,
@@ -131,7 +131,7 @@ async fn upload<S: Stack>(stack: &S, bytes: u64, effective: &mut Effective) -> R
     Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
 }
 
-/// Fetches this number of bytes on a stream.
+/// Requests this number of bytes on a new stream, and receives them.
 pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<Received> {
     let (mut to, mut from) = connection.open().await?;
     to.send(request(bytes).to_vec().into()).await?;
@@ -156,8 +156,8 @@ async fn handshakes<S: Stack>(
     resume: bool,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // Opens one connection per ticket, because some servers send only one ticket per connection.
-    // Each of the concurrent connections needs a ticket.
+    // Opens one connection for each ticket, because some servers send only one ticket per
+    // connection. Each of the concurrent connections needs its own ticket.
     let mut preparing = JoinSet::new();
     for _ in 0..if resume { parallel + 1 } else { 1 } {
         let stack = stack.clone();

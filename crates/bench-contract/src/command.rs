@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{Knobs, unsupported};
 
-/// Role of this process.
+/// Whether this process is a server or a client, with its command line.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// A server.
@@ -22,9 +22,9 @@ pub enum Role {
 pub struct Server {
     /// Address that the server listens on.
     pub listen: SocketAddr,
-    /// Certificate chain, PEM.
+    /// File with the server's certificate chain, PEM.
     pub cert: PathBuf,
-    /// Private key of the certificate, PEM.
+    /// File with the private key of the certificate, PEM.
     pub key: PathBuf,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
@@ -39,9 +39,9 @@ pub struct Server {
 pub struct Client {
     /// Address of the server.
     pub connect: SocketAddr,
-    /// Server name, which is in its certificate.
+    /// Server name that the client expects in the server's certificate.
     pub name: String,
-    /// Certificate of the authority that signed the server's certificate, PEM.
+    /// File with the certificate of the authority that signed the server's certificate, PEM.
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
@@ -62,9 +62,10 @@ pub enum Protocol {
     Perf,
     /// HTTP/3.
     H3,
-    /// The exchange of `Perf` over TLS and TCP.
+    /// The same requests and responses as `Perf`, over TLS and TCP.
     PerfTcp,
-    /// The exchange of `Perf` over TCP. The server uses sendfile(2).
+    /// The same requests and responses as `Perf`, over TCP without TLS. The server uses
+    /// sendfile(2).
     Sendfile,
 }
 
@@ -73,7 +74,7 @@ pub enum Protocol {
 pub enum Work {
     /// Downloads this number of bytes in total, on all streams of all connections.
     Download {
-        /// Bytes of all connections together.
+        /// Number of bytes that all connections together download.
         bytes: u64,
         /// Number of streams of each connection.
         streams: u64,
@@ -82,7 +83,7 @@ pub enum Work {
     },
     /// Uploads bytes to the server, on one stream.
     Upload {
-        /// Number of bytes.
+        /// Number of bytes to upload.
         bytes: u64,
     },
     /// Opens and closes connections for some time, a fixed number of them at once.
@@ -115,7 +116,7 @@ pub enum Work {
     },
     /// Opens idle connections and keeps them open.
     Hold {
-        /// Number of connections.
+        /// Number of idle connections to open.
         count: usize,
     },
 }
@@ -126,7 +127,7 @@ pub fn read(speaks: &[Protocol]) -> Result<Role> {
     parse(std::env::args().skip(1), speaks)
 }
 
-/// Parses the words of a command line.
+/// Parses a command line that is given as words.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
     let role = words.next().context("the first argument must be `server` or `client`")?;
@@ -251,7 +252,7 @@ impl Options {
         }
     }
 
-    /// Returns the protocol of a workload. Only HTTP/3 has requests, and it supports only requests
+    /// Returns the protocol for a workload. Requests need HTTP/3, and HTTP/3 supports only requests
     /// and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });

@@ -42,7 +42,7 @@ pub use command::{Client, Protocol, Role, Server, Work};
 pub use knobs::{Cipher, Congestion, Knobs};
 pub use stack::{Connection, ReceiveStream, SendStream, Stack};
 
-/// ALPN of draft-banks-quic-performance.
+/// ALPN of the protocol `perf` (draft-banks-quic-performance).
 pub const PERF: &[u8] = b"perf";
 /// ALPN of HTTP/3 (RFC 9114 s.3.1).
 pub const H3: &[u8] = b"h3";
@@ -60,7 +60,7 @@ pub const PAYLOAD: u16 = 1452;
 pub const IDLE: Duration = Duration::from_secs(600);
 /// Size of the response to `GET /1k`, in bytes.
 pub const SMALL_BODY: u64 = 1024;
-/// Bytes of a small exchange of `--loaded`.
+/// Bytes that each small exchange of the workload `--loaded` requests.
 pub const SMALL_EXCHANGE: u64 = 1024;
 /// Bytes that the bulk download of `--loaded` requests: more than can arrive in any measured time.
 pub const BULK: u64 = 1 << 44;
@@ -68,7 +68,7 @@ pub const BULK: u64 = 1 << 44;
 pub const OPENING: usize = 32;
 /// Exit status of a program that does not support the workload.
 pub const UNSUPPORTED: i32 = 127;
-/// Exit status of a client that received other bytes than were sent.
+/// Exit status of a client that received bytes other than those that the server sent.
 pub const CORRUPTED: i32 = 3;
 
 /// Ends the process with the exit status for an unsupported workload.

@@ -1,4 +1,5 @@
-//! Latency under load: small exchanges during a bulk download on the same connection.
+//! The workload `--loaded`, which measures latency under load: small exchanges during a bulk
+//! download on the same connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,11 +40,11 @@ pub(crate) async fn run<S: Stack>(
     Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
 }
 
-/// Measures the durations of exchanges one after the other, from the opening of a stream to its
-/// end.
+/// Measures the durations of exchanges that run one after the other. A duration is from the opening
+/// of a stream to its end.
 ///
-/// They run in a spawned task. A runtime with one thread polls the task that it blocks on only once
-/// per 61 polls of spawned tasks.
+/// The exchanges run in a spawned task. A runtime with one thread polls the task that it blocks on
+/// only once per 61 polls of spawned tasks.
 async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result<Vec<f64>> {
     let connection = Arc::clone(connection);
     let exchanging = tokio::spawn(async move {
@@ -110,7 +111,8 @@ impl Bulk {
             (&mut self.reading).await??;
         }
         self.reading.abort();
-        // The task may have been cancelled between two chunks, but never in the middle of a check.
+        // The lock may be poisoned: the task may have been cancelled between two chunks, but never
+        // in the middle of a check.
         self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
         Ok(())
     }

@@ -16,8 +16,8 @@ pub const HEAD: usize = 8;
 /// Period of the pattern. It is the largest prime below 2^16. If a block of any usual size is
 /// missing, duplicated or misplaced, the pattern is therefore shifted.
 pub const PERIOD: usize = 65_521;
-/// One block of this size in each 64 KiB is compared, at a rotating position, so that comparisons
-/// take little time of the transfer.
+/// One block of this size in each 64 KiB is compared, at a rotating position. Comparisons then take
+/// only a small part of the time of a transfer.
 const BLOCK: u64 = 4096;
 
 /// The pattern. Its length is one period and one chunk, so that it contains a complete chunk for
@@ -38,7 +38,7 @@ pub fn pattern(at: u64, left: u64) -> Bytes {
     PATTERN.slice(from..from + count)
 }
 
-/// Like [`pattern`], without a copy.
+/// Returns the same bytes as [`pattern`], without a copy.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -49,8 +49,8 @@ fn span(at: u64, left: u64) -> (usize, usize) {
     (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
 }
 
-/// Returns the number of bytes of each of several streams: equal shares, and the first gets the
-/// remainder.
+/// Divides a number of bytes among streams. Each stream gets an equal share, and the first one also
+/// gets the remainder.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
@@ -90,7 +90,7 @@ impl Check {
         self.wrong
     }
 
-    /// Ends the process if any byte differed.
+    /// Exits the process if any compared byte differed from the pattern.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
             eprintln!("corrupted: received other bytes than were sent, in the block at byte {at}");
@@ -136,7 +136,7 @@ impl Request {
         self.answer.is_some()
     }
 
-    /// Returns the number of bytes that are still to be sent.
+    /// Returns the number of bytes of the response that are still to be sent.
     pub fn left(&self) -> u64 {
         self.answer.map_or(0, |answer| answer.wanted - answer.sent)
     }
@@ -152,7 +152,7 @@ impl Request {
         }
     }
 
-    /// Like [`Request::next`], without a copy.
+    /// Returns the same bytes as [`Request::next`], without a copy.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -184,7 +184,7 @@ impl Request {
     }
 }
 
-/// Returns the bytes that a client writes before the payload.
+/// Returns the first bytes of a request, which the client writes before the payload.
 pub fn request(wanted: u64) -> [u8; HEAD] {
     wanted.to_be_bytes()
 }
@@ -232,7 +232,8 @@ fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// Returns a response to a request for this number of bytes, in the pieces in which it is sent.
+    /// Returns the response to a request for `wanted` bytes, in the pieces in which the server
+    /// sends it.
     fn answer(payload: usize, wanted: u64) -> Vec<u8> {
         let mut asked = Request::default();
         for piece in request(wanted).chunks(3) {
@@ -269,7 +270,8 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// Checks the first bytes of the pattern, which implementations in other languages reproduce.
+    /// Implementations in other languages create the same pattern, so its first bytes must not
+    /// change.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

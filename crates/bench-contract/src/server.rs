@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::perf::Request;
 use crate::{ReceiveStream, SendStream};
 
-/// Reads a request and writes the response.
+/// Reads a request from a stream and writes the response to it.
 pub async fn answer(mut to: impl SendStream, mut from: impl ReceiveStream) -> Result<()> {
     let mut request = Request::default();
     while from.receive(|data| request.received(data)).await? {}

@@ -1,4 +1,4 @@
-//! Creates sockets with the requested buffers.
+//! Creates UDP sockets with the requested buffer sizes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

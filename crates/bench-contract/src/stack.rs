@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::Effective;
 use crate::perf::Received;
 
-/// A client's endpoint. Clones refer to the same endpoint.
+/// The endpoint of a client. Clones refer to the same endpoint.
 pub trait Stack: Clone + Send + Sync + 'static {
     /// The type of this stack's connections.
     type Connection: Connection;
@@ -42,7 +42,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Opens a bidirectional stream.
     fn open(&self) -> impl Future<Output = Result<(Self::Send, Self::Receive)>> + Send;
 
-    /// Records settings that are in force on this connection.
+    /// Stores those settings in `effective` that are known only from this connection.
     fn observe(&self, _effective: &mut Effective) {}
 
     /// Closes the connection with an application error code.
@@ -54,7 +54,7 @@ pub trait Connection: Send + Sync + 'static {
 
 /// The sending half of a stream.
 pub trait SendStream: Send + 'static {
-    /// Sends all bytes.
+    /// Sends all bytes of `data`.
     fn send(&mut self, data: Bytes) -> impl Future<Output = Result<()>> + Send;
 
     /// Finishes the stream.

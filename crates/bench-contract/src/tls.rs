@@ -107,7 +107,7 @@ pub fn client_behind(
     Ok((tls, counts))
 }
 
-/// A file of secrets in the format of SSLKEYLOGFILE (RFC 9850).
+/// A file for TLS secrets in the format of SSLKEYLOGFILE (RFC 9850).
 #[derive(Debug)]
 struct Secrets(Mutex<File>);
 
@@ -131,7 +131,8 @@ impl KeyLog for Secrets {
     }
 }
 
-/// A verifier that counts its calls. A resumed handshake has no certificate (RFC 8446 s.2.2).
+/// A verifier of certificates that counts its calls. A resumed handshake has no certificate (RFC
+/// 8446 s.2.2).
 #[derive(Debug)]
 struct Counting {
     inner: Arc<dyn ServerCertVerifier>,

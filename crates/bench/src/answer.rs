@@ -9,7 +9,7 @@ pub struct Answer {
     pub bytes: u64,
     /// Number of completed streams, handshakes, requests or connections.
     pub count: u64,
-    /// Number of resumed handshakes.
+    /// Number of handshakes that were resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
     /// Number of certificate chains that the client verified, if it caches valid chains. `None` if
@@ -38,7 +38,7 @@ pub struct Answer {
 pub struct FirstByte {
     /// The median.
     pub median: f64,
-    /// The 95th percentile.
+    /// The 95th percentile of the time to the first byte, in seconds.
     pub p95: f64,
 }
 
@@ -60,7 +60,7 @@ pub struct Latency {
 pub struct Exchanges {
     /// The median.
     pub median: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the durations, in seconds.
     pub p99: f64,
 }
 
@@ -76,14 +76,14 @@ impl Exchanges {
 /// becomes 0, false or an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
-    /// Name and version.
+    /// Name and version of the implementation.
     pub implementation: String,
     /// `native`, or `shared` for a stack that does no socket I/O itself and runs on quinn-udp.
     pub io: String,
     /// SO_RCVBUF in bytes, as the kernel counts it: twice the requested size.
     #[serde(default, deserialize_with = "told")]
     pub receive_buffer: u64,
-    /// SO_SNDBUF in bytes, counted in the same way.
+    /// SO_SNDBUF in bytes, as the kernel counts it: twice the requested size.
     #[serde(default, deserialize_with = "told")]
     pub send_buffer: u64,
     /// Flow control window of a stream, in bytes.

@@ -17,7 +17,7 @@ use crate::{Answer, Effective, Failure, Workload};
 
 /// Exit status of a program that does not support the workload.
 const UNSUPPORTED: i32 = 127;
-/// Exit status of a client that received other bytes than were sent.
+/// Exit status of a client that received bytes other than those that the server sent.
 const CORRUPTED: i32 = 3;
 /// Maximum time until a server listens. `ENDING` is the maximum time until a program has ended.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
     }
 }
 
-/// Returns true if a server did not end after SIGTERM.
+/// Returns true if a server had to be killed because it did not end after SIGTERM.
 pub(crate) fn was_killed(server: &Ended) -> bool {
     server.status.signal() == Some(Signal::SIGKILL as i32)
 }
@@ -66,16 +66,17 @@ pub(crate) fn was_killed(server: &Ended) -> bool {
 /// Output of a client, and observations of the runner until the client's end.
 pub(crate) struct ClientOutput {
     pub lines: Vec<String>,
-    /// Memory of the server while all connections were open, in bytes. `None` for other workloads.
+    /// Memory of the server while all connections were open, in bytes. `None` for workloads other
+    /// than `idle`.
     pub held: Option<u64>,
-    /// Time at which the client was seen to have ended.
+    /// Time at which the runner noticed that the client had ended.
     pub ended: Instant,
     /// Lower bound of the time in which the bytes arrived, in seconds. `None` if the runner did not
     /// observe it.
     pub passage: Option<f64>,
 }
 
-/// Waits until the client has ended.
+/// Waits until the client has ended, and returns its output.
 pub(crate) fn attend(
     context: &CellContext<'_>,
     what: Workload,
@@ -100,7 +101,7 @@ pub(crate) fn attend(
                 client.close_stdin();
             }
             Ok(Some(line)) => lines.push(line),
-            // The client has closed its output. It has ended, or is about to end.
+            // The client has closed its output, so it has ended or is about to end.
             Err(()) if client.has_ended() => {
                 let ended = over.unwrap_or_else(Instant::now);
                 return Ok(ClientOutput { lines, held, ended, passage: lasted(&passage) });

@@ -12,9 +12,9 @@ use crate::{BenchError, Places, Registry};
 /// Path of the list of implementations, relative to a source tree. If the current folder has such a
 /// file, it replaces the built-in list.
 pub const LIST: &str = "bench/implementations.json";
-/// Folder of a source tree in which implementations are built.
+/// Folder of built implementations, relative to a source tree.
 const BUILT: &str = "target/servers";
-/// Name of the built-in list in messages.
+/// How messages name the built-in list.
 const NAME: &str = "the built-in list";
 
 /// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
@@ -27,8 +27,8 @@ pub fn registry(built: &Path, equic: &Path) -> Result<Registry, BenchError> {
     Registry::parse(include_str!("../../../bench/implementations.json"), Path::new(NAME), places)
 }
 
-/// Returns the list of the source tree in the current folder, or `None` if that is not a source
-/// tree.
+/// Returns the list of implementations in the current folder, or `None` if that folder is not a
+/// source tree.
 #[must_use]
 pub fn list_here() -> Option<PathBuf> {
     let list = here().join(LIST);
@@ -47,8 +47,8 @@ pub fn built(equic: &Path) -> PathBuf {
     tree.filter(|built| built.is_dir()).unwrap_or(here)
 }
 
-/// Returns the source tree to which the program `target/PROFILE/equic` belongs, or `None` if it is
-/// somewhere else.
+/// Returns the source tree to which the program `target/PROFILE/equic` belongs, or `None` if the
+/// program is in another folder.
 ///
 /// Other folders above the program are not searched, because anyone could put a list of programs
 /// into `/tmp`.

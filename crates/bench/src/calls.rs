@@ -45,7 +45,7 @@ impl Counted {
         Some(Counted { calls, packets: packets(host)? })
     }
 
-    /// Returns the packets for each call of these names.
+    /// Returns the number of packets per system call, over all calls with these names.
     fn per(&self, names: &[&str], packets: u64) -> Option<f64> {
         let calls = calls(&self.calls.read().ok()?, names);
         let packets = packets.saturating_sub(self.packets);
@@ -130,7 +130,8 @@ fn packets(host: &Namespace) -> Option<u64> {
     parse(&tc(host, &["-s", "qdisc", "show"])?)
 }
 
-/// Parses ` Sent 1234 bytes 56 pkt (dropped 0, ...` of the first discipline.
+/// Parses the line ` Sent 1234 bytes 56 pkt (dropped 0, ...` of the first queueing discipline in
+/// tc's output. Returns the packets.
 fn parse(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix("Sent "))?;
     let mut words = line.split_whitespace();

@@ -47,7 +47,7 @@ struct Cell<'a> {
     spec: &'a CellSpec<'a>,
     server: Option<Endpoint>,
     client: Option<Endpoint>,
-    /// Lines for `output.txt`.
+    /// Lines for the file `output.txt` of the attempt.
     notes: Vec<String>,
 }
 
@@ -175,8 +175,8 @@ impl Cell<'_> {
         Ok((address, probe, rest))
     }
 
-    /// Starts the relay in front of the server at this address, if the path has one. Returns it,
-    /// and the address to which the client connects.
+    /// If the path has a relay, starts it in front of the server at this address. Returns the
+    /// relay, and the address to which the client connects.
     fn relayed(&self, address: &str) -> Result<(Option<Relay>, String), CellError> {
         let Some(impairment) = self.context.relay else { return Ok((None, address.to_owned())) };
         let relay = relay(impairment, address, self.spec.round)?;
@@ -184,7 +184,7 @@ impl Cell<'_> {
         Ok((Some(relay), front))
     }
 
-    /// Adds the profile from the samples, after both ends have ended.
+    /// Adds the profile that is computed from the samples. Both programs must have ended.
     fn profile(&mut self, measurement: Measurement) -> Result<Measurement, CellError> {
         let (context, spec) = (self.context, self.spec);
         let split = |role, end: &mut Option<Endpoint>, who: &Implementation| {
@@ -267,8 +267,8 @@ impl Cell<'_> {
         Ok(Order { words, environment, folder: None, sampled })
     }
 
-    /// Returns the options for extra recordings. On a testbed there are none, because an agent's
-    /// machine has no folder for recordings.
+    /// Returns the options for extra recordings. There are no such options on a testbed, because an
+    /// agent's machine has no folder for recordings.
     fn extras(&self, role: &str) -> Result<Vec<String>, CellError> {
         let CellContext { extras, logs: Some(logs), .. } = self.context else {
             return Ok(Vec::new());

@@ -20,8 +20,8 @@ use crate::counters::Counters;
 use crate::site::{Host, Site};
 use crate::{Answer, Size, Workload};
 
-/// Minimum number of bytes of a checked transfer. Smaller transfers may end before the counters are
-/// read twice.
+/// Minimum number of bytes of a transfer that is checked. A smaller one may end before the counters
+/// are read twice.
 const FEWEST: u64 = 1_000_000;
 /// CPU time in seconds that a process may use after its work. `PART` is the share of a bound that a
 /// reported time must reach.
@@ -56,7 +56,7 @@ impl Passage {
         site.counters().map(|Counters { received, .. }| received)
     }
 
-    /// Reads the counters. Called when no other part of the runner waits.
+    /// Reads the counters of the interfaces. Called when no other part of the runner waits.
     pub(crate) fn look(&mut self, context: &CellContext<'_>) {
         let (Some(bytes), Some(before)) = (self.bytes, self.before) else { return };
         let asked = Instant::now();
@@ -83,7 +83,7 @@ impl Passage {
     }
 }
 
-/// Observations of the runner during an attempt, in seconds.
+/// Observations of the runner during an attempt, with times in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Lifetime of the client's process.
@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
-        // A transfer of 250 MB at 1.41 Gbit/s, by a client that takes 60 ms for one byte.
+        // The attempt is a transfer of 250 MB at 1.41 Gbit/s. The client takes 60 ms to fetch one
+        // byte.
         let seen = Seen {
             process: 1.5,
             probe: Some(0.06),
@@ -227,21 +228,21 @@ mod tests {
         // A fifth.
         let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
         assert!(why.contains("284") && why.contains("1.35"), "{why}");
-        // Tests each bound separately.
+        // Each case has only one of the observations, to test each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
         assert!(why.contains("the client used the CPU"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
         assert!(why.contains("the server used the CPU"), "{why}");
-        // An interface that other processes use raises only a doubt, and so does the lifetime of
-        // the process.
+        // If other processes use the interface, its counters raise only a doubt. The lifetime of
+        // the process also raises only a doubt.
         let shared = Seen { server_cpu: None, ..server };
         assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
         let process = Seen { passage: None, ..shared };
         assert_eq!(checked(Workload::Download, 0.284, process), Ok(true));
         assert_eq!(checked(Workload::Download, 1.42, process), Ok(false));
-        // A clock that starts late is doubted, and its time is corrected.
+        // If a client starts its clock too late, its time is doubted and corrected.
         assert_eq!((bounded(1.2, &seen), bounded(1.4, &seen)), (1.35, 1.4));
         assert_eq!(bounded(1.2, &Seen { alone: false, ..seen }), 1.2);
         assert_eq!(
@@ -251,7 +252,7 @@ mod tests {
         // If one byte takes longer than all bytes, the probe does not explain the difference.
         let slow = Seen { probe: Some(4.0), ..process };
         assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
-        // Without any observation, no time is doubted.
+        // Without any observation, no reported time is doubted.
         assert_eq!(
             checked(Workload::Download, 0.001, Seen { process: 60.0, ..Seen::default() }),
             Ok(false)
@@ -274,10 +275,10 @@ mod tests {
     fn clock_of_counted_work_is_bounded_too() {
         let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
-        // Fifteen seconds of handshakes, reported as three.
+        // The client worked on handshakes for fifteen seconds, but reports three.
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(15.0)), Ok(true));
-        // The phase without the bulk download, and the phase that gets tickets, come before the clock
-        // starts.
+        // The phase without the bulk download, and the phase in which tickets are fetched, come
+        // before the client's clock starts.
         assert_eq!(checked(Workload::Loaded, 3.0, seen(6.2)), Ok(false));
         assert_eq!(checked(Workload::Resumed, 3.0, seen(4.0)), Ok(false));
         assert_eq!(checked(Workload::Loaded, 3.0, seen(20.0)), Ok(true));

@@ -43,8 +43,8 @@ pub(crate) fn contained(who: &Implementation) -> bool {
     who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
 }
 
-/// A container that is removed when this is dropped. Killing `docker run` does not end the
-/// container.
+/// A running container. It is removed when this value is dropped, because killing `docker run` does
+/// not end the container.
 pub(crate) struct Container(String);
 
 impl Container {
@@ -62,7 +62,7 @@ impl Drop for Container {
         let mut command = Command::new("docker");
         command.args(["rm", "--force", &self.0]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Usually the container has removed itself, so an error is expected.
+        // An error is expected, because usually the container has removed itself already.
         let _ = command.status();
     }
 }

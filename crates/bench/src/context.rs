@@ -26,7 +26,7 @@ pub struct CellContext<'a> {
     pub relay: Option<&'a Impairment>,
     /// Rate in bytes a second below which a transfer counts as stalled ([`NetPath::least_rate`](crate::NetPath)).
     pub least_rate: f64,
-    /// Size of each workload.
+    /// Size of each workload (bytes, streams, seconds, connections).
     pub size: Size,
     /// Set to end attempts early.
     pub stop: &'a AtomicBool,
@@ -42,7 +42,7 @@ pub struct CellContext<'a> {
 }
 
 impl CellContext<'_> {
-    /// Returns the path of the samples of an end, if it is sampled.
+    /// Returns the file for the samples of the server or client (`role`), if it is sampled.
     pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
         self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
     }
@@ -57,7 +57,7 @@ pub struct CellSpec<'a> {
     pub client: &'a Implementation,
     /// Workload to measure.
     pub workload: Workload,
-    /// Protocol that both ends speak.
+    /// Protocol that server and client speak.
     pub protocol: &'a str,
     /// Values of the swept settings.
     pub point: &'a SweepPoint,
@@ -65,7 +65,7 @@ pub struct CellSpec<'a> {
     pub round: i64,
 }
 
-/// Results of a measurement.
+/// The measured data of a successful attempt.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The figures.
@@ -84,8 +84,8 @@ pub struct Measurement {
 /// Samples of server and client, divided by what the CPU was doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splits {
-    /// Samples of the server.
+    /// Samples of the server, divided by kind of work.
     pub server: Division,
-    /// Samples of the client.
+    /// Samples of the client, divided by kind of work.
     pub client: Division,
 }

@@ -11,7 +11,7 @@ use crate::site::Endpoint;
 use crate::sweep::SweepPoint;
 use crate::{Failure, Implementation};
 
-/// Server name in the certificate.
+/// Name of the server in its certificate.
 pub(crate) const NAME: &str = "server";
 
 /// Returns the environment variables that a sweep point adds to those of a program.

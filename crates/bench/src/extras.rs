@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 /// Extra recordings to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
-    /// qlog files of both ends.
+    /// Recording of qlog files of server and client.
     #[serde(default)]
     pub qlog: bool,
-    /// TLS secrets of both ends, to decrypt captures.
+    /// Recording of the TLS secrets of server and client, which decrypt captures.
     #[serde(default)]
     pub keylog: bool,
-    /// Number of bytes kept of each packet. `None`: packets are not captured.
+    /// Number of bytes of each packet to capture. If `None`, packets are not captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<u32>,
-    /// Division of CPU time, by sampling.
+    /// Division of CPU time by kind of work, from samples.
     #[serde(default)]
     pub profile: bool,
-    /// A flame graph of each end, from the same samples.
+    /// A flame graph of the server and one of the client, from the same samples.
     #[serde(default)]
     pub flamegraph: bool,
-    /// The samples in the format of perf(1).
+    /// The samples themselves, in the format of perf(1).
     #[serde(default)]
     pub perf_data: bool,
 }
@@ -39,7 +39,7 @@ pub enum Purpose {
 }
 
 impl Extras {
-    /// Returns the recordings to make in a turn of this purpose.
+    /// Returns those recordings that are made in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {

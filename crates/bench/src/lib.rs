@@ -3,14 +3,14 @@
 //! An implementation is a program that follows docs/bench-contract.md ([`registry`]). A
 //! [`Workload`] defines the arguments of its client and the required answer. [`cell::run`] starts a
 //! server and a client, of the same implementation or of two, each on its own CPUs. It returns
-//! figures, or the reason why there are none. If the client did not do the requested work, no
+//! figures, or the reason why it has no figures. If the client did not do the requested work, no
 //! figure is shown.
 //!
 //! A cell is a combination of client, server, protocol, workload, path and settings.
 //!
-//! * [`plan`]: all cells of `equic-lab bench run` in their order, frozen. [`pair`]: which client
-//!   runs with which server. [`sweep`] and [`path`]: settings that vary. [`run`]: carries a plan
-//!   out. [`record`]: the stored data of each attempt.
+//! * [`plan`]: all cells of `equic-lab bench run` in their order, fixed before the first attempt.
+//!   [`pair`]: which client runs with which server. [`sweep`] and [`path`]: settings that vary.
+//!   [`run`]: carries a plan out. [`record`]: the stored data of each attempt.
 //! * [`transfer`], `container`: stock endpoints. [`site`]: where a server or client runs. `ends`,
 //!   `attend`, `process`: start and end of programs. [`network`]: namespaces. [`testbed`],
 //!   [`agent`]: two machines.

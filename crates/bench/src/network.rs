@@ -11,7 +11,7 @@ use crate::BenchError;
 use crate::path::NetPath;
 use crate::sweep::SweepPoint;
 
-/// Bytes of IPv6 and UDP headers.
+/// Size of the IPv6 and UDP headers together, in bytes.
 const HEADERS: u32 = 48;
 /// The MTU of Ethernet, in bytes.
 const ETHERNET: u32 = 1500;
@@ -23,11 +23,11 @@ const OFFLOADED: u64 = 64 << 10;
 /// Properties of the links between namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Links {
-    /// True if offloads are turned off.
+    /// True if the interfaces' offloads are turned off.
     plain: bool,
-    /// Rate in bits per second. `None` is unlimited.
+    /// Rate of the link in bits per second. `None` means unlimited.
     rate: Option<u64>,
-    /// MTU in bytes.
+    /// MTU of the link in bytes.
     mtu: u32,
 }
 
@@ -97,7 +97,7 @@ impl Network {
     /// Removes all labs.
     ///
     /// # Errors
-    /// The first error. The remaining labs are removed anyway.
+    /// Returns the first error. The remaining labs are removed anyway.
     pub fn close(self) -> Result<(), BenchError> {
         let closed: Vec<_> = self.labs.into_values().map(Lab::close).collect();
         closed.into_iter().collect::<Result<(), _>>()?;

@@ -7,14 +7,14 @@ use crate::sweep::SweepPoint;
 use crate::workload::Figure;
 use crate::{Implementation, Size, Workload};
 
-/// A client, a server, and their protocol.
+/// A client, a server, and the protocol that they speak.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
     /// Implementation of the client.
     pub client: &'a Implementation,
     /// Implementation of the server.
     pub server: &'a Implementation,
-    /// Protocol of both.
+    /// Protocol that both speak.
     pub protocol: &'static str,
 }
 

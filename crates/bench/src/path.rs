@@ -36,7 +36,7 @@ pub enum NetPath {
     },
     /// The loopback interface, and a relay that delays, drops and reorders UDP datagrams.
     Relay(Box<Impairment>),
-    /// Two machines that this file describes.
+    /// Two machines of a testbed, which this file describes.
     Testbed(PathBuf),
 }
 
@@ -167,7 +167,7 @@ impl Impairment {
         let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
         let round_trip = 2.0 * delay.as_secs_f64();
         let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
-        // The second limit is infinite without loss or without delay.
+        // Without loss or without delay, the second limit is infinite.
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
@@ -242,7 +242,7 @@ mod tests {
         }
         assert_eq!(least("tbf:8mbit"), 250e3);
         assert_eq!(least("relay:rate=8mbit,loss=0%"), 250e3);
-        // The expected rate is 12.2 times 1,200 bytes per 40 ms.
+        // The expected rate with 40 ms and 1 % loss is 12.2 packets of 1,200 bytes per 40 ms.
         let lossy = least("relay:delay=20ms,loss=1%");
         assert!((91e3..93e3).contains(&lossy), "{lossy}");
         assert_eq!(least("relay:delay=20ms,reorder=1%"), lossy);

@@ -9,11 +9,11 @@ use crate::{BenchError, Implementation};
 /// Folders and files that replace the placeholders in commands.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// `{dir}`: the folder of the list.
+    /// `{dir}`: the folder that contains the list of implementations.
     pub dir: PathBuf,
     /// `{built}`: the folder of built implementations.
     pub built: PathBuf,
-    /// `{equic}`: this program.
+    /// `{equic}`: the path of this program.
     pub equic: PathBuf,
 }
 
@@ -71,8 +71,8 @@ impl Places {
         Ok(())
     }
 
-    /// Checks everything that `one` needs: its `command`, or for `transfer` its endpoint or
-    /// scripts. Images are not checked.
+    /// Checks that everything exists that `one` needs: the programs of its `command`, or, for the
+    /// workload `transfer`, its endpoint or scripts. Container images are not checked.
     ///
     /// # Errors
     /// [`BenchError::NotBuilt`].
@@ -101,7 +101,7 @@ impl Places {
             let help = "build it, correct its entry in the list, or omit it";
             ("is missing", help.to_owned())
         };
-        // A name without a slash is searched in PATH.
+        // A program name without a slash is searched in PATH.
         let path = match path.components().count() {
             1 => path,
             _ => std::path::absolute(&path).unwrap_or(path),
@@ -125,13 +125,13 @@ mod tests {
             places.complete(&words)
         };
         let missing = |words: &[&str]| complete(words).unwrap_err();
-        // An installed interpreter does not mean that the implementation is built.
+        // The interpreter is installed, but the script of the implementation was not built.
         assert_eq!(missing(&["sh", "{built}/run.sh"]), built.join("run.sh"));
         assert_eq!(missing(&["sh", "-c", "{built}/classes/*", "Main"]), built.join("classes"));
         assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
         assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
-        // Neither a file without execute permission nor a folder is a program.
+        // A program must be a file with execute permission, and not a folder.
         std::fs::write(built.join("run"), "").unwrap();
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
         assert_eq!(missing(&["{built}/classes"]), built.join("classes"));

@@ -17,7 +17,7 @@ use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
 /// Version of the schema of a plan.
 pub const PLAN: &str = "equic.bench.plan/1";
-/// Name of the file in the folder of a run.
+/// Name of the plan in the folder of a run.
 pub const FILE: &str = "plan.json";
 
 /// Options of a run.
@@ -39,23 +39,23 @@ pub struct Options {
     pub rounds: u32,
     /// True if a warm-up round, which does not count, comes first.
     pub warmup: bool,
-    /// Seed of the order, and of all other random choices.
+    /// Seed of the order of the cells, and of all other random choices.
     pub seed: u64,
-    /// The CPUs of servers.
+    /// The CPUs on which servers run.
     pub server_cpus: Vec<usize>,
-    /// The CPUs of clients.
+    /// The CPUs on which clients run.
     pub client_cpus: Vec<usize>,
     /// Maximum number of attempts that a disturbed cell gets in a round.
     pub attempts: u32,
     /// Limits of other activity on the machine. Above them, an attempt counts as disturbed.
     pub bounds: Bounds,
-    /// Recordings to make in an additional attempt at each cell, which does not count.
+    /// Extra recordings. They are made in an additional attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
     /// Folder of existing certificates. With `None`, certificates are created in the folder of the
     /// run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations. `None` is the built-in list.
+    /// File with the list of implementations. `None` means the built-in list.
     pub registry: Option<PathBuf>,
     /// Folder of the built implementations.
     pub built: PathBuf,
@@ -67,7 +67,7 @@ pub struct Frozen {
     /// Entry of the implementation in the registry.
     #[serde(flatten)]
     pub implementation: Implementation,
-    /// The files of its commands, with their SHA-256.
+    /// The files of the implementation's commands, with their SHA-256.
     pub files: Vec<(PathBuf, String)>,
 }
 
@@ -76,7 +76,7 @@ pub struct Frozen {
 pub struct RunPlan {
     /// [`PLAN`].
     pub schema: String,
-    /// Options that the plan was made from.
+    /// Options from which the plan was made.
     pub options: Options,
     /// Implementations that take part.
     pub implementations: Vec<Frozen>,
@@ -99,7 +99,7 @@ pub struct Cells {
 pub struct Turn<'a> {
     /// Position in the order of the whole plan, counted from 0.
     pub sequence: u64,
-    /// Number of the round, counted from 0. -1 is the warm-up round, whose figures do not count.
+    /// Number of the round, counted from 0. The warm-up round, whose figures do not count, is -1.
     pub round: i64,
     /// Purpose of the turn.
     pub purpose: Purpose,
@@ -108,10 +108,11 @@ pub struct Turn<'a> {
 }
 
 impl RunPlan {
-    /// Makes a plan. The same options and implementations give the same plan.
+    /// Makes a plan. The same options and implementations always give the same plan.
     ///
     /// # Errors
-    /// Invalid sweeps or paths, no cell to run, and programs that cannot be read.
+    /// Fails if a sweep or a path is invalid, if there is no cell to run, or if a program cannot be
+    /// read.
     pub fn new(
         options: Options,
         implementations: &[Implementation],
@@ -179,7 +180,7 @@ impl RunPlan {
         self.implementations.iter().map(|one| &one.implementation).find(|one| one.name == name)
     }
 
-    /// Returns the paths, by their names in records.
+    /// Returns the paths of the run, each with its name in records.
     ///
     /// # Errors
     /// [`BenchError::Path`].

@@ -15,7 +15,7 @@ use crate::ends::start;
 use crate::process::Order;
 use crate::site::Endpoint;
 
-/// Maximum duration of a probe. A slower client is not probed.
+/// Maximum duration of a probe. A client that takes longer is measured without a probe.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two polls of the client.
 const LOOK: Duration = Duration::from_millis(2);

@@ -15,7 +15,7 @@ pub(crate) use equic_harness::{Ended, ProcessPlacement};
 use equic_lab::measure::cpu_time;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of bytes kept of each output of a program. The rest is discarded.
+/// Maximum number of bytes that are kept of each output of a program. The rest is discarded.
 const MAX_OUTPUT: u64 = 64 << 10;
 /// Maximum CPU time that a program at rest uses during `RESTING`.
 const REST: Duration = Duration::from_millis(2);
@@ -45,15 +45,15 @@ pub(crate) struct Order {
 /// Memory and CPU time of a program at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
-    /// Memory without backing file, in bytes.
+    /// Memory that is not backed by a file, in bytes.
     pub anonymous: u64,
     /// CPU time used so far, in seconds.
     pub cpu_seconds: f64,
-    /// True if the program never came to rest: it uses CPU time without any client.
+    /// True if the program never came to rest, that is, if it uses CPU time without any client.
     pub restless: bool,
 }
 
-/// Output of a program.
+/// The kept output of a program.
 #[derive(Default)]
 struct ProgramOutput {
     /// The last lines that the program printed to standard error.
@@ -62,7 +62,8 @@ struct ProgramOutput {
     all: String,
 }
 
-/// A running program. Dropping it kills its process group. The end of this process kills it, too.
+/// A running program. If this value is dropped or this process ends, the program's process group is
+/// killed.
 pub(crate) struct Program {
     program: equic_harness::Program,
     stdin: Option<ChildStdin>,
@@ -219,6 +220,7 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
         }
     }
     let mut rest = reader.into_inner().into_inner();
-    // The content does not matter. Reading goes on to the end, so that the program does not block.
+    // Discards the rest of the output. It must be read to its end, because the program would block
+    // otherwise.
     let _ = io::copy(&mut rest, &mut io::sink());
 }

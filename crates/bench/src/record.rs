@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Effective;
 use crate::answer::Latency;
 
-/// Version of the schema of a line.
+/// Version of the schema of a record.
 pub const RECORDS: &str = "equic.bench.samples/1";
 
 /// Identity of a cell: everything that determines the meaning of its figure.
@@ -25,25 +25,26 @@ pub struct Key {
     /// Path between client and server: `loopback`, `veth`, `veth-plain` (offloads off), `tbf-100mbit`,
     /// `relay-...`, `testbed`.
     pub path: String,
-    /// The client's implementation.
+    /// Name of the client's implementation.
     pub client: String,
     /// The server's.
     pub server: String,
-    /// Swept settings with their values in this cell: `rcvbuf` -> `106496`. Empty without a sweep.
+    /// Swept settings with their values in this cell, such as `rcvbuf` -> `106496`. Empty without a
+    /// sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: BTreeMap<String, String>,
 }
 
-/// One attempt at one cell.
+/// Record of one attempt at one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`RECORDS`]. Empty in files of older releases.
+    /// Version of the schema, [`RECORDS`]. Empty in files of older releases.
     #[serde(default)]
     pub schema: String,
     /// Cell that was measured.
     #[serde(flatten)]
     pub key: Key,
-    /// Round, counted from 0. Round `-1` is the warm-up, whose figures do not count.
+    /// Number of the round, counted from 0. The warm-up round, whose figures do not count, is `-1`.
     pub round: i64,
     /// Position in the order of the whole plan, counted from 0.
     pub sequence: u64,
@@ -123,7 +124,7 @@ impl Record {
             _ if !last => Some(WhyNot::Noisy),
             End::Unsupported { .. } => Some(WhyNot::Unsupported),
             End::Failed { .. } => Some(WhyNot::Failed),
-            // Reports use the same rule.
+            // This is the same rule as in reports.
             End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
         };
         (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
@@ -135,7 +136,7 @@ impl Figures {
     /// number of completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        // During small exchanges, most of the CPU time is used by the bulk download.
+        // In the workload with small exchanges, the bulk download uses most of the CPU time.
         if self.unit == "bit/s" || self.latency.is_some() {
             self.bytes as f64 / 1e9
         } else {
@@ -218,9 +219,9 @@ pub struct Figures {
     pub value: f64,
     /// `bit/s`, `1/s`, `s` or `B` (bytes per connection). For `s` and `B`, less is better.
     pub unit: String,
-    /// Payload bytes that arrived.
+    /// Number of payload bytes that arrived.
     pub bytes: u64,
-    /// Completed streams, handshakes, requests or connections.
+    /// Number of streams, handshakes, requests or connections that were completed.
     pub count: u64,
     /// Time from the first request to the last byte, in seconds.
     pub seconds: f64,

@@ -45,7 +45,7 @@ pub struct Implementation {
     /// Roles that the implementation can take.
     pub role: Role,
     /// Environment variables that keep its cryptographic library from using the CPU's AES
-    /// instructions. `None` if there are none that do this.
+    /// instructions. `None` if no such variables are known.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
 
@@ -109,7 +109,7 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
-    /// Only entries for `equic-lab interop` have these.
+    /// Roles of the implementation. Only entries for `equic-lab interop` have this field.
     roles: Option<serde_json::Value>,
 }
 
@@ -153,7 +153,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Parses a list. `path` is its name in errors.
+    /// Parses a list. `path` is the list's name in error messages.
     pub(crate) fn parse(text: &str, path: &Path, places: Places) -> Result<Registry, BenchError> {
         let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =

@@ -33,7 +33,7 @@ pub struct Runner<'a> {
     pub plan: &'a RunPlan,
     /// Folder of the run.
     pub folder: &'a Path,
-    /// Folders of the programs.
+    /// Folders and files that replace the placeholders in commands.
     pub places: &'a Places,
     /// Folder with `ca.pem`, `cert.pem` and `priv.key`.
     pub certificates: &'a Path,
@@ -160,8 +160,8 @@ impl Runner<'_> {
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         };
-        // If only one attempt per round is allowed, the turn is over even if the figure does not
-        // count.
+        // If a round has only one attempt, this attempt has a figure even if it was disturbed. Such
+        // a figure does not count.
         let disturbed = record.noise.too_much && matches!(record.end, End::Measured { .. });
         let last = self.is_last(&record) && !disturbed;
         record.judge(last, turn.purpose != Purpose::Figures);

@@ -31,7 +31,7 @@ const ANSWERS: &str = "perf.answers";
 const PICTURE: &str = "flamegraph.svg";
 /// Time limit for perf to start, and for perf to end after the program has ended.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time limit for reading the samples, which usually takes a second or two.
+/// Time limit for processing the samples, which usually takes a second or two.
 const READING: Duration = Duration::from_secs(600);
 /// Pause between two polls of perf.
 const LOOK: Duration = Duration::from_millis(5);
@@ -178,10 +178,11 @@ fn wait(
     Ok(())
 }
 
-/// Returns true if the program is stopped.
+/// Returns true if the program is stopped by a signal.
 fn is_stopped(program: &Program) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
-    // proc_pid_stat(5): the state follows the name, which may contain any character.
+    // In /proc/PID/stat, the state follows the name, which may contain any character
+    // (proc_pid_stat(5)).
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 

@@ -30,7 +30,7 @@ pub struct Site<'a> {
 /// A host.
 #[derive(Clone, Copy, Debug)]
 pub enum Host<'a> {
-    /// This machine: its own network, or a network namespace.
+    /// This machine, in its own network namespace or in another one.
     Here(Option<&'a Namespace>),
     /// A machine of a testbed.
     There(&'a Machine),
@@ -142,7 +142,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes the sampler of the program, if it is sampled.
+    /// Takes the sampler out of the endpoint, if the program is sampled.
     pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
         match self {
             Endpoint::Here(_, sampler) => sampler.take(),

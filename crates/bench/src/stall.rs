@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::context::CellContext;
 
-/// Longest permitted pause of a transfer. Probes of a connection that recovers are seconds apart.
+/// Maximum time for which a transfer may pause. While a connection recovers, its probes are seconds
+/// apart.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Traffic in bytes on the interfaces of server and client that does not count as progress: probes,
 /// and other traffic on a loopback interface.
@@ -33,7 +34,7 @@ impl StallDetector {
         is_stalled.then(|| format!("stalled: almost no bytes arrived for {PATIENCE:.0?}"))
     }
 
-    /// Returns true if no bytes arrived for too long. Returns false if the counters cannot be read.
+    /// Returns true if no bytes have arrived for too long, or false if the counters cannot be read.
     fn is_stalled(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)

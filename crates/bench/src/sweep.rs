@@ -18,7 +18,7 @@ pub enum Knob {
     Rcvbuf,
     /// SO_SNDBUF of server and client, in bytes.
     Sndbuf,
-    /// Generic segmentation offload of the sockets.
+    /// Generic segmentation offload (GSO) of the sockets.
     Gso,
     /// Congestion control algorithm.
     Congestion,

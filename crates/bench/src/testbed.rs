@@ -22,7 +22,7 @@ use crate::process::{Ended, Order, Rest};
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
 
-/// Files that servers and clients need.
+/// Certificate files that servers and clients need.
 pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 
 /// Time limit for an answer of a machine, even to the request that takes longest.
@@ -57,7 +57,7 @@ pub struct MachineDescription {
 }
 
 impl Description {
-    /// Reads a file.
+    /// Reads the description of a testbed from a file.
     ///
     /// # Errors
     /// [`BenchError::Read`], or [`BenchError::Testbed`] if the description is invalid.
@@ -74,7 +74,8 @@ impl Description {
             if one.ssh.is_empty() || one.cpus.is_empty() {
                 return Err(wrong(name, "it needs ssh = [...] and cpus = [...]".to_owned()));
             }
-            // ssh(1) joins the words with spaces, and a shell splits them again.
+            // Special characters are not allowed, because ssh(1) joins the words of a command with
+            // spaces, and a shell splits them again.
             let plain = |path: &Path| {
                 let text = path.to_string_lossy();
                 let allowed = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -91,8 +92,8 @@ impl Description {
     }
 }
 
-/// Both machines, with an agent on each. Dropping it ends the agents and the programs that they
-/// started.
+/// Both machines of a testbed, with an agent on each. Dropping it ends the agents and the programs
+/// that they started.
 #[derive(Debug)]
 pub struct Testbed {
     /// Machine of the servers.
@@ -101,16 +102,16 @@ pub struct Testbed {
     pub client: Machine,
 }
 
-/// A connected machine.
+/// A machine of a testbed whose agent is running.
 #[derive(Debug)]
 pub struct Machine {
-    /// `server` or `client`.
+    /// Name of the machine: `server` or `client`.
     pub name: String,
     /// The machine's address on the measured link.
     pub address: IpAddr,
     /// CPUs that may be used.
     pub cpus: Vec<usize>,
-    /// Folders of the programs on that machine.
+    /// Folders and files on that machine that replace the placeholders in commands.
     pub places: Places,
     /// Folder of the certificates on that machine.
     pub certificates: PathBuf,
@@ -261,7 +262,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // An agent that does not answer has lost its connection, and ends itself.
+        // If the agent does not answer, its connection is lost, and it ends by itself.
         let _ = self.stop(Duration::ZERO);
     }
 }
@@ -336,7 +337,7 @@ impl Session {
         }
     }
 
-    /// Resets the state of the previous program.
+    /// Resets the state that belongs to the previous program.
     fn begin(&mut self) {
         while self.events.try_recv().is_ok() {}
         (self.silent, self.ended) = (false, false);

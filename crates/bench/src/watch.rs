@@ -24,7 +24,7 @@ pub struct Bounds {
 pub struct Reading {
     /// CPU time of the machine. `None` if it cannot be read.
     cpus: Option<Cpus>,
-    /// CPU time of this process and of children that it waited for, in seconds.
+    /// CPU time of this process and of those children that it has waited for, in seconds.
     ours: f64,
     /// CPU time of the kernel's threads for soft interrupts, in seconds.
     helpers: f64,

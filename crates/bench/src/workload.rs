@@ -9,7 +9,7 @@ use crate::{Answer, Failure};
 
 /// Bytes of the response to `GET /1k`, and of a small exchange during a bulk download.
 const SMALL_BODY: u64 = 1024;
-/// Bytes that each connection of the handshake workloads fetches.
+/// Number of bytes that each connection fetches in the workloads with handshakes.
 const EXCHANGE: u64 = 8;
 /// Minimum number of handshakes per 1,000 that must be resumed in the workload of resumed
 /// handshakes. Not all are, because a ticket may arrive too late.
@@ -44,7 +44,8 @@ pub enum Workload {
     Transfer,
 }
 
-/// Protocols of each workload. A pair uses the first one that both speak.
+/// Protocols in which the workloads can be measured, by kind of workload. A pair uses the first one
+/// that both speak.
 const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
 const STREAMS: &[&str] = &["perf", "h3"];
 const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
@@ -52,7 +53,7 @@ const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
 /// Size of each workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
-    /// Bytes of a transfer.
+    /// Number of bytes of a transfer.
     pub bytes: u64,
     /// Number of streams of [`Workload::Streams`].
     pub streams: u64,
@@ -251,7 +252,7 @@ impl Workload {
     /// Checks that the client's answer reports the requested work.
     ///
     /// # Errors
-    /// What is wrong with the answer: it reports less work than requested, or impossible values.
+    /// The defect of the answer: it reports less work than requested, or impossible values.
     pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
@@ -261,7 +262,7 @@ impl Workload {
                 number::measured(seconds, "s")
             ));
         }
-        // `None` if the number of bytes is impossibly large.
+        // The required number is `None` if the number of bytes is impossibly large.
         let (wanted_bytes, wanted) = match self {
             Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
@@ -329,8 +330,8 @@ impl Workload {
         }
     }
 
-    /// Returns the figure from the client's answer. For idle connections there is none, because the
-    /// runner measures their figure.
+    /// Returns the figure from the client's answer. Returns `None` for idle connections, because
+    /// the runner measures their figure.
     pub fn value(self, answer: &Answer) -> Option<f64> {
         match self.figure() {
             Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),

@@ -123,7 +123,7 @@ unplugs)
 	exit 127
 	;;
 late)
-	# The answer arrives after the client's end, as on a busy machine.
+	# Prints the answer after the client has ended, as can happen on a busy machine.
 	{ sleep 1 && answer "$bytes" 1; } &
 	sleep 0.1
 	;;
@@ -145,7 +145,7 @@ shouts)
 	exit 1
 	;;
 hangs)
-	# This child would outlive its parent.
+	# This child process would outlive the program that started it.
 	sleep 300 &
 	echo $! >"$folder/child.pid"
 	forever

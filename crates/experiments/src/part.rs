@@ -26,9 +26,9 @@ const LAST_WORDS: usize = 10;
 
 /// Subcommands of the program `equic`. All other subcommands belong to this program.
 const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
-/// Timeout for starting and stopping a part, far longer than either takes.
+/// Timeout for starting and for stopping a part. Both normally take far less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two polls of a part.
+/// Time between two polls of a part's output.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
@@ -63,7 +63,7 @@ pub(crate) struct Part {
     lines: Receiver<Line>,
     errors: Arc<Mutex<VecDeque<String>>>,
     listener: Option<JoinHandle<()>>,
-    /// Requests that the part has reported and that were not taken yet.
+    /// Requests that the part has reported and that [`Part::take_samples`] has not returned yet.
     samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
@@ -72,13 +72,14 @@ pub(crate) struct Part {
 pub(crate) struct Ended {
     /// Exit status of the part.
     pub status: ExitStatus,
-    /// Requests that were not taken yet.
+    /// Requests that the part reported and that were not taken before its end.
     pub samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
 impl Ended {
-    /// Returns the last line with this `event`, and the time at which it was read.
+    /// Returns the part's last line with this value of `event`, and the time at which the line was
+    /// read.
     pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
@@ -194,7 +195,7 @@ impl Part {
         })
     }
 
-    /// Asks the part to end.
+    /// Asks the part to end, with SIGTERM.
     pub(crate) fn stop(&self) {
         self.program.terminate();
     }
@@ -245,7 +246,7 @@ impl Part {
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
         if let Some(listener) = self.listener.take() {
-            // The thread does not panic, and ends with the child.
+            // The thread that reads the output does not panic, and ends when the child ends.
             let _ = listener.join();
         }
         let words = self.last_words();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::failure::{Failure, Result};
 
-/// Name of the program.
+/// Name of the product's program.
 const PROGRAM: &str = "equic";
 
 /// Returns the path of `equic`: in the folder of this program, or else in a folder of `PATH`.

@@ -13,7 +13,7 @@ const KB: usize = 1 << 10;
 const MB: usize = 1 << 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// A test case.
+/// A test case of the QUIC Interop Runner, or `multipath`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "`description` says what each is")]
 pub enum Case {
@@ -52,16 +52,16 @@ pub enum Size {
     Small,
 }
 
-/// Files, links and times of a case.
+/// The files, links and times of a test case.
 #[derive(Clone, Debug)]
 pub struct CasePlan {
-    /// Size of each file in bytes.
+    /// Size of each served file, in bytes.
     pub files: Vec<usize>,
     /// Length of each file's name in characters.
     pub name_len: usize,
-    /// Link to the server.
+    /// Parameters of the link from the client to the server.
     pub to_server: Link,
-    /// Link to the client.
+    /// Parameters of the link from the server to the client.
     pub to_client: Link,
     /// Changes of the client's address that the network makes without the client's knowledge.
     /// `None` if the client keeps its address.

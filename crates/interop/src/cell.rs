@@ -48,11 +48,11 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaseResult {
-    /// The files arrived completely, and the check succeeded.
+    /// The files arrived completely, and the check of the trace succeeded.
     Succeeded,
     /// The client or the server does not support the case.
     Unsupported,
-    /// Any other result is a failure.
+    /// The cell ended in any other way.
     Failed,
 }
 
@@ -170,7 +170,8 @@ impl CellContext<'_> {
         let address = SocketAddr::new(ip, free_port()?);
         let any = SocketAddr::new(ip, 0);
         let relay = Relay::start(Config {
-            // The second address is the server's preferred address.
+            // The relay has a second address for the case `connectionmigration`. It is the server's
+            // preferred address.
             fronts: vec![any; if self.case == Case::ConnectionMigration { 2 } else { 1 }],
             server: address,
             to_server: plan.to_server.clone(),

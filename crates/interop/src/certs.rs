@@ -20,7 +20,7 @@ const NAMES: [&str; 7] =
 /// Number of names of 247 characters. They make a certificate longer than 7,500 bytes.
 const LONG_NAMES: usize = 34;
 
-/// Two folders of certificates from one authority.
+/// Two folders of certificates that the same authority signed.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// Folder with a certificate of ordinary size.

@@ -10,10 +10,10 @@ use equic_wire::Version;
 use crate::trace::{Seen, Trace};
 use crate::{Case, Size};
 
-/// TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
+/// The cipher suite TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
 const CHACHA20: u16 = 0x1303;
-/// Minimum number of bytes that a server must send in Handshake packets if it sends the long
-/// certificate.
+/// A server that sends the long certificate must send at least this number of bytes in Handshake
+/// packets.
 const LONG_HANDSHAKE: u64 = 7500;
 /// Maximum number of streams that a server may permit initially in the case `multiplexing`.
 const MAX_STREAMS: u64 = 1000;
@@ -29,7 +29,7 @@ const MIN_SHARE: usize = 20_000;
 /// Maximum time for a client to answer a PATH_CHALLENGE on a busy machine.
 const ANSWERING: Duration = Duration::from_millis(50);
 
-/// What the verdict on a cell is based on.
+/// The data on which the verdict on a cell is based.
 pub(crate) struct Evidence<'a> {
     pub(crate) case: Case,
     pub(crate) size: Size,
@@ -88,7 +88,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
 fn handshakes(evidence: &Evidence<'_>) -> Checked {
     let expected = evidence.case.handshakes(evidence.size);
     let found = evidence.trace.handshakes();
-    // A browser may open a second connection in addition to the first.
+    // A browser may open a second connection in addition to the first one.
     ensure(found == expected || (evidence.browser && found > 0), || {
         format!("found {found} handshakes instead of {expected}")
     })

@@ -15,7 +15,7 @@ pub enum InteropError {
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -24,7 +24,7 @@ pub enum InteropError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// The defect of the list.
+        /// Description of the defect of the list.
         reason: String,
     },
     /// No implementation has this name.
@@ -32,7 +32,7 @@ pub enum InteropError {
     Unknown {
         /// The name, as the user wrote it.
         name: String,
-        /// The known names.
+        /// The names of all known implementations.
         known: String,
     },
     /// Certificates cannot be created.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use equic_lab::relay::{Record, Way};
 
-/// LINKTYPE_RAW: packets begin with their IP header.
+/// LINKTYPE_RAW of the pcap format: packets begin with their IP header.
 const LINKTYPE_RAW: u32 = 101;
 
 /// Side of the connection at which a capture is taken.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::{Case, InteropError};
 
-/// Role of an implementation in a connection.
+/// Role of an implementation: client or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {

@@ -15,7 +15,7 @@ pub struct Matrix {
     pub clients: Vec<String>,
     /// Names of the servers, in the order of the matrix's columns.
     pub servers: Vec<String>,
-    /// Cases that were run.
+    /// The cases that were run.
     pub cases: Vec<Case>,
     /// Address of each implementation's web page, by name.
     pub urls: BTreeMap<String, String>,
@@ -42,7 +42,8 @@ impl Matrix {
         self.cases.iter().filter(became).map(|case| case.abbreviation()).collect()
     }
 
-    /// Returns the result of a case between a client and a server. `None` if it did not run.
+    /// Returns the result of a case between a client and a server, or `None` if the case did not
+    /// run.
     pub fn cell(&self, client: &str, server: &str, case: Case) -> Option<&Outcome> {
         self.cells.get(&(client.to_owned(), server.to_owned(), case))
     }

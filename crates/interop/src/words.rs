@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Number of bytes that are read at the end of the output.
+/// Maximum number of bytes that are read from the end of the output.
 const TAIL: u64 = 16 << 10;
 /// Maximum number of characters kept of a line.
 const LINE: usize = 300;

@@ -46,7 +46,8 @@ fn main() {
     println!("liars: {run} passed");
 }
 
-/// Runs the endpoint when a cell starts this program. The first argument selects how it misbehaves.
+/// Runs the misbehaving endpoint when a cell starts this program. The first argument selects how it
+/// misbehaves.
 fn endpoint() -> ! {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let how = std::env::args().nth(1).unwrap_or_default();
@@ -91,7 +92,7 @@ fn endpoint() -> ! {
             sleep(Duration::from_secs(60));
         }
         "hangs" => {
-            // This child outlives its parent.
+            // This child process would outlive its parent.
             let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("sleep");
             fs::write("child", child.id().to_string()).expect("it is written");
             child.wait().expect("its end");
@@ -118,7 +119,7 @@ impl LiarStage {
         LiarStage { folder, settings }
     }
 
-    /// Returns this program as an implementation that misbehaves in the given way.
+    /// Returns this test program as an implementation that misbehaves in the given way.
     fn liar(&self, how: &str) -> Implementation {
         let own = std::env::current_exe().expect("this program");
         self.implementation(&own, how, "{}")

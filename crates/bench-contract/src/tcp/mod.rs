@@ -57,10 +57,11 @@ pub fn effective(
     })
 }
 
-/// Serves until the process ends.
+/// Runs the server until the process ends.
 ///
 /// # Errors
-/// Files or sockets that cannot be used. Errors of a connection are printed to standard error.
+/// Fails if a file or a socket cannot be used. Errors of a connection are printed to standard
+/// error.
 pub async fn serve(args: &Server, library: Library) -> Result<()> {
     if args.qlog.is_some() {
         unsupported("qlog");
@@ -91,12 +92,12 @@ async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()>
 /// Runs the workload of a client, and prints its answer.
 ///
 /// # Errors
-/// Any error that prevents the workload.
+/// Fails if the workload cannot be completed.
 pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
         unsupported("qlog");
     }
-    // TCP has one stream per connection.
+    // A TCP connection has only one stream.
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("several streams over TCP"),

@@ -40,7 +40,7 @@ pub fn listen(address: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Returns the kernel's name of the algorithm.
+/// Returns the name by which the kernel knows the congestion control algorithm.
 fn kernel(congestion: Congestion) -> &'static str {
     match congestion {
         Congestion::Cubic => "cubic",

@@ -1,4 +1,4 @@
-//! A TCP connection with TLS by rustls.
+//! A TCP connection that rustls encrypts.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, ErrorKind, IoSlice, Write as _};
@@ -63,7 +63,7 @@ impl TlsWire {
         }
     }
 
-    /// Sends encrypted bytes.
+    /// Sends the bytes that rustls has encrypted.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             let mut socket = Socket { stream: Pin::new(&mut self.stream), cx };
@@ -77,8 +77,8 @@ impl TlsWire {
         Poll::Ready(Ok(()))
     }
 
-    /// Decrypts received bytes. If all of them are decrypted, first reads more. Returns the number
-    /// of bytes before decryption. 0 is the end of the connection.
+    /// Decrypts received bytes. If all of them are decrypted already, reads more first. Returns the
+    /// number of encrypted bytes that were processed, or 0 at the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.at == self.end {
             let mut buffer = ReadBuf::new(&mut self.buffer);
@@ -151,7 +151,7 @@ impl Wire for TlsWire {
     }
 }
 
-/// Adapts a socket for writes of rustls.
+/// Lets rustls write encrypted bytes to a socket.
 struct Socket<'a, 'b> {
     stream: Pin<&'a mut TcpStream>,
     cx: &'a mut Context<'b>,

@@ -71,8 +71,8 @@ impl Shape {
     }
 }
 
-/// Writes a length in network order into two bytes at `at`. A datagram is never longer than 65,535
-/// bytes.
+/// Writes a length in network byte order into two bytes at `at`. The length of a datagram is at
+/// most 65,535.
 fn put(frame: &mut [u8], at: usize, value: usize) {
     let bytes = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     if let Some(place) = frame.get_mut(at..at + 2) {

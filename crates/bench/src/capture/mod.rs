@@ -1,5 +1,5 @@
-//! Captures the packets of an attempt into a pcap file: all packets from or to the server's ports
-//! that a packet(7) socket in the server's network sees.
+//! Captures the packets of an attempt in a pcap file. These are all packets from or to the server's
+//! ports that a packet(7) socket in the server's network namespace receives.
 
 mod frame;
 
@@ -24,9 +24,9 @@ use crate::site::{Host, Site};
 use crate::{BenchError, Failure};
 use frame::Shape;
 
-/// Name of the file in the folder of an attempt.
+/// Name of the capture file in the folder of an attempt.
 const FILE: &str = "packets.pcap";
-/// Maximum size of the file of an attempt, in bytes.
+/// Maximum size of the capture file of an attempt, in bytes.
 pub(crate) const MOST: u64 = 100 << 20;
 /// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has Ethernet headers.
 const ETHERNET: u32 = 1;
@@ -65,10 +65,10 @@ pub(crate) struct Caught {
     pub lost: u64,
 }
 
-/// Checks whether this process may capture packets.
+/// Checks that this process may capture packets.
 ///
 /// # Errors
-/// [`BenchError::Plan`].
+/// [`BenchError::Plan`] if it may not.
 pub(crate) fn check() -> Result<(), BenchError> {
     let failed = |error: io::Error| {
         BenchError::Plan(format!("--pcap needs root (CAP_NET_RAW), to see packets: {error}"))
@@ -92,7 +92,8 @@ pub(crate) fn begin(
 }
 
 impl Capture {
-    /// Writes packets from or to these ports into a file, at most `snap` bytes of each packet.
+    /// Starts a thread that writes packets from or to these ports into a file, at most `snap` bytes
+    /// of each packet.
     fn start(site: &Site<'_>, ports: Vec<u16>, path: &Path, snap: u32) -> io::Result<Capture> {
         let socket = match site.host {
             Host::Here(None) => open()?,
@@ -146,7 +147,7 @@ fn open() -> io::Result<OwnedFd> {
         socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, LOOK_US))?;
-    // Root may exceed net.core.rmem_max.
+    // Root may exceed the limit net.core.rmem_max.
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)
         .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &BUFFER))?;
     let on: libc::c_int = 1;
@@ -225,7 +226,8 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
             continue;
         };
         let Some(shape) = Shape::of(frame).filter(|shape| shape.has_port(ports)) else { continue };
-        // virtio_net_hdr: flags, gso_type, hdr_len, gso_size, in native byte order.
+        // The fields of virtio_net_hdr are flags, gso_type, hdr_len and gso_size, in native byte
+        // order.
         let several = header.get(1) == Some(&GSO_UDP);
         let size = match header {
             [_, _, _, _, low, high, ..] if several => u16::from_ne_bytes([*low, *high]),

@@ -7,7 +7,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, MEBIBYTES, MEGABYTES, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// Unit and factor of a ratio.
+/// Unit and factor with which ratios are shown.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// Returns true if these rows, which share workload, protocol, path and settings, get this table:
@@ -76,7 +76,7 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
     table
 }
 
-/// Returns the median and the interval as text.
+/// Formats an estimate as two texts: the median and the interval.
 fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     estimate.map_or_else(
         || [MISSING.to_owned(), String::new()],

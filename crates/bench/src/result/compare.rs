@@ -44,8 +44,8 @@ pub struct Rule {
     /// Bound for equal cells: a cell counts as equal if the interval of its change lies within this
     /// bound. 0.05 is 5 %.
     pub same: f64,
-    /// True if p-values are corrected for the number of cells (Holm). Then the probability that any
-    /// cell is wrongly called different is at most `p`.
+    /// True if p-values are corrected for the number of cells by Holm's method. The probability
+    /// that any cell is wrongly called different is then at most `p`.
     pub corrected: bool,
 }
 
@@ -84,10 +84,10 @@ pub struct Change {
     pub interval: Option<Interval>,
 }
 
-/// A cell in both results.
+/// Comparison of a cell between the old and the new result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The cell, with the names in the old result.
+    /// Identity of the cell, with the implementation names of the old result.
     #[serde(flatten)]
     pub key: Key,
     /// Unit of the medians.
@@ -96,9 +96,9 @@ pub struct Compared {
     pub old: Option<f64>,
     /// Median of the new figures.
     pub new: Option<f64>,
-    /// Number of old figures.
+    /// Number of figures in the old result.
     pub old_count: usize,
-    /// Number of new figures.
+    /// Number of figures in the new result.
     pub new_count: usize,
     /// Number of failed rounds in the old result, and the number of all its rounds.
     pub old_failed: (usize, usize),
@@ -113,7 +113,7 @@ pub struct Compared {
     pub p: Option<f64>,
     /// p-value of the Mann-Whitney test. It is also computed if the test for pairs decides.
     pub mann_whitney_p: Option<f64>,
-    /// `p` corrected for the number of cells (Holm).
+    /// The p-value `p`, corrected for the number of cells by Holm's method.
     pub corrected_p: Option<f64>,
     /// The smallest p-value that this number of rounds can give, corrected for the number of cells
     /// if the rule demands it.
@@ -164,8 +164,9 @@ impl Comparison {
     }
 }
 
-/// An implementation of the old result, and the one of the new result that it is compared with.
-/// Within one run, `("equic-old", "equic")` compares two builds that ran interleaved.
+/// Name of an implementation in the old result, and of the one in the new result that it is
+/// compared with. With `("equic-old", "equic")`, two builds that ran interleaved in one run are
+/// compared.
 pub type Renamed = (String, String);
 
 /// Reads a result: a run's folder, its `samples.jsonl`, or a `result.json`.
@@ -309,7 +310,8 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
     compared
 }
 
-/// Judges a cell by its failures. A cell that fails more often is worse, whatever its figures are.
+/// Returns the verdict that follows from a cell's failures. A cell that fails more often is worse,
+/// whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     // A round that failed because of a busy machine does not count as a failure of the
     // implementations.

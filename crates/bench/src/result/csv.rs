@@ -10,7 +10,7 @@ use super::summary::{Row, Summary};
 use super::{ResultError, show};
 use crate::record::{End, Failure, Figures, Record, WhyNot};
 
-/// A line of `samples.csv`: an attempt. Fields that were not measured are empty.
+/// A line of `samples.csv`, which describes an attempt. Fields that were not measured are empty.
 #[derive(Serialize)]
 struct Sample<'a> {
     workload: &'a str,
@@ -118,7 +118,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A line of `summary.csv`: a cell.
+/// A line of `summary.csv`: the summary of a cell.
 #[derive(Serialize)]
 struct Line<'a> {
     workload: &'a str,

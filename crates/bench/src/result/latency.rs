@@ -6,13 +6,13 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary, UnderLoad};
 
-/// Unit and factor of a ratio.
+/// Unit and factor with which ratios are shown.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
 /// A column of the table, and the format of its cells.
 pub(super) struct Shown {
     pub head: &'static str,
-    /// True if less is better. `None` for intervals.
+    /// True if smaller figures in the column are better. `None` for intervals.
     pub less: Option<bool>,
     pub scale: Scale,
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
@@ -53,7 +53,7 @@ impl Shown {
         show::marked(text, is_figure && row.clock_is_doubted())
     }
 
-    /// Returns the unit of the header, with an arrow that shows which figures are better.
+    /// Returns the unit for the column's header, with an arrow that shows which figures are better.
     pub(super) fn unit(&self) -> String {
         match self.less {
             Some(less) => show::better(self.scale.unit, less),
@@ -73,7 +73,7 @@ pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, Estimate, &U
     rows.iter().filter_map(|row| Some((row, row.value?, row.latency.as_ref()?)))
 }
 
-/// Returns the tables of a summary.
+/// Returns the tables of latency under load for a summary.
 pub(super) fn tables(summary: &Summary) -> Vec<Table> {
     summary.tables().filter_map(table).collect()
 }

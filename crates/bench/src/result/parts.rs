@@ -16,13 +16,13 @@ pub const PARTS: [&str; 4] = ["crypto", "packet I/O", "protocol", "other"];
 pub struct Parts<'a> {
     /// The pair.
     pub row: &'a Row,
-    /// `client` or `server`.
+    /// Which program was sampled: `client` or `server`.
     pub end: &'static str,
     /// CPU time of the server or client, in the unit of [`Row::server_cpu`].
     pub total: f64,
-    /// CPU time of each of [`PARTS`].
+    /// CPU time of each of [`PARTS`], in the unit of `total`.
     pub parts: [f64; 4],
-    /// Number of samples of the division.
+    /// Number of samples that the division is computed from.
     pub samples: u64,
 }
 

@@ -11,7 +11,7 @@ use super::ResultError;
 use super::profile::{Groups, Split};
 use crate::record::Key;
 
-/// Name of the file in the folder of a run.
+/// Name of the file with profiles in the folder of a run.
 pub const PROFILES: &str = "profiles.jsonl";
 
 /// Division of the CPU time of a cell's server and client.
@@ -20,9 +20,9 @@ pub struct Profiled {
     /// Cell that was profiled.
     #[serde(flatten)]
     pub key: Key,
-    /// Samples of the server in four parts.
+    /// Samples of the server, divided into four parts.
     pub server_split: Split,
-    /// Samples of the client in four parts.
+    /// Samples of the client, divided into four parts.
     pub client_split: Split,
     /// Samples of the server by groups of functions. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
@@ -32,8 +32,8 @@ pub struct Profiled {
     pub client_groups: Groups,
 }
 
-/// Adds a profile to `profiles.jsonl` in a run's folder. Removes an incomplete last line, which a
-/// full disk or a killed program left.
+/// Appends a profile to `profiles.jsonl` in a run's folder. First removes an incomplete last line,
+/// which is left if the disk was full or the program was killed.
 ///
 /// # Errors
 /// [`ResultError::Write`] if the file cannot be written.

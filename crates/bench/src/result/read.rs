@@ -38,11 +38,11 @@ pub struct Run {
 pub struct Unreadable {
     /// Number of the line, counted from 1.
     pub line: usize,
-    /// Defect of the line.
+    /// Reason why the line is not a record.
     pub why: String,
 }
 
-/// Description of an implementation that took part.
+/// Description of an implementation that took part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Address of the implementation's source or home page.
@@ -54,8 +54,8 @@ pub struct About {
 }
 
 impl Run {
-    /// Reads a folder. Lines that are not records are returned separately. An incomplete last line
-    /// is not an error.
+    /// Reads the folder of a run. Lines that are not records are returned separately. An incomplete
+    /// last line is not an error.
     ///
     /// # Errors
     /// [`ResultError::Read`] if a file cannot be read. [`ResultError::Samples`] if no line of

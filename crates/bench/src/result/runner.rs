@@ -21,9 +21,9 @@ const QUIC_VERSION: &str = "0x1";
 /// Runner can be read, too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunnerFile<E> {
-    /// Start time in seconds since 1970-01-01 UTC.
+    /// Start of the run in seconds since 1970-01-01 UTC.
     pub start_time: f64,
-    /// End time in seconds since 1970-01-01 UTC.
+    /// End of the run in seconds since 1970-01-01 UTC.
     pub end_time: f64,
     /// Folder of this file and the logs, below `logs/quic/` of the web server: `log_dir/server_client/test`.
     pub log_dir: String,
@@ -33,13 +33,13 @@ pub struct RunnerFile<E> {
     pub clients: Vec<String>,
     /// URL of each implementation's source or home page, by name.
     pub urls: BTreeMap<String, String>,
-    /// Tests and measurements, by abbreviation.
+    /// Descriptions of tests and measurements, by abbreviation.
     pub tests: BTreeMap<String, Test>,
     /// The version of QUIC, as the Interop Runner names it.
     pub quic_version: String,
     /// Outcomes of the tests that measure nothing, for each pair.
     pub results: Vec<Vec<Outcome>>,
-    /// Measurements, for each pair.
+    /// Outcomes of the measurements, for each pair.
     pub measurements: Vec<Vec<RunnerMeasurement>>,
     /// eQUIC's extension, which the Interop Runner ignores.
     pub equic: E,
@@ -54,7 +54,7 @@ pub struct Test {
     pub desc: String,
 }
 
-/// Outcome of a test.
+/// Outcome of a test for one pair of client and server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Abbreviation.
@@ -65,20 +65,21 @@ pub struct Outcome {
     pub result: Option<TestResult>,
 }
 
-/// Outcome of a measurement.
+/// Outcome of a measurement for one pair of client and server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerMeasurement {
     /// Name of the measurement, which is the last part of the path of its logs.
     pub name: String,
-    /// Abbreviation. Only letters and digits, because the page uses it in CSS selectors.
+    /// Abbreviation of the measurement. It has only letters and digits, because the page uses it in
+    /// CSS selectors.
     pub abbr: String,
     /// Verdict on the measurement.
     pub result: TestResult,
-    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty without a figure.
+    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty if there is no figure.
     pub details: String,
 }
 
-/// Verdict on a test or measurement over all rounds.
+/// Verdict on a test or measurement, from all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {

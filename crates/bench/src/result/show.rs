@@ -11,9 +11,9 @@ use crate::record::Failure;
 /// Unit in which a table shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Unit in the table's header.
+    /// Unit that is shown in the table's header.
     pub unit: &'static str,
-    /// Factor that a figure is multiplied with.
+    /// Factor by which figures are multiplied before they are shown.
     pub factor: f64,
     /// Decimals.
     pub digits: usize,
@@ -95,11 +95,11 @@ impl Scale {
     }
 }
 
-/// Scale of buffers and windows.
+/// Scale of the sizes of buffers and windows.
 pub const MEBIBYTES: Scale = Scale { unit: "MiB", factor: 1.0 / (1024.0 * 1024.0), digits: 1 };
-/// Scale of the memory of a process.
+/// Scale of the memory use of a process.
 pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
-/// Explanation of the arrows in headers.
+/// Explanation of the arrows in column headers.
 pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
 
 /// Returns the unit for a header, with an arrow that shows which figures are better.
@@ -274,7 +274,8 @@ pub fn marks(row: &Row) -> Vec<String> {
     marks
 }
 
-/// Returns the text that follows a figure in the matrix, such as `3 of 5 failed: crashed`.
+/// Returns the text that follows a figure in the matrix of clients and servers, such as `3 of 5
+/// failed: crashed`.
 #[must_use]
 pub fn trouble(row: &Row) -> Option<String> {
     let failed = row.failed();

@@ -255,7 +255,7 @@ fn marks(measured: &[(&Record, &Figures)]) -> Marks {
         cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
         clock_doubted: count(|one| one.clock_doubt.is_some()),
         clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
-        // `relate_to_tcp` sets it.
+        // `relate_to_tcp` sets this field later.
         tcp_clock_doubted: false,
         server_restless: count(|one| one.server_restless),
         server_killed: count(|one| one.server_killed),
@@ -333,8 +333,8 @@ fn faults(records: &[&Record]) -> Vec<Fault> {
     faults.into_values().collect()
 }
 
-/// Replaces the numbers in a text, so that `6 of 9 bytes` and `7 of 9 bytes` count as the same
-/// failure.
+/// Replaces the numbers in a failure's reason, so that `6 of 9 bytes` and `7 of 9 bytes` count as
+/// the same failure.
 fn alike(why: &str) -> String {
     let mut alike = String::with_capacity(why.len());
     for c in why.chars() {

@@ -29,7 +29,7 @@ pub struct Summary {
     pub seed: u64,
     /// Number of all attempts, including the warm-up and repeated ones.
     pub attempts: usize,
-    /// True if the last line of the samples is incomplete.
+    /// True if the last line of `samples.jsonl` is incomplete.
     pub cut: bool,
     /// Lines of the samples that are not records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +38,8 @@ pub struct Summary {
     pub implementations: BTreeMap<String, About>,
     /// A row for each cell, in the order of tables.
     pub rows: Vec<Row>,
-    /// Divisions of CPU time. They come from separate attempts, whose figures do not count.
+    /// Divisions of CPU time by samples. They come from additional attempts, whose figures do not
+    /// count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
     /// The run's plan, without its cells.
@@ -71,7 +72,7 @@ pub struct Row {
     pub key: Key,
     /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`. Empty without a figure.
     pub unit: String,
-    /// Number of rounds.
+    /// Number of rounds of the cell.
     pub rounds: usize,
     /// Number of rounds with a figure.
     pub measured: usize,
@@ -92,7 +93,7 @@ pub struct Row {
     /// Notes on the measured rounds.
     #[serde(default)]
     pub marks: Marks,
-    /// The figure of the workload, in `unit`.
+    /// The figure of the workload as median over the rounds, in `unit`.
     pub value: Option<Estimate>,
     /// CPU seconds of the server, without the start of the process (but see
     /// [`Marks::cpu_with_start`]): per 10^9 bytes for `bit/s`, otherwise per completion.
@@ -109,7 +110,7 @@ pub struct Row {
     pub process: Option<Estimate>,
     /// `value` divided by that of TCP with TLS in the same round.
     pub to_tcp: Option<Estimate>,
-    /// The pair that `to_tcp` compares with, as `client>server`.
+    /// The pair of TCP that `to_tcp` compares with, as `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
     /// Comparison with eQUIC. `None` if this implementation or eQUIC was not measured with itself.
@@ -118,7 +119,7 @@ pub struct Row {
     /// The two modes of the figures, if they have two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
-    /// Medians of the other figures.
+    /// Medians of further figures, such as memory and dropped packets.
     pub medians: Medians,
     /// Settings in force at the client in the last round, as it reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,11 +147,11 @@ pub struct Beside {
 /// connection. `value` of the row is the 99th percentile during the download.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnderLoad {
-    /// Medians of exchanges without the download, in seconds.
+    /// Median over the rounds of the median duration of exchanges without the download, in seconds.
     pub unloaded_median: Estimate,
-    /// 99th percentiles of exchanges without the download, in seconds.
+    /// Median over the rounds of the 99th percentile of exchanges without the download, in seconds.
     pub unloaded_p99: Estimate,
-    /// Medians of exchanges during the download, in seconds.
+    /// Median over the rounds of the median duration of exchanges during the download, in seconds.
     pub loaded_median: Estimate,
     /// The 99th percentile during the download, divided by that without it in the same attempt.
     pub p99_ratio: Estimate,
@@ -169,15 +170,16 @@ pub struct Estimate {
     /// figures.
     #[serde(default)]
     pub interval: Option<Interval>,
-    /// Median absolute deviation, not scaled.
+    /// Median absolute deviation of the figures, not scaled.
     pub mad: f64,
     /// The smallest figure.
     pub min: f64,
     /// The largest figure.
     pub max: f64,
-    /// The mean, which the Interop Runner shows.
+    /// The mean of the figures, which the Interop Runner shows.
     pub mean: f64,
-    /// The standard deviation, which the Interop Runner shows. 0 for one figure.
+    /// The standard deviation of the figures, which the Interop Runner shows. It is 0 for one
+    /// figure.
     pub deviation: f64,
 }
 
@@ -185,9 +187,9 @@ pub struct Estimate {
 /// round are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
-    /// Number of rounds.
+    /// Number of rounds with such figures.
     pub n: usize,
-    /// The median, in the row's unit.
+    /// The median of these figures, in the row's unit.
     pub median: f64,
     /// The largest share of CPU time that other programs used in these rounds, from 0 to 1.
     pub foreign: f64,
@@ -201,7 +203,8 @@ pub struct Disturbed {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Marks {
-    /// Rounds in which CPU time includes the start of the client, because it was not measured.
+    /// Rounds in which CPU time includes the start of the client, because the start was not
+    /// measured.
     pub cpu_with_start: usize,
     /// Rounds in which the client's clock does not agree with the runner's observations.
     pub clock_doubted: usize,
@@ -234,7 +237,7 @@ pub struct Fault {
 /// Two modes of a sample (Hartigan's dip test, p below 0.05).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Modes {
-    /// Probability of such a sample if the distribution has only one mode.
+    /// Probability of a sample like this one if its distribution had only one mode.
     pub p: f64,
     /// Median of the lower of the two groups into which 2-means divides the figures.
     pub low: f64,
@@ -246,7 +249,7 @@ pub struct Modes {
     pub high_count: usize,
 }
 
-/// Medians of figures without an interval. `None` if they were not counted.
+/// Medians of further figures, without intervals. `None` if a figure was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
     /// Peak memory of the server, in bytes.
@@ -272,7 +275,7 @@ pub struct Medians {
     pub foreign: Option<f64>,
 }
 
-/// A figure of one round.
+/// The figures of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundFigure {
     /// The round.

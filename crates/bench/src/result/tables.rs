@@ -156,7 +156,7 @@ fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
     ]
 }
 
-/// Returns notes on a row, most important first.
+/// Returns the notes on a row, most important first.
 fn notes(row: &Row, scale: Scale) -> Cell {
     let mut notes: Vec<String> = show::disturbed(row).into_iter().collect();
     let mut tone = Tone::Warning;
@@ -187,7 +187,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }
 
-/// Returns a table of failures and their reasons. `None` without failures.
+/// Returns a table of failures and their reasons, or `None` if nothing failed.
 #[must_use]
 pub fn failures(summary: &Summary) -> Option<Table> {
     let mut table = Table::new([

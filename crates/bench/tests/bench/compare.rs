@@ -73,7 +73,7 @@ fn cell<'a>(comparison: &'a Comparison, client: &str, server: &str) -> &'a Compa
     found.expect("a cell")
 }
 
-/// Returns `n` different values, evenly distributed from -5 % to +5 % around `middle`.
+/// Returns `n` different values that are evenly distributed from 5 % below to 5 % above `middle`.
 fn around(middle: f64, n: u32) -> Vec<Option<f64>> {
     (0..n)
         .map(|i| Some(middle * (0.95 + 0.1 * f64::from((i * 7 + 3) % n) / f64::from(n - 1))))
@@ -121,7 +121,7 @@ fn a_regression_is_found_where_it_is() {
     assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
     let ends = ratio.interval.unwrap();
     assert!(ends.low < 0.93 && ends.high < 1.0, "{ratio:?}");
-    // The CPU time of both ends together rises by 1 / 0.93.
+    // The CPU time of server and client together rises by the factor 1 / 0.93.
     assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
     let back = compare(&slower, &usual, None, Rule::default());
     assert_eq!(cell(&back, "quinn", "quinn").verdict, ComparisonVerdict::Better);
@@ -205,8 +205,8 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
     let corrected = Rule { corrected: true, ..Rule::default() };
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, corrected);
     assert_eq!(compared.count(ComparisonVerdict::TooFewRounds), 3, "{:?}", compared.cells);
-    // The smallest corrected p-value of three cells is 3 * 2 / 252 with five rounds, and 3 * 2 / 70
-    // with four.
+    // With three cells, the smallest corrected p-value is 3 * 2 / 252 for five rounds, and 3 * 2 /
+    // 70 for four.
     assert!(compared.cells.iter().all(|one| one.rounds_needed == Some(5)));
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, Rule::default());
     assert_eq!(compared.count(ComparisonVerdict::Worse), 3);
@@ -234,8 +234,8 @@ fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
     let both = paired(5, 1.0);
     let few = compare(&both, &both, Some(&renamed), Rule::default());
     assert_eq!(few.cells[0].verdict, ComparisonVerdict::TooFewRounds);
-    // The difference of these 200 cells is exactly the bound. At most 5 % of them may be called
-    // equal, because each of the two one-sided tests has 2.5 %.
+    // In each of these 200 cells, the difference is exactly the bound. At most 5 % of the cells may
+    // be called equal, because each of the two one-sided tests has 2.5 %.
     let mut rng = rand::rngs::SmallRng::seed_from_u64(7);
     let mut same = 0;
     for _ in 0..200 {
@@ -270,7 +270,7 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
     assert_eq!(worse.verdict, ComparisonVerdict::Worse);
     assert_eq!(worse.why, "0 of 20 failed, now 10 of 20");
     assert_eq!(verdict(&half, &whole, "bit/s").verdict, ComparisonVerdict::Better);
-    // One failure in twenty rounds may be chance. The reason mentions it.
+    // One failure in twenty rounds may be chance. The reason of the verdict mentions it.
     let mut once = whole.clone();
     once[3] = None;
     let chance = verdict(&whole, &once, "bit/s");

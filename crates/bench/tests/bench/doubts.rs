@@ -93,13 +93,13 @@ fn text(tables: &[Table]) -> String {
     tables.iter().map(|table| table.render(Style::plain())).collect()
 }
 
-/// Returns the line that contains all of these words.
+/// Returns the line of the text that contains all of these words.
 fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
     let found = text.lines().find(|line| words.iter().all(|word| line.contains(word)));
     found.unwrap_or_else(|| panic!("{words:?} are in no line of\n{text}"))
 }
 
-/// Returns the part of a page between two words.
+/// Returns the part of the page from one text to another.
 fn part<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = page.split_once(from).unwrap_or_else(|| panic!("{from} is not in the page"));
     rest.split_once(to).map_or(rest, |(part, _)| part)
@@ -141,7 +141,7 @@ fn ratios_depend_on_both_clocks() {
     };
     let count = |text: &str| line(text, &["hasty"]).matches(MARK).count();
     assert_eq!(count(&beside(false, false)), 0);
-    // The third mark is in the notes.
+    // The mark occurs a third time in the notes.
     assert_eq!(count(&beside(false, true)), 3);
     assert_eq!(count(&beside(true, false)), 1);
     // In the comparison with TCP, the note names the client whose clock is doubted.

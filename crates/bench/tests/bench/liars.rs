@@ -238,7 +238,8 @@ fn a_point_is_told_by_options_and_by_the_environment() {
 #[test]
 fn idle_connections_are_weighed() {
     let measurement = measured(Scene::new().run("holds", Workload::Idle));
-    // 10 MB for 100 connections. The shell holds a second copy during the assignment.
+    // The server holds 10 MB for 100 connections. Its shell has a second copy during the
+    // assignment.
     assert!((90e3..250e3).contains(&measurement.figures.value), "{measurement:?}");
     assert!(
         measurement.server_held_memory > Some(measurement.server_idle_memory),

@@ -164,8 +164,8 @@ fn everything_is_in_it() {
     ] {
         assert!(page.contains(expected), "{expected}");
     }
-    // The plots of whole tables draw every point. The pairs with the same implementation at both
-    // ends have 20 rounds each, for 7 QUIC stacks and TCP.
+    // The plots of whole tables draw every point. There are 7 QUIC stacks and TCP with the same
+    // implementation at both ends, and each of these pairs has 20 rounds.
     let circles = page.matches("<title>round ").count();
     assert!(circles > 2 * 49 * 10, "{circles}");
 }

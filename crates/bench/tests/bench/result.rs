@@ -83,13 +83,13 @@ fn medians_ratios_and_cpu_time_of_known_records() {
     assert_eq!((value.n, value.median, value.min, value.max), (3, 2e9, 1e9, 4e9));
     // The absolute deviations from the median 2 are 1, 0 and 2.
     assert_eq!(value.mad, 1e9);
-    // No interval of three rounds covers the median with 95 %.
+    // With three rounds, no interval covers the median with 95 %.
     assert_eq!(value.interval, None);
     let ratio = quinn.to_tcp.unwrap();
     assert_eq!((ratio.median, ratio.mad), (0.5, 0.0));
     assert_eq!(quinn.tcp.as_deref(), Some("tcp>tcp"));
     assert_eq!(row(&summary, "tcp", "tcp").to_tcp, None);
-    // 3 and 1 CPU seconds for 2 GB.
+    // The two figures are 3 and 1 CPU seconds for 2 GB.
     assert_eq!(quinn.server_cpu.unwrap().median, 1.5);
     assert_eq!(quinn.client_cpu.unwrap().median, 0.5);
     assert_eq!((summary.started, summary.ended), (1000.0, 1025.0));
@@ -241,7 +241,8 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
 #[test]
 fn who_is_beside_ours_is_compared_within_rounds() {
     let mut records = Vec::new();
-    // The machine becomes slower over time, so a ratio of the medians would be wrong: 1.5 to 2.
+    // The machine becomes slower over time, so a ratio of the medians would be wrong: it would be
+    // 1.5 to 2.
     for (round, speed) in [4.0, 2.0, 1.0].into_iter().enumerate() {
         let round = round as i64;
         records.push(record(key("equic", "equic", "perf"), round, 1, measured(speed)));

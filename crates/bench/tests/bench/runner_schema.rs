@@ -15,7 +15,7 @@ fn wrong(file: &Value) -> Result<(), String> {
         value.as_str().map(str::to_owned).ok_or_else(|| format!("{what} is no text"))
     };
     for time in ["start_time", "end_time"] {
-        // The page calls `new Date(1000 * ...)`.
+        // The page calls `new Date(1000 * ...)` with these fields.
         file[time].as_f64().filter(|time| *time > 0.0).ok_or(format!("{time} is no time"))?;
     }
     text(&file["log_dir"], "log_dir")?;
@@ -66,8 +66,8 @@ fn css(name: &str) -> Result<(), String> {
     if !name.is_empty() && name.chars().all(good) { Ok(()) } else { Err(format!("{name:?}")) }
 }
 
-/// Checks details such as `9559 (± 12) kbps`, which the Interop Runner writes as `"{:.0f} (±
-/// {:.0f}) {}".format(mean, stdev, unit)`. They must be empty if the measurement failed.
+/// Checks the field `details`, such as `9559 (± 12) kbps`, which the Interop Runner writes as
+/// `"{:.0f} (± {:.0f}) {}".format(mean, stdev, unit)`. It must be empty if the measurement failed.
 fn details(details: &str, result: &Value) -> Result<(), String> {
     if result != "succeeded" {
         return if details.is_empty() { Ok(()) } else { Err(format!("details {details:?}")) };

@@ -57,7 +57,7 @@ impl Fixture {
             let mut order: Vec<&Key> = keys.iter().collect();
             order.shuffle(&mut rng);
             for key in order {
-                // Workloads other than downloads have half as many rounds.
+                // Workloads other than downloads have only half as many rounds.
                 if key.workload != "download" && round >= (self.rounds + 1) / 2 {
                     continue;
                 }
@@ -160,8 +160,8 @@ impl Fixture {
         };
         let (client, server) = (of(&key.client), of(&key.server));
         let mut speed = client.0.min(server.0);
-        // The first factor is a drift that is the same in a whole round. The second differs between
-        // runs.
+        // The first factor is a drift of the machine, which is the same for all cells of a round.
+        // The second factor differs between runs.
         speed *= 1.0 + 0.03 * (round as f64 * 0.7).sin() + rng.random_range(-0.04..0.04);
         if key.client == "quiche" && key.server == "quinn" && rng.random_bool(0.45) {
             speed *= 0.55;

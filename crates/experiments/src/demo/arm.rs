@@ -19,13 +19,14 @@ use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time in seconds between two readings of the counters.
+/// Time in seconds between two readings of the server's and the gateway's counters.
 const TICK: f64 = 0.5;
 /// Extra time in seconds for which clients and attackers are started. They are stopped explicitly
 /// before.
 const SPARE: f64 = 60.0;
-/// Time between two polls of the attackers' connections. A connection that the server refuses after
-/// its handshake counts for that short time.
+/// Time between two readings of the number of attackers' connections, of which the smaller one is
+/// used. Without the second reading, a connection that the server refuses after its handshake would
+/// count.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// The lab, the plan and the progress bar, which the runs of all arms share.
@@ -180,7 +181,7 @@ impl DemoStage<'_> {
         Tick { at, server, cpu, udp: net.udp4, dropped, answered, attackers }
     }
 
-    /// Returns the connections of all attackers, as counted by the gateway.
+    /// Returns the number of the attackers' connections, as counted by the gateway.
     fn connections(&self, control: &Control) -> u64 {
         let rows = control.sources(usize::MAX, SortBy::Connections).unwrap_or_default();
         let of = |host: &Namespace| {

@@ -7,21 +7,22 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// Legitimate clients only.
+    /// No attack: only legitimate clients.
     Alone,
-    /// The attack on a server without limits.
+    /// The attack from real addresses, on a server without limits.
     Unprotected,
-    /// The attack on a server that enforces limits itself.
+    /// The attack from real addresses, on a server that enforces limits itself.
     UserSpace,
-    /// The attack on a server behind a gateway with the same limits.
+    /// The attack from real addresses, on a server behind a gateway with the same limits.
     Gateway,
-    /// Legitimate clients and newcomers only.
+    /// No attack: only legitimate clients and newcomers.
     Calm,
-    /// Initial packets from forged sources, to a server without limits.
+    /// A flood of Initial packets from forged sources, to a server without limits.
     ForgedUnprotected,
-    /// Initial packets from forged sources, to a server that sends Retry packets itself.
+    /// A flood of Initial packets from forged sources, to a server that sends Retry packets itself.
     ForgedServerRetry,
-    /// Initial packets from forged sources, to a server behind a gateway that sends Retry packets.
+    /// A flood of Initial packets from forged sources, to a server behind a gateway that sends
+    /// Retry packets.
     ForgedGateway,
 }
 

@@ -11,8 +11,8 @@ use super::plan::DemoPlan;
 const PORT: u16 = 443;
 
 impl DemoPlan {
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway that
+    /// the server joins.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
@@ -96,7 +96,7 @@ impl DemoPlan {
             &format!("{}ms", self.timeout_ms),
         ]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on, because .1 is the host's own address.
+        // The addresses begin with .2, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(self.newcomers_addresses as usize) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }
@@ -143,7 +143,8 @@ impl DemoPlan {
     }
 }
 
-/// Prints every request as a line on standard output, followed by the summary.
+/// Options with which a load generator prints every request as a line on standard output, followed
+/// by a summary.
 const SAMPLED: [&str; 5] = ["--threads", "1", "--samples", "/dev/stdout", "--json"];
 
 fn words(words: &[&str]) -> Vec<String> {

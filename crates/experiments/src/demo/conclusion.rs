@@ -20,7 +20,7 @@ struct Figures {
     gateway: f64,
 }
 
-/// Returns the conclusion of the arms with quotas, in one sentence.
+/// Returns the conclusion about the arms with quotas, in one sentence.
 pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);

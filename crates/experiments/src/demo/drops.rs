@@ -12,7 +12,7 @@ pub(super) struct Dropped {
     pub place: &'static str,
     pub reason: String,
     pub meaning: String,
-    /// Number of datagrams, or of connections if the meaning says so.
+    /// Number of datagrams, or number of connections if the row's meaning says so.
     pub count: u64,
 }
 

@@ -42,7 +42,7 @@ impl Figures {
         format!("{got_in} of {tried} ({})", number::percent(self.share()))
     }
 
-    /// Formats the time to connect, if any newcomer connected.
+    /// Formats the time that newcomers needed to connect, if any newcomer connected.
     fn connect(self) -> String {
         let ms = |ms: Option<f64>| {
             ms.map_or_else(|| MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))
@@ -62,7 +62,7 @@ struct Shown {
     answered: u64,
 }
 
-/// Returns the conclusion of the arms with newcomers.
+/// Returns the conclusion about the arms with newcomers, in a few sentences.
 pub(super) fn conclude(arms: &[ArmResult]) -> String {
     let of = |wanted| Figures::of(arms, wanted);
     let gateway = arms.iter().find(|result| result.arm == Arm::ForgedGateway);

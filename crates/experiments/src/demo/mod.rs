@@ -47,7 +47,7 @@ use plan::{ATTACKERS, CLIENTS, DemoPlan};
 use progress::Progress;
 use result::{ArmResult, Demo, Forged};
 
-/// The schema of the result.
+/// Name of the schema of the demo's result.
 const SCHEMA: &str = "equic.demo/1";
 
 /// Runs the demo, and shows the result.

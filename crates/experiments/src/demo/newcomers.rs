@@ -16,9 +16,10 @@ pub(super) struct Newcomers {
     pub errors: u64,
     /// Newcomers that started, per second.
     pub tried_per_s: f64,
-    /// Successful newcomers per second.
+    /// Newcomers that connected and got their response, per second.
     pub got_in_per_s: f64,
-    /// Time from the first packet to the end of the handshake, for successful newcomers.
+    /// Time from the first packet to the end of the handshake in milliseconds: the median of the
+    /// successful newcomers.
     pub connect_median_ms: Option<f64>,
     pub connect_p99_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,

@@ -1,4 +1,4 @@
-//! Plan of the demo: length of the arms, strength of the attacks, and number of participants.
+//! Plan of the demo: lengths of the arms, strengths of the attacks, and numbers of clients.
 
 use equic_harness::allowed_cpus;
 use serde::Serialize;
@@ -25,7 +25,7 @@ const ALONE: f64 = 0.16;
 /// Time in which newcomers start in each of the four arms with newcomers, as a share of these arms'
 /// total time. The remaining time is needed because the last newcomers may wait for their timeout.
 const TURN: f64 = 0.19;
-/// Newcomers per second.
+/// Number of newcomers that start per second.
 const NEWCOMERS_PER_S: f64 = 30.0;
 /// Minimum number of newcomers in an arm, even a short one.
 const FEWEST_NEWCOMERS: u32 = 10;
@@ -46,14 +46,14 @@ pub(super) struct DemoPlan {
     /// Time from the start of the parallel clients to the start of the flood, in seconds. It gets
     /// longer if the parallel clients take long to begin.
     pub flood_after_s: f64,
-    /// In an arm with newcomers: time from its start to the flood or, without an attack, to the
-    /// first newcomer, in seconds.
+    /// In an arm with newcomers: time in seconds from the arm's start to the flood. Without an
+    /// attack, it is the time to the first newcomer.
     pub newcomers_lead_s: f64,
-    /// Time in which newcomers start, in seconds.
+    /// Time in which newcomers start, in seconds. It is the same in each arm that has any.
     pub newcomers_s: f64,
     /// Number of newcomers in each arm that has any. Each makes one connection with one request.
     pub newcomers: u32,
-    /// Newcomers per second. They start whether or not earlier ones have succeeded.
+    /// Number of newcomers that start per second, whether or not earlier ones have succeeded.
     pub newcomers_per_s: f64,
     /// Number of addresses of the newcomers.
     pub newcomers_addresses: u32,
@@ -75,7 +75,7 @@ pub(super) struct DemoPlan {
     pub connections_per_attacker: u16,
     /// Rate of the flood in Initial packets per second, for all attackers together.
     pub flood_pps: u64,
-    /// Number of different Initial packets of each attacker.
+    /// Number of different Initial packets that each attacker sends.
     pub flood_pool: usize,
     /// Prefix of the forged source addresses. It contains no address of the lab.
     pub forged: &'static str,
@@ -109,7 +109,7 @@ impl DemoPlan {
         let turn_s = total * FORGED * TURN;
         let newcomers_lead_s = (turn_s * 0.16).min(2.0);
         let newcomers_s = turn_s - newcomers_lead_s;
-        // The cast saturates.
+        // The cast saturates, so a very long demo is no problem.
         let newcomers = ((newcomers_s * NEWCOMERS_PER_S).round() as u32).max(FEWEST_NEWCOMERS);
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
@@ -161,7 +161,8 @@ impl DemoPlan {
         }
     }
 
-    /// Returns the duration of the full attack in seconds, in arms without newcomers.
+    /// Returns the time in which the whole attack is active in an arm without newcomers, in
+    /// seconds.
     pub(super) fn window(&self) -> f64 {
         self.attacked_s - self.lead_s - self.flood_after_s
     }

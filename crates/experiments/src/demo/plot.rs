@@ -49,7 +49,8 @@ fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
     plot
 }
 
-/// Plots the requests of legitimate clients over time, with the arms one after the other.
+/// Plots the successful requests of legitimate clients over time, with the arms one after the
+/// other.
 fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let end = arms.last().map_or(0.0, |last| last.start_s + last.seconds);
     // Rounds the window's length up to tenths of a second.
@@ -71,7 +72,8 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for result in arms {
         let (start, stop) = (result.start_s, result.start_s + result.seconds);
-        // Only whole windows, because the rate of the last few milliseconds would be arbitrary.
+        // Only whole windows are plotted, because the rate of the last few milliseconds would be
+        // arbitrary.
         let whole = (result.seconds / width).floor() * width;
         let rates = timeline::rate(&result.completions, 0.0, whole, width);
         points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
@@ -87,7 +89,8 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Plots the newcomers by the time of their attempt, with the arms one after the other.
+/// Plots the numbers of newcomers and of successful newcomers over the time of their start, with
+/// the arms one after the other.
 fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let width = (NEWCOMERS / plan.newcomers_per_s).max(SHORTEST);
     let plot = LinePlot::new(

@@ -78,7 +78,7 @@ impl Processes {
         Processes { gateway, server, pin, clients, parallel, floods, newcomers: None }
     }
 
-    /// Returns the states of the clients, attackers and newcomers.
+    /// Returns the states of the clients, the attackers and the newcomers.
     pub(super) fn seen(&mut self) -> Seen {
         let newcomers = self.newcomers.as_mut().map_or(GroupState::Absent, |part| {
             if part.ended() { GroupState::Gone } else { GroupState::There }

@@ -20,10 +20,10 @@ const RECENT: f64 = 1.0;
 /// Steps by which the bar advances per second of traffic.
 const STEPS: f64 = 10.0;
 
-/// Shows the progress.
+/// Shows the progress of the demo.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True to print a line for each arm.
+    /// True if a line is printed for each arm, instead of a bar.
     lines: bool,
     arm: Arm,
     /// Seconds of traffic in the arms that are completed.
@@ -36,7 +36,8 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = (plan.total() * STEPS) as u64;
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -46,7 +47,7 @@ impl Progress {
         Progress { lines: !json, bar, arm: Arm::Alone, before: 0.0 }
     }
 
-    /// Begins an arm.
+    /// Shows that an arm begins.
     pub(super) fn begin(&mut self, arm: Arm) {
         self.arm = arm;
         if let Some(bar) = &self.bar {
@@ -75,7 +76,7 @@ impl Progress {
         bar.set_message(message);
     }
 
-    /// Ends an arm, and shows its result.
+    /// Shows that an arm has ended, with its result.
     pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Result {
         self.before += seconds;
         let number = Arm::all().position(|arm| arm == result.arm).unwrap_or(0) + 1;

@@ -14,9 +14,9 @@ pub(super) struct RawRecords {
     pub attacked: Option<f64>,
     /// Time at which the whole flood had begun, or `None` without an attack.
     pub flooded: Option<f64>,
-    /// Time at which the clients had finished, and the attack was stopped.
+    /// Time at which the legitimate clients had finished. The attack was then stopped.
     pub over: f64,
-    /// Requests of legitimate clients.
+    /// Requests that legitimate clients made.
     pub samples: Vec<Sample>,
     /// The first request on each connection of the attackers' parallel clients.
     pub parallel: Vec<Sample>,
@@ -35,11 +35,11 @@ pub(super) struct RawRecords {
 /// Counters at one time.
 #[derive(Clone, Default)]
 pub(super) struct Tick {
-    /// Seconds of CLOCK_MONOTONIC.
+    /// Time at which the counters were read, in seconds of CLOCK_MONOTONIC.
     pub at: f64,
-    /// CPU time of the server.
+    /// CPU time of the server's process.
     pub server: ProcessCpu,
-    /// CPU time of the server's CPU, for all processes.
+    /// CPU time that all processes used on the server's CPU.
     pub cpu: CpuTime,
     /// UDP counters of the server's namespace.
     pub udp: UdpCounters,

@@ -20,7 +20,7 @@ pub(super) struct Demo {
     pub plan: DemoPlan,
     /// The arms of the attack from real addresses, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// The arms of the attack from forged sources, which ran after the others.
+    /// Results of the attack from forged sources, whose arms ran after the others.
     pub forged: Forged,
     /// Notes that a reader needs to interpret the figures.
     pub notes: Vec<String>,
@@ -31,9 +31,9 @@ pub(super) struct Demo {
 /// Results of the attack from forged sources.
 #[derive(Serialize)]
 pub(super) struct Forged {
-    /// The arms, in the order in which they ran.
+    /// The arms with forged sources, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// Conclusion about the newcomers.
+    /// Conclusion about the newcomers, in a few sentences.
     pub conclusion: String,
 }
 
@@ -75,10 +75,10 @@ pub(super) struct ArmResult {
     pub completions: Vec<f64>,
 }
 
-/// Results of the legitimate clients.
+/// Results of the legitimate clients in an arm.
 #[derive(Serialize, Default)]
 pub(super) struct Legitimate {
-    /// Successful requests in the window, per second.
+    /// Successful requests of legitimate clients per second, in the window.
     pub requests_per_s: f64,
     /// Requests that began in the window. Each is also counted in one of the next four fields.
     pub requests: u64,
@@ -86,8 +86,8 @@ pub(super) struct Legitimate {
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Duration of the successful requests, in milliseconds. The first request on a connection
-    /// includes the handshake.
+    /// Median duration of the successful requests, in milliseconds. The first request on a
+    /// connection includes the handshake.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
@@ -109,7 +109,7 @@ pub(super) struct Retries {
     pub gateway_proved: u64,
 }
 
-/// The server's CPU use and counters.
+/// The server's CPU use and counters in an arm.
 #[derive(Serialize)]
 pub(super) struct Server {
     /// CPU time of the server in the window, in percent of one CPU.
@@ -123,7 +123,7 @@ pub(super) struct Server {
     pub stats: Value,
 }
 
-/// Results of the attackers.
+/// Results of the attackers in an arm.
 #[derive(Serialize)]
 pub(super) struct Attack {
     /// Connections of the parallel clients on which the server answered a request.
@@ -140,7 +140,7 @@ pub(super) struct Attack {
     pub peak_connections: Option<u64>,
 }
 
-/// Counts in one interval between two readings.
+/// Counts in the interval between two readings of the counters.
 #[derive(Serialize)]
 pub(super) struct Interval {
     pub from_s: f64,

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 3] = [
 /// If other work uses more than this share of the server's CPU (in percent), a note mentions it.
 const DISTURBED: f64 = 10.0;
 
-/// A table under construction, with one column per arm.
+/// A table that is being built, with one column per arm.
 struct Rows<'a> {
     arms: &'a [ArmResult],
     table: Table,

@@ -61,7 +61,7 @@ pub(super) struct Seen {
     pub guarded: bool,
 }
 
-/// Times of the next steps, in seconds since the start of the arm. `None` if a time is not known
+/// Times of the next steps of an arm, in seconds since its start. `None` if a time is not known
 /// yet, or if the step does not occur.
 pub(super) struct Cues {
     parallel: Option<f64>,
@@ -75,7 +75,7 @@ pub(super) struct Cues {
     /// Time at which all floods had begun.
     flooded: Option<f64>,
     newcomers: Option<f64>,
-    /// Time of the end of the arm.
+    /// Time at which the arm ends.
     pub(super) over: Option<f64>,
 }
 

@@ -18,7 +18,7 @@ pub(super) type Cell = steps::Cell<Arm, Clients>;
 /// Results of the legitimate client's requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Clients {
-    /// Successful requests per second.
+    /// Successful requests of the legitimate client per second.
     pub requests_per_s: f64,
     /// Median duration of the successful requests in milliseconds, or null if no request succeeded.
     /// `p99_ms` is the 99th percentile.
@@ -30,7 +30,7 @@ pub(super) struct Clients {
 }
 
 impl BenchStage<'_, FloodPlan> {
-    /// Measures an arm once.
+    /// Makes one measurement of an arm under a flood of one rate.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;

@@ -26,7 +26,7 @@ impl Guard {
         Ok(Guard::Gateway(Box::new(part), control))
     }
 
-    /// Activates rules of nftables on a host.
+    /// Loads nftables rules on a host.
     pub(super) fn nftables(host: &Namespace, rules: &Rules) -> Result<Guard> {
         Ok(Guard::Nftables(rules.apply(host)?))
     }

@@ -43,7 +43,7 @@ use result::Bench;
 use rounds::measure_all;
 use steps::BenchStage;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
 
 /// Runs the measurements, and shows the result.

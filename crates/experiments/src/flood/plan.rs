@@ -119,8 +119,8 @@ impl FloodPlan {
         }
     }
 
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway that
+    /// the server joins.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
@@ -153,7 +153,7 @@ impl FloodPlan {
         args
     }
 
-    /// Returns the prefix on the gateway's deny list.
+    /// Returns the prefix that is put on the gateway's deny list.
     pub(super) fn denied() -> Result<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }

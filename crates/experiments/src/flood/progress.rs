@@ -15,12 +15,13 @@ pub(super) fn rate(pps: Option<u64>) -> String {
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Creates a bar for this number of measurements.
+    /// Creates a progress bar for this number of measurements.
     pub(super) fn new(cells: usize) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
             {
                 bar.set_style(style);

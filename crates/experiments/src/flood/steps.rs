@@ -35,7 +35,7 @@ pub(super) struct Cell<A, C> {
     /// Requested rate of the flood in Initial packets per second. Null means as fast as the CPU can
     /// send.
     pub flood_pps: Option<u64>,
-    /// Initial packets per second that were sent.
+    /// Initial packets per second that the flood really sent.
     pub sent_pps: f64,
     #[serde(flatten)]
     pub clients: C,
@@ -45,7 +45,7 @@ pub(super) struct Cell<A, C> {
     pub dropped: Option<u64>,
 }
 
-/// Work of the server in an interval.
+/// Work of the server during a measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Work {
     /// CPU time of the server, in percent of one CPU.
@@ -123,7 +123,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Reads the counters.
+    /// Reads the counters of the server and its host.
     pub(super) fn read(lab: &Lab, server: &Part) -> Result<Counters> {
         Ok(Counters { net: NetCounters::of(lab.server())?, cpu: ProcessCpu::of(server.pid()) })
     }

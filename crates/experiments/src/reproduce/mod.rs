@@ -98,7 +98,7 @@ pub fn run(command: &Command) -> Result {
     }
 }
 
-/// Returns a flag that SIGINT, SIGTERM and SIGHUP set from now on.
+/// Returns a flag. From now on, SIGINT, SIGTERM and SIGHUP set it.
 fn until_signal() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
@@ -126,7 +126,7 @@ fn wait(
         }
         if stop.load(Ordering::Relaxed) && !told {
             told = true;
-            // This fails only if the process has just ended.
+            // This fails only if the process has just ended, which is not an error.
             let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
         }
         std::thread::sleep(LOOK);
@@ -196,7 +196,7 @@ fn draw(
                 plot.write_into(out, name, 1.5)?;
                 written.push(name);
             }
-            // A small experiment may have no data for a plot.
+            // In a small experiment, a plot may have no data.
             Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -73,7 +73,7 @@ impl Fleet {
         Ok(Fleet { runtime, ledger: Arc::clone(ledger) })
     }
 
-    /// Opens connections, and keeps them open until they are closed explicitly.
+    /// Opens connections to a server. They stay open until the group is closed explicitly.
     pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Result<Group> {
         let config = ClientConfig {
             trust: Trust::Insecure,
@@ -154,7 +154,7 @@ async fn hold(
         request += 1;
         let answered = tokio::select! {
             answered = timeout(PATIENCE, get(&connection, path)) => answered,
-            // If the group is closed, the result of the request does not matter.
+            // The group is being closed, so the result of the request does not matter.
             _ = ended.wait_for(|ended| *ended) => break,
         };
         match answered {

@@ -43,7 +43,7 @@ const SOURCES_IN: Duration = Duration::from_secs(600);
 const LONGER: u32 = 4;
 /// Pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// Interval of memory samples.
+/// Time between two samples of memory and descriptors.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum time to wait until the connection counts agree after the disturbances. Packets may still
 /// be in flight.
@@ -77,7 +77,7 @@ struct Check {
     found: String,
 }
 
-/// Result of the test.
+/// Result of the endurance test.
 #[derive(Serialize)]
 struct Outcome {
     passed: bool,
@@ -90,7 +90,7 @@ struct Outcome {
     requests: u64,
     tallies: Tallies,
     trends: Vec<(String, Unit, Trend)>,
-    /// All samples of memory and descriptors.
+    /// All sampled values over time.
     series: Vec<Series>,
 }
 
@@ -323,7 +323,8 @@ fn bar(duration: Duration) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr();
         let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
-        // The template is a constant. If it is invalid, the default style is used.
+        // The template is a constant that is valid. If it were not, the default style would be
+        // used.
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
             bar.set_style(style);
         }

@@ -18,7 +18,7 @@ use crate::part::{Part, Placement};
 
 /// Ports of the servers. The first server is never killed.
 pub(super) const PORTS: [u16; 3] = [443, 444, 445];
-/// Number of connections in each group of clients.
+/// Number of connections in a group of clients.
 pub(super) const EACH: usize = 6;
 /// Duration of each interruption of the interface.
 const DOWN: Duration = Duration::from_millis(300);
@@ -46,7 +46,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("version_negotiation", "off"),
 ];
 
-/// Number of disturbances, by kind.
+/// Number of disturbances of each kind.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Churn {
     pub servers_killed: u32,

@@ -36,10 +36,10 @@ pub(super) struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Trend of a series.
+/// Trend of a value over time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Trend {
-    /// Number of points after the warm-up.
+    /// Number of samples after the warm-up.
     pub points: usize,
     pub median: f64,
     /// Growth between the end of the warm-up and the end of the test, according to the slope.
@@ -120,9 +120,9 @@ mod tests {
         const MIB: f64 = 1024.0 * 1024.0;
         let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
         assert!(series(|second| 50.0 * MIB + noise(second)).flat);
-        // The series grows at the start, and then stays constant.
+        // This series grows at the start, and then stays constant.
         assert!(series(|second| 50.0 * MIB + f64::from(second.min(200)) * MIB).flat);
-        // The series has one outlier at the end.
+        // This series has one outlier at its end.
         assert!(series(|second| if second == 599 { 500.0 * MIB } else { 50.0 * MIB }).flat);
         let leak = series(|second| 50.0 * MIB + noise(second) + f64::from(second) * 20_000.0);
         assert!(!leak.flat && leak.growth > 6.0 * MIB, "{leak:?}");

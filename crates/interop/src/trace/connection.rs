@@ -168,8 +168,8 @@ impl Connection {
         let side = self.sides.get_mut(at)?;
         let content = match &side.first {
             None => {
-                // The secrets belong to path 0, because there is no other path before the handshake
-                // is complete.
+                // The secrets are for path 0, because no other path exists before the handshake is
+                // complete.
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
                 side.first = Some(keys);

@@ -95,7 +95,7 @@ impl Keys {
             KnownVersion::V2 => &SALT_V2,
             _ => return None,
         };
-        // This is HKDF-Extract (RFC 5869 s.2.2).
+        // This step is HKDF-Extract (RFC 5869 s.2.2).
         let initial = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, salt), dcid);
         let side = |label| {
             let secret = expand(hkdf::HKDF_SHA256, initial.as_ref(), label, 32)?;

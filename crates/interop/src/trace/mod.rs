@@ -27,7 +27,7 @@ pub use tls::ClientHello;
 /// A packet that the relay saw.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Direction of the packet.
+    /// Direction of the packet: to the server or to the client.
     pub way: Way,
     /// Time at which the packet was sent, since the relay began.
     pub sent: Duration,
@@ -93,10 +93,10 @@ pub struct Content {
     pub frames: String,
 }
 
-/// What is known about a handshake from its packets.
+/// Facts about a handshake that its packets show.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// The client's ClientHello, if it could be decrypted.
+    /// The client's ClientHello, or `None` if it could not be decrypted.
     pub client_hello: Option<ClientHello>,
     /// True if the server sent a certificate. `None` if its Handshake packets could not be
     /// decrypted.
@@ -117,7 +117,7 @@ pub struct Trace {
     /// The connections, ordered by their first packet. Each has another first Destination
     /// Connection ID of the client.
     pub connections: Vec<Handshake>,
-    /// True if there was a key log with at least one secret.
+    /// True if at least one secret was read from the key logs.
     pub has_keys: bool,
 }
 
@@ -135,12 +135,12 @@ impl Trace {
         }
     }
 
-    /// Returns the packets of a type in a direction.
+    /// Returns all packets of this type in this direction.
     pub fn of(&self, way: Way, kind: Observed) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way && seen.kind == kind)
     }
 
-    /// Returns the packets in a direction.
+    /// Returns all packets in this direction.
     pub fn going(&self, way: Way) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way)
     }
@@ -153,7 +153,7 @@ impl Trace {
         ids.len()
     }
 
-    /// Returns the versions of packets of a type in a direction.
+    /// Returns the QUIC versions of all packets of this type in this direction.
     pub fn versions(&self, way: Way, kind: Observed) -> BTreeSet<u32> {
         self.of(way, kind).filter_map(|seen| seen.version).collect()
     }

@@ -15,7 +15,8 @@ impl Trace {
         let mut text = String::new();
         let mut datagram = None;
         for seen in &self.packets {
-            // Coalesced packets are listed below the first packet of their datagram.
+            // Details of the datagram are printed only in the line of its first packet. Lines of
+            // further coalesced packets follow it.
             let first = datagram != Some(seen.datagram);
             datagram = Some(seen.datagram);
             // Writing into a string does not fail.
@@ -69,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Adds a frame's description.
+/// Appends the description of a frame to a text.
 pub(super) fn add(text: &mut String, frame: &Frame<'_>) {
     // Writing into a string does not fail.
     let _ = describe(text, frame);

@@ -19,7 +19,7 @@ pub(super) struct Messages {
 /// The information about a ClientHello that the checks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The random, which identifies the connection in a key log.
+    /// The client random, which identifies the connection in a key log.
     pub random: Vec<u8>,
     /// Cipher suites, with their values on the wire.
     pub suites: Vec<u16>,
@@ -89,7 +89,7 @@ impl Messages {
         let (mut extensions, _) = prefixed(&body, 2)?;
         while let Some((kind, rest)) = extensions.split_first_chunk::<2>() {
             let (content, rest) = prefixed(rest, 2)?;
-            // quic_transport_parameters (RFC 9001 s.8.2).
+            // 0x39 is the extension quic_transport_parameters (RFC 9001 s.8.2).
             if u16::from_be_bytes(*kind) == 0x39 {
                 let parameters = TransportParameters::parse(content, Side::Server).ok()?;
                 return Some(parameters.initial_max_streams_bidi.get());
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn pieces_come_in_any_order() {
-        // A message of type 11 with three bytes.
+        // This is a message of type 11 with a body of three bytes.
         let message = [11, 0, 0, 3, 1, 2, 3];
         let mut messages = Messages::default();
         messages.add(5, &message[5..]);

@@ -49,7 +49,7 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // A note may be cut off here. The table has its whole text.
+        // A long note is cut off here. The table shows the whole text.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }

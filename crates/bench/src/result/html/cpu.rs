@@ -13,7 +13,7 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 80.0;
 const TOP: f64 = 8.0;
-/// Top of the bars if there is a legend above them.
+/// Position of the top of the bars if there is a legend above them, in pixels.
 const LEGEND: f64 = 34.0;
 const ROW: f64 = 44.0;
 

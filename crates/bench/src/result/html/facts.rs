@@ -145,7 +145,7 @@ pub(super) fn doctor(findings: &Value) -> String {
     html + "</ul>\n"
 }
 
-/// Formats any JSON as lists of names and values.
+/// Formats any JSON value as nested lists of names and values.
 pub(super) fn value(json: &Value, depth: usize) -> String {
     match json {
         Value::Null => "\u{2013}".to_owned(),
@@ -154,7 +154,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
             let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
             items.join(", ")
         }
-        // Limits the recursion. Deeper values are printed as JSON.
+        // Deeper values are printed as JSON, to limit the recursion.
         Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
         Value::Array(list) => {
             let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));

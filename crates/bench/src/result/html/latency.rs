@@ -4,7 +4,7 @@ use super::text::esc;
 use crate::result::latency::{columns, measured, title};
 use crate::result::summary::Row;
 
-/// Returns a table of the rows with latency under load, or an empty text if there are none.
+/// Returns a table of the rows with latency under load, or an empty text without such rows.
 pub(super) fn latency(rows: &[Row]) -> String {
     if measured(rows).next().is_none() {
         return String::new();

@@ -70,9 +70,9 @@ pub fn page(summary: &Summary) -> String {
     document(summary, &sections)
 }
 
-/// A section of the page.
+/// A section of `report.html`.
 struct Section {
-    /// Short title for the table of contents.
+    /// Short title of the section for the table of contents.
     short: String,
     title: String,
     content: String,

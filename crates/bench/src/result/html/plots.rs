@@ -1,14 +1,14 @@
-//! Extracts the plots of the page as separate SVG documents.
+//! Extracts the plots of `report.html` as separate SVG documents.
 
 use super::{PLOT, STYLE};
 
 /// Maximum length of a file name without its extension.
 const NAME: usize = 100;
 
-/// A plot of the page.
+/// A plot of `report.html`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PagePlot {
-    /// File name without its extension: letters, digits and hyphens.
+    /// Name of the file without its extension. It consists of letters, digits and hyphens.
     pub name: String,
     /// The SVG document.
     pub svg: String,
@@ -44,7 +44,7 @@ fn one(part: &str, style: &str) -> Option<PagePlot> {
     let (width, height) = size.split_once(' ')?;
     let (_, rest) = rest.split_once('>')?;
     let (shapes, _) = rest.split_once("</svg>")?;
-    // XML permits these characters neither directly nor as references.
+    // These characters are removed, because XML permits them neither directly nor as references.
     let shapes = shapes.replace(['\u{fffe}', '\u{ffff}'], "");
     let label = label.replace(['\u{fffe}', '\u{ffff}'], "");
     let svg = format!(

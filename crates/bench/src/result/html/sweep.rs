@@ -104,7 +104,7 @@ fn lines(
     figure(WIDTH, HEIGHT, label, caption, &shapes)
 }
 
-/// Formats a value on the axis. An MTU is shown in bytes, without rounding.
+/// Formats a value of the swept setting for the axis. An MTU is shown in bytes, without rounding.
 fn value(knob: &str, value: f64) -> String {
     let text = match knob {
         "mtu" => format!("{value}"),
@@ -114,7 +114,7 @@ fn value(knob: &str, value: f64) -> String {
     text.trim().to_owned()
 }
 
-/// Returns the title of the axis.
+/// Returns the title of the axis for a swept setting.
 fn axis(knob: &str) -> &str {
     match knob {
         "mtu" => "mtu: largest UDP payload, or TCP segment (bytes)",

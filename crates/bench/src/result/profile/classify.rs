@@ -11,7 +11,7 @@ use super::script::{Frame, Stack};
 /// Kind of work of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Ciphers, hashes, signatures.
+    /// Cryptography: ciphers, hashes, signatures.
     Crypto,
     /// Transfer of datagrams between the program and the network.
     PacketIo,
@@ -23,7 +23,7 @@ pub enum Part {
 
 /// Substrings of the names of cryptographic functions, in lower case.
 const CRYPTO: [&str; 35] = [
-    // Not "ring::", which is also part of "string::".
+    // The entry is not "ring::", because "string::" contains that, too.
     "<ring::",
     " ring::",
     "ring_core_0",
@@ -72,7 +72,7 @@ const CRYPTO_BEGINNINGS: [&str; 9] = [
     "crypto_aead",
     "hmac_",
 ];
-/// Files that contain only cryptography.
+/// Names of files (libraries) that contain only cryptography.
 const CRYPTO_OBJECTS: [&str; 5] =
     ["libcrypto.so", "libnettle.so", "libgcrypt.so", "cryptography/hazmat/", "aioquic/_crypto"];
 /// Names of functions in programs whose only work is to send and receive. Samples in them count as

@@ -10,7 +10,7 @@ use crate::result::html::esc;
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const TOP: f64 = 34.0;
-/// Minimum width of a box that is drawn.
+/// Minimum width of a box. Narrower boxes are not drawn.
 const NARROW: f64 = 0.4;
 /// Minimum share of samples that one kind of work must have in a box, so that the box gets its
 /// colour.

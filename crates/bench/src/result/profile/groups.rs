@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::classify::{Part, classify};
 use super::script::{Frame, Stack};
 
-/// Kind of work, in the order of tables.
+/// Kind of work of a sample, in the order of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -37,7 +37,7 @@ pub enum Group {
     Copy,
     /// Allocation and release of memory, and the page faults that result.
     Allocate,
-    /// Mutexes and atomics.
+    /// Locking: mutexes and atomics.
     Lock,
     /// Timers and the clock.
     Timer,
@@ -51,7 +51,7 @@ pub enum Group {
     Parse,
     /// HTTP/3 and QPACK.
     Http,
-    /// Tasks, wakers and futures of the runtime.
+    /// The asynchronous runtime: tasks, wakers and futures.
     Runtime,
     /// Everything else.
     Rest,

@@ -32,14 +32,14 @@ pub const EVENT: &str = "cpu-clock";
 /// Number of samples of a process by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// Ciphers, hashes, signatures.
+    /// Samples in cryptography: ciphers, hashes, signatures.
     pub crypto: u64,
-    /// Transfer of datagrams between the program and the network: system calls and the kernel's
-    /// work for them.
+    /// Samples in the transfer of datagrams between the program and the network: system calls and
+    /// the kernel's work for them.
     pub packet_io: u64,
     /// All other work of the program.
     pub protocol: u64,
-    /// Everything else: memory, scheduling and files in the kernel, and functions without names.
+    /// All other samples: memory, scheduling and files in the kernel, and functions without names.
     pub other: u64,
 }
 
@@ -71,7 +71,7 @@ impl Division {
 /// Method by which perf finds the callers of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chains {
-    /// By frame pointers. Go always has them.
+    /// perf follows frame pointers. Go programs always have them.
     FramePointers,
     /// From a copy of the stack in each sample, with unwinding tables. Compilers of Rust and C omit
     /// frame pointers.
@@ -83,7 +83,7 @@ impl Chains {
     #[must_use]
     pub fn of(file: &Path) -> Chains {
         let mut head = Vec::new();
-        // A file that cannot be read is treated as not built by Go.
+        // If the file cannot be read, the program is treated as not built by Go.
         let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         if head.windows(GO.len()).any(|window| window == GO) {
             Chains::FramePointers

@@ -218,7 +218,7 @@ fn text_that_is_cut_or_strange_is_read_as_far_as_it_goes() {
     assert_eq!(second.symbol, "operator new(unsigned long)");
     assert_eq!(second.object, "/usr/lib/libstdc++.so.6");
     assert_eq!(stacks[1].frames, []);
-    // The last frame was cut off before the name of its file.
+    // The last frame was cut off before its file name.
     assert_eq!(split(&stacks), Split { other: 3, ..Split::default() });
     assert!(parse("").is_empty());
 }

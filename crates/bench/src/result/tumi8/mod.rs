@@ -29,14 +29,14 @@ pub use table::{all, tables};
 /// Version of the schema of [`Import`].
 pub const IMPORT: &str = "equic.bench.tumi8/1";
 
-/// Maximum depth of folders. The published data has eight levels.
+/// Maximum depth of folders to search. The published data has eight levels.
 const DEPTH: usize = 12;
-/// Maximum size of a file. The largest published file has a few kilobytes.
+/// Maximum size of a file to read, in bytes. The largest published file has a few kilobytes.
 const LARGEST: u64 = 64 << 20;
 /// Maximum p-value for which a sample counts as having two modes.
 const TWO_MODES: f64 = 0.05;
 
-/// Result of reading the published files.
+/// Result of reading the published files, with statistics of each experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
     /// Number of `result.json` files.
@@ -97,7 +97,7 @@ struct Measurement {
     details: Value,
 }
 
-/// A published `time.json`: nanoseconds since 1970-01-01 UTC.
+/// Contents of a published `time.json`: times in nanoseconds since 1970-01-01 UTC.
 #[derive(Deserialize)]
 struct Times {
     start: u64,
@@ -240,8 +240,8 @@ impl Import {
 
 /// Returns bit/s as an integer. This is far more precise than the differences between repetitions.
 fn rounded(megabits: f64) -> u64 {
-    // A negative or infinite value becomes 0 or the largest number, which no other value is close
-    // to.
+    // The cast saturates: a negative or infinite value becomes 0 or the largest number. No other
+    // value is close to these.
     (megabits * 1e6).round() as u64
 }
 

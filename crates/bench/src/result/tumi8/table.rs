@@ -7,7 +7,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::{Import, Row};
 use crate::result::show::Scale;
 
-/// Scale of Mbit/s without decimals.
+/// Scale that shows Mbit/s without decimals.
 const WHOLE: Scale = Scale { unit: "", factor: 1.0, digits: 0 };
 
 /// Returns a table for each question of the paper, for clients and servers of the same

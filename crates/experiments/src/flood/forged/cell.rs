@@ -26,7 +26,8 @@ pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
 /// Results of the newcomers, and of the connections from before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Clients {
-    /// Number of newcomers. The next field is the number of newcomers that got their response.
+    /// Number of newcomers that started. The next field is the number of newcomers that got their
+    /// response.
     pub newcomers: u64,
     pub newcomers_served: u64,
     /// Median duration of the successful newcomers in milliseconds, from the first packet of the
@@ -41,7 +42,7 @@ pub(in super::super) struct Clients {
 }
 
 impl BenchStage<'_, ForgedPlan> {
-    /// Measures an arm once.
+    /// Makes one measurement of an arm under a flood of one rate.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;

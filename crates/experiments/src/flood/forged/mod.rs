@@ -27,7 +27,7 @@ pub use quinn::{QuinnArgs, serve as serve_quinn};
 pub(super) use result::Bench;
 pub(super) use show::{note, table};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, in repeated rounds of random order.

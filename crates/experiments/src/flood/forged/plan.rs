@@ -15,7 +15,7 @@ use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds
 const FORGED: [&str; 3] = ["10.0.0.0/10", "10.128.0.0/10", "10.192.0.0/10"];
 /// Separator of prefixes in a list.
 const AND: &str = ", ";
-/// Newcomers per second. Each has its own address.
+/// Number of newcomers that start per second. Each has its own address.
 const NEWCOMERS: f64 = 30.0;
 /// Maximum number of addresses of newcomers. With more newcomers, addresses are reused, because a
 /// client of a lab has only a /24.
@@ -33,9 +33,9 @@ pub(in super::super) enum Arm {
     Nftables,
     /// nftables with a limit of Initial packets per source, and a total limit.
     NftablesInAll,
-    /// The server answers every Initial packet without a token with a Retry.
+    /// The server answers every Initial packet that has no token with a Retry.
     ServerRetry,
-    /// A server on quinn, which answers every Initial packet without a token with quinn's Retry.
+    /// A server on quinn answers every Initial packet that has no token with quinn's Retry.
     QuinnRetry,
     /// The gateway, attached in the driver, with a limit of new connections per source and one for
     /// the service.
@@ -84,7 +84,7 @@ pub(in super::super) struct ForgedPlan {
     pub flood_pps: Vec<Option<u64>>,
     /// Prefixes of the forged sources, separated by commas.
     pub forged: String,
-    /// Newcomers per second. Each makes one connection with one request.
+    /// Number of newcomers that start per second. Each makes one connection with one request.
     pub newcomers_per_s: f64,
     /// Number of connections from before the flood. Each has one request at a time.
     pub established: usize,
@@ -222,7 +222,7 @@ impl ForgedPlan {
         args.extend(words(&["--rate", &self.newcomers_per_s.to_string(), "--retry-pause", "0s"]));
         args.extend(words(&["--duration", &milliseconds(self.seconds)]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on, because .1 is the host's own address.
+        // The addresses begin with .2, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(addresses) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }

@@ -38,7 +38,7 @@ impl Bench {
 }
 
 fn figures(group: &Group<'_, Arm, Clients>) -> Figures {
-    // Without newcomers, the share is NaN, which a sample ignores.
+    // In a round without newcomers, the share is NaN. The sample ignores it.
     let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
     let shares: Sample = group.cells().map(share).collect();
     let bytes = |cell: &Cell| cell.clients.established_bytes_per_s;

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const TICK: f64 = 0.1;
 /// A run counts as hung if it takes this many times its expected time, plus [`SPARE`].
 const FACTOR: f64 = 20.0;
-/// Minimum timeout of a run in seconds.
+/// Part of the timeout of a run that does not depend on its expected time, in seconds.
 const SPARE: f64 = 120.0;
 /// The server counts as idle when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
@@ -175,7 +175,8 @@ impl ArmContext<'_> {
         Ok(())
     }
 
-    /// Runs from the start of the first sequential client until all clients have finished.
+    /// Runs the clients: from the start of the first sequential client until all clients have
+    /// finished.
     fn act(&self, cast: &mut Processes) -> Result<RawRecords> {
         let plan = self.plan;
         let begun = now()?;

@@ -236,7 +236,7 @@ impl Holder {
                 Ok((runtime, client)) => {
                     runtime.block_on(hold(client, url, connections, &ready, inbox));
                 }
-                // If the receiver was dropped, the error is not needed.
+                // If the receiver was dropped, no one needs the error.
                 Err(failure) => drop(ready.send(Err(failure))),
             }
         });
@@ -261,7 +261,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.orders.take());
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic.
+            // Joining does not fail, because the thread does not panic.
             let _ = thread.join();
         }
     }
@@ -279,7 +279,7 @@ async fn hold(
         match answered(&client, &url).await {
             Ok(connection) => held.push(connection),
             Err(failure) => {
-                // If the receiver was dropped, the error is not needed.
+                // If the receiver was dropped, no one needs the error.
                 let _ = ready.send(Err(failure));
                 return;
             }

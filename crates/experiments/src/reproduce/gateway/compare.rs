@@ -10,7 +10,8 @@ use super::result::{Experiment, Run};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub median: f64,
-    /// `None` for fewer than 6 runs, because an interval of fewer runs would cover less than 95 %.
+    /// 95 % interval of the median. `None` for fewer than 6 runs, because their interval would
+    /// cover less than 95 %.
     pub interval: Option<Interval>,
     /// Number of values that the median is computed from.
     pub count: usize,
@@ -22,7 +23,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { median: sample.median()?, interval: sample.median_95(), count: sample.len() })
 }
 
-/// Returns a percentile of one run's samples.
+/// Returns a percentile of the values from one run.
 fn percentile(values: &[f64], p: f64) -> Option<f64> {
     Sample::from(values).percentile(p)
 }
@@ -30,14 +31,14 @@ fn percentile(values: &[f64], p: f64) -> Option<f64> {
 /// Computes one figure of a run.
 pub(super) type Metric = fn(&Run) -> Option<f64>;
 
-/// A metric with its name and unit: a row of the table of all arms.
+/// A metric with its name and its unit, which is a row in the table of all arms.
 pub(super) struct Measured {
     pub name: &'static str,
     pub unit: &'static str,
     pub of: Metric,
 }
 
-/// Returns the sum over all system calls.
+/// Returns the number of all system calls of the server.
 fn syscalls(run: &Run) -> equic_lab::measure::Calls {
     equic_lab::measure::all_calls(&run.syscalls)
 }
@@ -268,7 +269,8 @@ impl Experiment {
         estimate(&values)
     }
 
-    /// Returns the median time to recover, or `None` if most runs did not recover.
+    /// Returns the median time until the runs of an arm recovered, or `None` if most of them did
+    /// not.
     pub(super) fn recovery(&self, arm: Arm) -> Option<f64> {
         let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
         median_with_never(&times)
@@ -302,7 +304,7 @@ impl Experiment {
     }
 }
 
-/// Minimum number of values for an interval.
+/// Minimum number of rounds for which a change has an interval.
 pub(super) use equic_report::stats::median::FEWEST;
 
 /// Verdict on a claim of the paper, by the change of its figure.
@@ -317,9 +319,9 @@ pub(super) enum ClaimVerdict {
     More,
     /// The change has the same direction as in the paper, but is smaller.
     Less,
-    /// The interval of the change includes zero.
+    /// The interval of the change includes zero, so its direction is unknown.
     Open,
-    /// The change has the opposite direction.
+    /// The change has the opposite direction of the change in the paper.
     Contradicted,
 }
 
@@ -344,7 +346,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Short form for a table.
+    /// Returns a short form of the verdict, for a table.
     pub(super) fn short(self) -> &'static str {
         match self {
             ClaimVerdict::Holds | ClaimVerdict::More | ClaimVerdict::Less => "holds",
@@ -353,7 +355,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Long form for a sentence about a claim.
+    /// Returns a long form of the verdict, for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
             ClaimVerdict::TooFew => "is not shown: there are too few rounds",

@@ -28,7 +28,7 @@ pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     Sample::from(rates).harmonic_mean()
 }
 
-/// The rate before an attack, and the time to recover.
+/// The rate before an attack, and the time until the rate had recovered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Recovery {
     /// Median of the rates in the windows before the attack.

@@ -47,7 +47,7 @@ use plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use progress::Progress;
 use result::{Experiment, Run};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.gateway/1";
 
 /// Number of trials of each attack in the search. If the experiment has few runs, one trial is

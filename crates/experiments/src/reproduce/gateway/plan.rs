@@ -18,21 +18,22 @@ use super::Args;
 use super::search::Step;
 use crate::failure::Result;
 
-/// Number of clients that make one request after the other. Each has its own source address.
+/// Number of sequential clients, which make one request after the other. Each has its own source
+/// address.
 pub(super) const SEQUENTIAL: usize = 4;
-/// Number of clients that make many requests at the same time: the attackers.
+/// Number of parallel clients, which make many requests at the same time. These are the attackers.
 pub(super) const PARALLEL: usize = 4;
 /// Port of the server.
 pub(super) const PORT: u16 = 443;
 /// The paper's quota: the number of simultaneous connections per source.
 pub(super) const QUOTA: u32 = 5;
 
-/// Requests of each client in the paper.
+/// Number of requests of each client in the paper.
 const REQUESTS: u32 = 1000;
-/// Requests of each client with `--quick`.
+/// Number of requests of each client with `--quick`.
 const QUICK_REQUESTS: u32 = 200;
-/// Minimum time in seconds that the sequential clients need without an attack. It must be long
-/// enough for many windows with many requests each, and for timeouts in proportion.
+/// Minimum time in seconds that the sequential clients need without an attack. In this time, there
+/// must be many windows with many requests each, and the scaled timeouts must be long enough.
 const BUSY: f64 = 30.0;
 /// Minimum time in seconds that the sequential clients need without an attack, with `--quick`.
 const QUICK_BUSY: f64 = 3.5;
@@ -144,7 +145,7 @@ pub(super) struct ExperimentPlan {
     pub start_s: f64,
     /// Time in seconds in which the parallel clients begin all their requests.
     pub attack_s: f64,
-    /// Requests that each parallel client begins per second.
+    /// Number of requests that each parallel client begins per second.
     pub rate_per_parallel_client: f64,
     /// Maximum number of requests that each parallel client has in progress.
     pub slots_per_parallel_client: usize,
@@ -212,10 +213,10 @@ impl ExperimentPlan {
     pub(super) fn pace(mut self, mut calm_s: f64) -> ExperimentPlan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
-            // Rounded up to a multiple of 50, for readability.
+            // The number is rounded up to a multiple of 50, so that it is easy to read.
             let requests = (requests / 50.0).ceil() * 50.0;
             calm_s *= requests / f64::from(self.requests_per_client);
-            // The cast saturates.
+            // The cast saturates if the number is too large.
             self.requests_per_client = requests as u32;
         }
         let scale = (calm_s / CALM).min(1.0);
@@ -271,8 +272,8 @@ impl ExperimentPlan {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }
 
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. The gateway that the server joins has the
+    /// name of the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let idle = format!("{}ms", self.idle_timeout_ms);
@@ -395,7 +396,7 @@ fn words(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns a plan with a given number of requests.
+    /// Returns a plan in which the user gives the number of requests.
     fn given() -> ExperimentPlan {
         ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }

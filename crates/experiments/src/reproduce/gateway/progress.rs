@@ -20,7 +20,7 @@ const STEPS: f64 = 100.0;
 /// Shows the progress of the experiment.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True to print a line for each run.
+    /// True if a line is printed for each run, instead of a bar.
     lines: bool,
     runs: u32,
     done: Cell<u32>,
@@ -37,7 +37,8 @@ impl Progress {
             let steps = f64::from(runs) * STEPS;
             let bar =
                 ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -77,7 +78,7 @@ impl Progress {
         self.begun.set(Instant::now());
     }
 
-    /// Begins a run.
+    /// Shows that a run begins.
     pub(super) fn run(&self, arm: Arm) {
         let Some(bar) = &self.bar else { return };
         let done = f64::from(self.done.get());
@@ -101,7 +102,7 @@ impl Progress {
         bar.set_position(((f64::from(self.done.get()) + part) * STEPS) as u64);
     }
 
-    /// Ends a run, and shows its result.
+    /// Shows that a run has ended, with its result.
     pub(super) fn done(&self, run: &Run) -> Result {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;

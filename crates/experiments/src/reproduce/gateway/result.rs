@@ -30,7 +30,7 @@ pub(super) struct Decision {
     /// How the decision was measured: `BPF_PROG_TEST_RUN` of the XDP program, or the server's
     /// admission check in a loop.
     pub method: String,
-    /// Nanoseconds per decision: one mean per repetition.
+    /// Nanoseconds per decision. There is one mean for each repetition of the measurement.
     pub nanoseconds: Vec<f64>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Run {
     /// and of all clients.
     pub timeline: Vec<(f64, f64, f64)>,
     pub server: Server,
-    /// System calls of the server, by name.
+    /// System calls of the server, by name of the call.
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
@@ -85,7 +85,7 @@ pub(super) struct Legitimate {
     pub whole: Served,
     /// Results during the attack.
     pub attacked: Served,
-    /// Median rate before the attack, in requests per second.
+    /// Median rate of responses before the attack, in requests per second.
     pub before_per_s: Option<f64>,
     /// Time from the start of the attack until the rate of responses has recovered, in seconds.
     /// `None` if it did not recover.
@@ -99,7 +99,7 @@ pub(super) struct Legitimate {
 /// duration, which is the time from the first packet of the handshake to the last byte.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Served {
-    /// Harmonic mean of the rates in windows.
+    /// Harmonic mean of the rates in windows, in requests per second.
     pub harmonic_per_s: Option<f64>,
     /// Arithmetic mean of the rates in windows.
     pub mean_per_s: Option<f64>,
@@ -112,7 +112,7 @@ pub(super) struct Served {
 /// The server's CPU and memory use, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
-    /// CPU time until all clients had finished, in seconds.
+    /// CPU time of the server until all clients had finished, in seconds.
     pub cpu_s: f64,
     /// CPU use in percent of one CPU, for each interval between two readings. The readings begin
     /// with the attack.

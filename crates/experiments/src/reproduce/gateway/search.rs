@@ -105,7 +105,8 @@ fn double(most: u32, mut trials: impl FnMut(u32) -> Result<Vec<Trial>>) -> Resul
 /// Returns the width of the windows of mean rates, in seconds.
 fn mean_window(plan: &ExperimentPlan, trials: &[Trial]) -> f64 {
     let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
-    // The order matters: the paper's width is the minimum, even if fewer windows fit then.
+    // The order of `min` and `max` matters: windows are never narrower than the paper's, even if
+    // fewer windows fit then.
     (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
 }
 

@@ -101,7 +101,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         )
     };
     let named = |name: &str, unit: &str| {
-        // The name of a rate includes its unit.
+        // A rate has its unit in the name, so the unit is not added.
         if matches!(unit, "" | "/s") { name.to_owned() } else { format!("{name}, {unit}") }
     };
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();

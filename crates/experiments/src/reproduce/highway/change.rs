@@ -21,7 +21,8 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Returns the change from one row to another, or `None` if no round has both.
+    /// Returns the change of goodput from one row to another, or `None` if no round has figures for
+    /// both.
     pub(super) fn between(from: &Row, to: &Row) -> Option<Change> {
         let before: BTreeMap<i64, f64> =
             from.points.iter().map(|point| (point.round, point.value)).collect();
@@ -35,7 +36,7 @@ impl Change {
         })
     }
 
-    /// Formats the change, such as `-12 % (-15 to -9)`.
+    /// Formats the change in percent, such as `-12 % (-15 to -9)`.
     pub(super) fn words(&self) -> String {
         let percent = |factor: f64| format!("{:+.0}", 100.0 * (factor - 1.0));
         let median = percent(self.median);
@@ -48,12 +49,12 @@ impl Change {
         marked(text, self.clock_doubted)
     }
 
-    /// Returns true if the increase is significant and at least one per cent.
+    /// Returns true if the change is a significant increase of at least one percent.
     pub(super) fn is_gain(&self) -> bool {
         self.interval.is_some_and(|ends| ends.low > 1.0) && self.median >= 1.01
     }
 
-    /// Returns true if the decrease is significant and at least one per cent.
+    /// Returns true if the change is a significant decrease of at least one percent.
     pub(super) fn is_loss(&self) -> bool {
         self.interval.is_some_and(|ends| ends.high < 1.0) && self.median <= 0.99
     }

@@ -21,7 +21,8 @@ pub(super) struct Settings {
     pub bytes: u64,
     /// Seed of the random order of the cells.
     pub seed: u64,
-    /// Names of the implementations. If empty, all built implementations take part.
+    /// Names of the selected implementations. If the list is empty, all built implementations take
+    /// part.
     pub implementations: Vec<String>,
     /// Additional arguments of each `equic-lab bench run`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -34,9 +35,9 @@ pub(super) struct Settings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// The command that measures only this part.
+    /// The command that repeats only this part.
     pub command: String,
-    /// Start time in seconds since the Unix epoch.
+    /// Time at which the part started, in seconds since the Unix epoch.
     pub started: f64,
     pub ended: f64,
     /// A row for each implementation and setting.
@@ -68,7 +69,8 @@ impl Measured {
         self.part.values().to_vec()
     }
 
-    /// Returns the figures of an implementation with a setting, or `None` if it was not measured.
+    /// Returns the figures of an implementation with a value of the setting, or `None` if it was
+    /// not measured.
     pub(super) fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {

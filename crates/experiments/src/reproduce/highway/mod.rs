@@ -28,7 +28,7 @@ use crate::output;
 use data::{Highway, Settings};
 use part::Part;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.highway/1";
 /// Name of the file with the parameters, in the folder of the runs.
 const SETTINGS: &str = "settings.json";

@@ -8,7 +8,7 @@ use super::part::Part;
 pub(super) struct Claim {
     pub part: Part,
     pub name: &'static str,
-    /// Goodput in Mbit/s with the first value of the part's setting.
+    /// Goodput in Mbit/s with the first value of the setting that the part varies.
     pub from: f64,
     /// Value of the part's setting that `to` was measured with.
     pub value: &'static str,

@@ -16,7 +16,7 @@ use crate::output;
 
 /// Advice for the user on how to continue after an interruption.
 const AGAIN: &str = "continue with the same command and --resume";
-/// The measured QUIC implementations.
+/// The QUIC implementations that are measured.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// QUIC implementations whose AES instructions can be disabled. quinn is measured with another
 /// crypto library than elsewhere.

@@ -104,7 +104,7 @@ fn disturbed(row: &Row) -> usize {
     noisy.map(|fault| fault.rounds.len()).sum()
 }
 
-/// Formats the median of a row, or the reason why there is none.
+/// Formats the median of a row, or the reason for a missing median.
 fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {

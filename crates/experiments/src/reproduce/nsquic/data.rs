@@ -29,7 +29,7 @@ pub(super) struct Measured {
     pub rows: Vec<Row>,
 }
 
-/// An axis of a grid: its values, and the number of values in the whole grid.
+/// An axis of a grid: its values here, and the number of values in the complete grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Axis {
     pub name: String,
@@ -92,8 +92,8 @@ impl Mean {
     }
 }
 
-/// Rounds to five significant digits, which keeps the stored file small and exceeds the precision
-/// of the intervals.
+/// Rounds to five significant digits. This keeps the stored file small, and is more precise than
+/// the intervals.
 fn digits(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
@@ -115,7 +115,7 @@ impl NsQuic {
         Ok(self)
     }
 
-    /// Adds the parts of another result that are missing in this one.
+    /// Adds those parts of another result that this one lacks.
     pub(super) fn keep(&mut self, other: NsQuic) {
         let added = other.parts.into_iter().filter(|one| !self.scale.parts.contains(&one.part));
         self.parts.extend(added.collect::<Vec<_>>());
@@ -158,7 +158,7 @@ impl Measured {
 }
 
 impl Row {
-    /// Returns true if an axis has this value.
+    /// Returns true if the axis has this value in the row.
     pub(super) fn is(&self, axis: &str, value: &str) -> bool {
         self.point.get(axis).is_some_and(|own| own == value)
     }

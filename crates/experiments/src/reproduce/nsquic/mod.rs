@@ -29,7 +29,7 @@ use data::NsQuic;
 use part::Part;
 use scale::{Scale, Size};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.nsquic/1";
 
 /// Repeats the experiments of the nsQUIC thesis in virtual time, and compares the results. All of

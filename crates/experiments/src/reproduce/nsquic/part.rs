@@ -14,7 +14,7 @@ use super::scale::Scale;
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A grid of the experiment.
+/// A part of the experiment, which is a grid of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::data::Axis;
 use super::part::{Grid, Part};
 
-/// Size of the experiment.
+/// Size of the experiment, which decides how many values and seeds run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Size {
@@ -25,7 +25,7 @@ pub(super) struct Scale {
     /// Number of seeds of each cell in the two grids of 210 MB, instead of that of all grids.
     #[serde(default)]
     pub large_seeds: Option<u64>,
-    /// Parts to run.
+    /// Parts of the experiment to run.
     pub parts: Vec<Part>,
 }
 
@@ -47,8 +47,8 @@ const MEDIUM: [Kept; 4] = [
     ("network.link.delay", &["10 ms", "50 ms", "200 ms"]),
     ("network.link.loss", &["0 %", "0.1 %", "1 %", "10 %"]),
 ];
-/// Axes of the dumbbell grid for a run of some minutes, without the size that takes most of the
-/// time.
+/// Axis values of the dumbbell grid that are kept for a run of some minutes. The flow size that
+/// takes most of the time is left out.
 const MEDIUM_DUMBBELL: [Kept; 4] =
     [("flow.size", &["10 KB", "100 KB", "1 MB"]), MEDIUM[1], MEDIUM[2], MEDIUM[3]];
 
@@ -136,7 +136,7 @@ mod tests {
                 let grid = scale.grid(part).unwrap();
                 for (axis, values) in kept {
                     let found = grid.axes.iter().find(|one| one.name == *axis);
-                    // A small grid has fewer axes than the large ones.
+                    // Small grids lack some axes of the large ones.
                     let Some(found) = found else { continue };
                     assert_eq!(found.values.len(), values.len(), "{size:?} {part:?} {axis}");
                 }

@@ -8,7 +8,7 @@ pub(super) struct Answer {
     pub figures: String,
 }
 
-/// Whether a finding holds.
+/// Verdict on whether a finding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Yes,
@@ -27,11 +27,11 @@ pub(super) struct Finding {
     /// next field is the verdict for Google's QUIC compared with ns-3's TCP of the thesis' time.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
-    /// The TCP that Google's QUIC is compared with in `then`.
+    /// The TCP that Google's QUIC is compared with in the field `then`.
     pub against: Against,
 }
 
-/// A TCP for comparison with Google's QUIC.
+/// A TCP that Google's QUIC is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Against {
     /// ns-3's TCP at the time of the thesis.

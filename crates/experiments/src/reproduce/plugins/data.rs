@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Results of all parts of the experiment. The results of parts that did not run are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plugins {
-    /// True for the small experiment (`--quick`).
+    /// True if this is the small experiment (`--quick`).
     pub quick: bool,
     /// Requests in which a packet is lost, for each path.
     pub figure3: Vec<Requests>,
@@ -25,7 +25,7 @@ pub(super) struct Plugins {
     pub figure6: Option<Caps>,
     /// Sizes of plugins.
     pub table2: Vec<Size>,
-    /// Cost of plugins, as CPU time.
+    /// Cost of plugins, measured as CPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
     /// Results in real time, for one point of each figure.
@@ -45,7 +45,7 @@ pub(super) struct Costs {
     pub loading: Vec<LoadTimes>,
 }
 
-/// Transfers with one scheduler, or one extension.
+/// Transfers with one path scheduler, or with one extension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CostArm {
     pub name: String,
@@ -107,7 +107,7 @@ pub(super) struct RequestArm {
     pub completion_ms: Vec<f64>,
 }
 
-/// Name of a timer in results.
+/// Name of a kind of timer in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TimerName {
@@ -141,7 +141,7 @@ pub(super) struct DownloadArm {
     pub waited_ms: Vec<f64>,
 }
 
-/// Name of a router's kind in results.
+/// Name of a kind of router in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum MarkingName {
@@ -181,7 +181,7 @@ pub(super) struct AckArm {
 /// plugins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Caps {
-    /// Rate of each path in bits per second.
+    /// Rate of each of the two paths, in bits per second.
     pub rate: u64,
     pub rtt_ms: u64,
     /// The caps that the client pushes: the time of the push in milliseconds, and the limit in
@@ -263,7 +263,7 @@ impl From<Marking> for MarkingName {
 }
 
 impl DownloadArm {
-    /// Creates an arm without runs.
+    /// Creates an arm (downloads with one kind of router) without runs.
     pub(super) fn of(marking: MarkingName) -> DownloadArm {
         let (completion_s, lost, waited_ms) = Default::default();
         DownloadArm { marking, completion_s, lost, waited_ms }

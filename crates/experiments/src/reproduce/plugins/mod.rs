@@ -28,7 +28,7 @@ use crate::output;
 use data::Plugins;
 use part::Part;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.plugins/1";
 
 /// Repeats experiments of "The Case for Protocol Plugins" in virtual time: a server pushes plugins

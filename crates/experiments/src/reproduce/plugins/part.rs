@@ -17,7 +17,7 @@ use super::{costs, live};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A figure or table of the paper.
+/// A part of the experiment: a figure or table of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Part {
     Figure3,

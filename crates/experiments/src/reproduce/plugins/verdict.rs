@@ -9,9 +9,9 @@ use super::data::{
     TimerName, median,
 };
 
-/// A claim of the paper, with our result.
+/// A claim of the paper, with our result and the verdict.
 pub(super) struct Finding {
-    /// The claim, with its location in the paper.
+    /// The claim, and where it is in the paper.
     pub claim: String,
     /// The figure that the paper gives.
     pub paper: &'static str,
@@ -58,7 +58,7 @@ fn real_time(all: &RealTime) -> Vec<Finding> {
 
 /// A figure of PQUIC, and our target for the cost of the same plugin.
 struct Aim {
-    /// Name of the arm.
+    /// Name of the arm (transfers with one plugin) that the figure is compared with.
     arm: &'static str,
     claim: &'static str,
     paper: &'static str,
@@ -140,7 +140,7 @@ pub(super) fn change(ratio: &Ratio) -> String {
     }
 }
 
-/// Formats the range from the smallest to the largest value, with a unit.
+/// Formats a range, from the smallest to the largest value, with a unit.
 fn range(values: &[f64], unit: &str) -> String {
     range_to(values, 1, unit)
 }

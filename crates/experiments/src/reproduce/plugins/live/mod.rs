@@ -26,7 +26,7 @@ use stage::{Both, LiveNetwork};
 
 /// Number of threads that client and server share.
 const THREADS: usize = 2;
-/// Timeout of a download.
+/// Maximum time for a download.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum delay of acknowledgements when requests are measured, in milliseconds.
 const ACK_DELAY: u64 = 10;
@@ -68,7 +68,7 @@ fn bytes_in(rate: u64, time: Duration) -> u64 {
 /// Measures requests without jitter and with the shorter of the two acknowledgement delays. Also
 /// returns the lateness of packets.
 async fn requests(runs: usize) -> Result<(Requests, f64)> {
-    // The rate does not matter, because requests have few packets.
+    // The rate of the link does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
     let stage = LiveNetwork::set(&[alike(link)])?;
     let transport = TransportConfig {

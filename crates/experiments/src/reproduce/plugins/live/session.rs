@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::stage::{Exchange, LiveNetwork};
 use crate::failure::{Failure, Result};
 
-/// Timeout for plugins and for a request.
+/// Maximum time for a plugin to run, and for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause before a request, so that everything before the request has been acknowledged.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl End {
     }
 }
 
-/// Both ends of a connection.
+/// A connection, with its client side and its server side.
 pub(super) struct Session {
     pub(super) client: Connection,
     pub(super) server: Connection,
@@ -87,7 +87,8 @@ impl Session {
         Ok(self.client.tell_hook(hook, &[])?)
     }
 
-    /// Sends a request whose packet is lost. Returns the time until its response has arrived.
+    /// Sends a request whose packet the network drops. Returns the time until the response has
+    /// arrived.
     pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Result<Duration> {
         let answering = tokio::spawn(answer(self.server.clone()));
         sleep(SILENCE).await;
@@ -128,7 +129,7 @@ impl Session {
 
     /// Starts a download that lasts as long as the connection.
     pub(super) fn download_on(&self) {
-        // Both tasks end with an error when the connection ends.
+        // Both tasks end with an error when the connection ends, and the error is ignored.
         drop(tokio::spawn(write(self.server.clone(), u64::MAX)));
         let client = self.client.clone();
         drop(tokio::spawn(async move {

@@ -23,7 +23,7 @@ use crate::identity::{Identity, NAME};
 /// Time that an endpoint gets to send CONNECTION_CLOSE before the hosts are removed.
 const FAREWELL: Duration = Duration::from_millis(50);
 
-/// Both directions of a link.
+/// The parameters of a link, for both directions.
 pub(super) struct Both {
     pub(super) to_server: Direction,
     pub(super) to_client: Direction,
@@ -44,8 +44,8 @@ pub(super) struct LiveNetwork {
 }
 
 impl LiveNetwork {
-    /// Sets up the network with one link, or with two for multipath. Must be called inside a
-    /// runtime.
+    /// Sets up the network with one link, or with two links for multipath. Must be called inside a
+    /// tokio runtime.
     pub(super) fn set(links: &[Both]) -> Result<LiveNetwork> {
         let network = network(links)?;
         let ends = [(network.clients[0], network.servers[0])];
