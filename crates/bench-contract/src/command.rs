@@ -105,7 +105,7 @@ pub enum Work {
     },
     /// Opens connections one after the other, and waits for the first byte on each.
     FirstByte {
-        /// Duration of the workload.
+        /// Duration of the workload, during which connections are opened.
         time: Duration,
     },
     /// Runs small exchanges one after the other on one connection, first without and then during a

@@ -48,9 +48,9 @@ pub const PERF: &[u8] = b"perf";
 pub const H3: &[u8] = b"h3";
 /// Default SO_RCVBUF and SO_SNDBUF in bytes, before the kernel doubles them.
 pub const BUFFER: usize = 4 << 20;
-/// Flow control window of a stream, in bytes.
+/// Flow control window of a stream in all programs, in bytes.
 pub const STREAM_WINDOW: u64 = 16 << 20;
-/// Flow control window of a connection, in bytes.
+/// Flow control window of a connection in all programs, in bytes.
 pub const CONNECTION_WINDOW: u64 = 32 << 20;
 /// Maximum number of streams of each kind that a peer may open.
 pub const STREAMS: u32 = 1024;

@@ -68,7 +68,7 @@ pub fn client(
 /// Counters of a client's handshakes with a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Number of handshakes with a certificate, that is, without resumption.
+    /// Number of handshakes with a certificate, which are those without resumption.
     pub shown: Arc<AtomicU64>,
     /// Number of these handshakes in which rustls verified the chain.
     pub verified: Arc<AtomicU64>,

@@ -72,11 +72,11 @@ pub enum AgentMessage {
     Checked {
         /// The machine.
         machine: Machine,
-        /// Programs that do not exist.
+        /// Requested programs that do not exist on the machine.
         missing: Vec<PathBuf>,
-        /// SHA-256 of the programs that exist.
+        /// SHA-256 of the requested programs that exist on the machine.
         programs: BTreeMap<PathBuf, String>,
-        /// Findings of the doctor.
+        /// The doctor's findings about the machine.
         findings: Vec<Finding>,
     },
     /// Answer to [`Request::Put`].
@@ -272,7 +272,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.program = None;
         for folder in &self.folders {
-            // The connection has ended, so an error cannot be reported.
+            // An error is ignored: the connection has ended, so it could not be reported.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

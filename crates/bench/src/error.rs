@@ -30,9 +30,9 @@ pub enum BenchError {
     /// No implementation has this name.
     #[error("unknown implementation {name:?}: known are {known}")]
     Unknown {
-        /// The requested name.
+        /// The implementation name that the user gave.
         name: String,
-        /// Names that exist.
+        /// Names of all known implementations.
         known: String,
     },
     /// An implementation was not built.
@@ -86,7 +86,7 @@ pub enum BenchError {
     /// A machine of a testbed does not work as required.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
-        /// Name of the machine.
+        /// Name of the machine: `server` or `client`.
         machine: String,
         /// Description of the defect of the machine.
         why: String,

@@ -167,7 +167,7 @@ mod tests {
             assert!(queue >= 16 * 1518 && queue >= rate / 8 / 20, "{rate}: {queue}");
         }
         assert_eq!(Bucket::of(100_000_000, 1500), Bucket { burst: 65_536, queue: 625_000 });
-        // The bucket passes frames of any MTU at any rate.
+        // At every rate and MTU, the bucket must pass at least two frames.
         assert_eq!(Bucket::of(64_000, 9000), Bucket { burst: 18_036, queue: 144_288 });
     }
 

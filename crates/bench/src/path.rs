@@ -29,7 +29,7 @@ pub enum NetPath {
         /// them.
         plain: bool,
     },
-    /// Like `Veth`, with a token bucket filter at each end.
+    /// Two network namespaces as with `Veth`, with a token bucket filter on both sides.
     Tbf {
         /// Rate in bits per second.
         rate: u64,

@@ -29,7 +29,8 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// The only protocol to use. With `None`, a pair uses the first protocol that both ends share.
+    /// The only protocol to use. With `None`, a pair uses the first protocol that client and server
+    /// share.
     pub protocol: Option<String>,
     /// True if each implementation runs only with itself.
     pub same: bool,

@@ -16,7 +16,8 @@ echo $$ >"$folder/$role.pid"
 
 answer() { # BYTES COUNT [SECONDS]
 	local begun=${EPOCHREALTIME/[.,]/}
-	# The bytes must pass through the kernel, because the runner reads its counters.
+	# Sends these bytes through the kernel, because the runner compares them with the kernel's
+	# counters.
 	for ((sent = 0; sent < $1; sent += 60000)); do
 		# Each dd sends one datagram. No process listens on the port, so a second datagram from the same
 		# socket would be refused.

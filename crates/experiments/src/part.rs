@@ -21,14 +21,14 @@ use serde_json::Value;
 use crate::failure::{Failure, Result};
 use crate::product;
 
-/// Number of lines of a part's standard error that are kept, to explain a failure.
+/// Number of lines of a child process's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
 
 /// Subcommands of the program `equic`. All other subcommands belong to this program.
 const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
-/// Timeout for starting and for stopping a part. Both normally take far less.
+/// Timeout for starting and for stopping a child process. Both normally take far less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two polls of a part's output.
+/// Time between two polls of a child process's output.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
@@ -38,7 +38,7 @@ pub(crate) fn now() -> Result<f64> {
     Ok(Duration::from(time).as_secs_f64())
 }
 
-/// A line on a part's standard output.
+/// A line that a child process printed to standard output.
 enum Line {
     /// A JSON line with a schema, and the time at which it was read.
     Event(Instant, Value),
@@ -46,13 +46,14 @@ enum Line {
     Sample(Sample),
 }
 
-/// Network namespace, CPU and priority of a part.
+/// Where a child process runs: its network namespace, CPU and priority.
 pub(crate) struct Placement<'a> {
-    /// Namespace of the part.
+    /// Network namespace of the child process.
     pub host: &'a Namespace,
-    /// The only CPU of the part.
+    /// The only CPU that the child process may use.
     pub cpu: usize,
-    /// True if the part yields the CPU to all parts for which this is false.
+    /// True if the process yields the CPU to all processes of the experiment for which this is
+    /// false.
     pub nice: bool,
 }
 
@@ -63,29 +64,29 @@ pub(crate) struct Part {
     lines: Receiver<Line>,
     errors: Arc<Mutex<VecDeque<String>>>,
     listener: Option<JoinHandle<()>>,
-    /// Requests that the part has reported and that [`Part::take_samples`] has not returned yet.
+    /// Requests that the process has reported and that [`Part::take_samples`] has not returned yet.
     samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
-/// Exit status and output of a part that has ended.
+/// Exit status and output of a child process that has ended.
 pub(crate) struct Ended {
-    /// Exit status of the part.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// Requests that the part reported and that were not taken before its end.
+    /// Requests that the process reported and that were not taken before its end.
     pub samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
 impl Ended {
-    /// Returns the part's last line with this value of `event`, and the time at which the line was
-    /// read.
+    /// Returns the last line of the process with this value of `event`, and the time at which the
+    /// line was read.
     pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
     }
 
-    /// Returns the value with this name in the part's last line.
+    /// Returns the value with this name in the last line of the process.
     pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
@@ -144,7 +145,7 @@ impl Part {
         self.program.pid()
     }
 
-    /// Waits until the part reports that it is ready. Returns that report.
+    /// Waits until the process reports that it is ready. Returns that report.
     pub(crate) fn ready(&mut self) -> Result<Value> {
         let mut patience = Patience::new();
         loop {
@@ -158,8 +159,8 @@ impl Part {
         }
     }
 
-    /// Reads the part's output so far. Fails if the part has ended with an error. If `may_end` is
-    /// false, also fails if the part has ended without an error.
+    /// Reads the output of the process so far. Fails if the process has ended with an error. If
+    /// `may_end` is false, also fails if it has ended without an error.
     pub(crate) fn look(&mut self, may_end: bool) -> Result {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
@@ -173,34 +174,35 @@ impl Part {
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
 
-    /// Returns true if the part has reported that it is ready. [`Part::look`] reads the report.
+    /// Returns true if the process has reported that it is ready. [`Part::look`] reads the report.
     pub(crate) fn is_ready(&self) -> bool {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
 
-    /// Returns the requests that the part has reported since the last call.
+    /// Returns the requests that the process has reported since the last call.
     pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
 
-    /// Returns true if the part has ended.
+    /// Returns true if the process has ended.
     pub(crate) fn ended(&self) -> bool {
         self.program.has_ended()
     }
 
-    /// Makes the part yield the CPU to other processes from now on.
+    /// Makes the process yield the CPU to other processes from now on.
     pub(crate) fn yield_cpu(&self) -> Result {
         self.program.yield_cpu().map_err(|error| {
             Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
         })
     }
 
-    /// Asks the part to end, with SIGTERM.
+    /// Asks the process to end, with SIGTERM.
     pub(crate) fn stop(&self) {
         self.program.terminate();
     }
 
-    /// Waits for the end of the part. It is not an error if the SIGTERM of [`Part::stop`] ended it.
+    /// Waits for the end of the process. It is not an error if the SIGTERM of [`Part::stop`] ended
+    /// it.
     pub(crate) fn finish(mut self) -> Result<Ended> {
         let mut patience = Patience::new();
         loop {
@@ -239,9 +241,9 @@ impl Part {
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
     }
 
-    /// Returns the error for a part that has ended, with its last output.
+    /// Returns the error for a process that has ended, with its last output.
     fn dead(&mut self) -> Failure {
-        // The part has ended or has closed its standard output, so the rest of its output is
+        // The process has ended or has closed its standard output, so the rest of its output is
         // available at once.
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());

@@ -216,8 +216,8 @@ impl Case {
         )
     }
 
-    /// Returns true if the case needs a server certificate that does not fit into what a server may
-    /// send before it has validated the client's address.
+    /// Returns true if the case needs a long server certificate: one that does not fit into what a
+    /// server may send before it has validated the client's address.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }

@@ -13,7 +13,7 @@ pub enum InteropError {
     File {
         /// The failed operation: "read", "write" or "create".
         what: &'static str,
-        /// The file or folder.
+        /// The file or folder that cannot be used.
         path: PathBuf,
         /// Error from the operating system.
         #[source]

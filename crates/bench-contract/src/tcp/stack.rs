@@ -29,7 +29,7 @@ pub struct Tls {
     pub config: Arc<ClientConfig>,
     /// Name of the server, which its certificate must contain.
     pub name: ServerName<'static>,
-    /// Number of handshakes that were not resumed.
+    /// Number of handshakes so far that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 

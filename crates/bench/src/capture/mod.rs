@@ -170,7 +170,8 @@ fn lost(socket: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all zeros is a valid tpacket_stats, which the kernel fills in.
     let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    // SAFETY: both pointers are to values that live through the call; the length is that of the first.
+    // SAFETY: both pointers are to values that live through the call; the length is that of the
+    // first value.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -297,7 +297,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         compared.ratio =
             sample.median().map(|value| Change { value, interval: sample.median_95() });
         let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        // `signed_rank` returns `None` if both figures of every pair are equal.
+        // `signed_rank` returns `None` if the two figures are equal in every pair.
         compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
         compared.least_p = Some(least_signed_rank(sample.len()));
     } else {

@@ -27,7 +27,7 @@ pub struct Run {
     pub profiles: Vec<Profiled>,
     /// True if the last line of `samples.jsonl` is incomplete because the run was killed.
     pub cut: bool,
-    /// Contents of `plan.json` without its list of cells. Null if the file does not exist.
+    /// Contents of `plan.json` without its list of cells. Null if there is no such file.
     pub plan: Value,
     /// Contents of `manifest.json`. Null if the file does not exist.
     pub manifest: Value,
@@ -42,7 +42,7 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// Description of an implementation that took part in a run.
+/// Facts about an implementation that took part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Address of the implementation's source or home page.
@@ -75,8 +75,8 @@ impl Run {
         }
         run.plan = json(&dir.join("plan.json"))?;
         if let Value::Object(plan) = &mut run.plan {
-            // The list of cells is as long as the list of attempts, and the samples contain the
-            // same data.
+            // The list of cells is removed, because it is as long as the list of attempts and the
+            // samples contain the same data.
             plan.remove("cells");
         }
         run.manifest = json(&dir.join("manifest.json"))?;

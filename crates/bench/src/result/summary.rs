@@ -21,9 +21,9 @@ pub struct Summary {
     pub schema: String,
     /// Name of the run, which is the name of its folder.
     pub name: String,
-    /// Time at which the first attempt began, in seconds since 1970-01-01 UTC.
+    /// Start of the first attempt, in seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// Time at which the last attempt ended, in seconds since 1970-01-01 UTC.
+    /// End of the last attempt, in seconds since 1970-01-01 UTC.
     pub ended: f64,
     /// Seed of the random resampling.
     pub seed: u64,
@@ -36,16 +36,16 @@ pub struct Summary {
     pub unreadable: Vec<Unreadable>,
     /// The implementations, by name.
     pub implementations: BTreeMap<String, About>,
-    /// A row for each cell, in the order of tables.
+    /// The rows of all tables, in order. There is a row for each cell.
     pub rows: Vec<Row>,
     /// Divisions of CPU time by samples. They come from additional attempts, whose figures do not
     /// count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
-    /// The run's plan, without its cells.
+    /// The run's plan, as in `plan.json` but without its cells.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub plan: Value,
-    /// The run's manifest.
+    /// The run's manifest, as in `manifest.json`.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub manifest: Value,
 }
@@ -225,11 +225,11 @@ pub struct Marks {
 pub struct Fault {
     /// Kind of failure.
     pub failure: Failure,
-    /// Description of the first such failure.
+    /// Reason for the first failure of this kind.
     pub why: String,
-    /// Rounds in which it happened.
+    /// Rounds in which this failure happened.
     pub rounds: Vec<i64>,
-    /// Logs of the first such failure, relative to the run's folder.
+    /// Folder with the logs of the first failure of this kind, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }

@@ -213,7 +213,8 @@ fn files_have_the_mark() {
     assert_eq!(details.iter().filter(|one| one.ends_with("kbps")).count(), 1, "{details:?}");
 }
 
-/// Returns the fields of each line. The quoted fields of these files contain no line breaks.
+/// Returns the fields of each line of a CSV file. Quoted fields in these files contain no line
+/// breaks.
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| {
         let mut fields = vec![String::new()];

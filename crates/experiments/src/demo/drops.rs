@@ -8,7 +8,8 @@ use super::raw_records::RawRecords;
 /// Number of packets or connection attempts that were stopped at one place for one reason.
 #[derive(Serialize)]
 pub(super) struct Dropped {
-    /// Place where they were stopped: `kernel` (by the gateway), `socket` or `server`.
+    /// Place where the packets or attempts were stopped: `kernel` (by the gateway), `socket` or
+    /// `server`.
     pub place: &'static str,
     pub reason: String,
     pub meaning: String,

@@ -1,4 +1,4 @@
-//! The trait of arms, which are the compared variants of an experiment.
+//! The trait of arms, which are the variants of an experiment that are compared.
 
 /// The arms of a comparison. Each arm protects the server in another way.
 pub(super) trait Arms: Copy + PartialEq + 'static {

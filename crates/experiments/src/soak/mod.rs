@@ -84,8 +84,8 @@ struct Outcome {
     seconds: f64,
     checks: Vec<Check>,
     churn: Churn,
-    /// Number of connections that clients opened. The next field is the number of requests answered
-    /// on them.
+    /// Number of connections that clients opened. `requests` is the number of requests that were
+    /// answered on these connections.
     connections: u64,
     requests: u64,
     tallies: Tallies,

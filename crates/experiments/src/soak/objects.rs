@@ -128,8 +128,8 @@ fn held() -> Result<BTreeSet<Object>> {
     Ok(held)
 }
 
-/// Returns the objects that a file descriptor refers to. The fdinfo of a link also names its
-/// program.
+/// Parses a file of /proc/PID/fdinfo. Returns the BPF objects that the descriptor refers to. If it
+/// refers to a link, the file also names the link's program.
 fn objects_in(fdinfo: &str) -> Vec<Object> {
     let object = |line: &str| {
         let (key, value) = line.split_once(':')?;

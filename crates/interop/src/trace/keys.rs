@@ -104,7 +104,7 @@ impl Keys {
         Some([side("client in")?, side("server in")?])
     }
 
-    /// Returns the keys after a key update. The key for header protection does not change (RFC 9001
+    /// Returns the keys after a key update. The key for header protection stays the same (RFC 9001
     /// s.6).
     pub(super) fn next(&self) -> Option<Keys> {
         let label = match self.version {

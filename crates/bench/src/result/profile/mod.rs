@@ -73,8 +73,8 @@ impl Division {
 pub enum Chains {
     /// perf follows frame pointers. Go programs always have them.
     FramePointers,
-    /// From a copy of the stack in each sample, with unwinding tables. Compilers of Rust and C omit
-    /// frame pointers.
+    /// perf unwinds a copy of the stack in each sample, with unwinding tables. It is needed for
+    /// Rust and C, because their compilers omit frame pointers.
     Dwarf,
 }
 

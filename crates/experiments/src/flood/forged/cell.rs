@@ -26,17 +26,17 @@ pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
 /// Results of the newcomers, and of the connections from before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Clients {
-    /// Number of newcomers that started. The next field is the number of newcomers that got their
-    /// response.
+    /// Number of newcomers that started. `newcomers_served` is the number of newcomers that got
+    /// their response.
     pub newcomers: u64,
     pub newcomers_served: u64,
     /// Median duration of the successful newcomers in milliseconds, from the first packet of the
-    /// handshake to the last byte, or null if no newcomer succeeded. The next field is the 99th
+    /// handshake to the last byte, or null if no newcomer succeeded. `newcomer_p99_ms` is the 99th
     /// percentile.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
-    /// Bytes per second on the connections from before the flood. The next field is the number of
-    /// failed requests on them.
+    /// Bytes per second on the connections from before the flood. `established_failures` is the
+    /// number of failed requests on these connections.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
 }

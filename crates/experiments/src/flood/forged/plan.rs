@@ -102,7 +102,7 @@ pub(in super::super) struct ForgedPlan {
     /// clients are served.
     pub answers_per_service: String,
     /// Burst of Initial packets per source that nftables allows. A connection needs two or three
-    /// Initial packets. The next field is nftables' total rate and its burst.
+    /// Initial packets. `initials_in_all` is nftables' total rate and the burst of that rate.
     pub initials_burst: u32,
     pub initials_in_all: (u32, u32),
     /// CPU of the server and its legitimate clients.

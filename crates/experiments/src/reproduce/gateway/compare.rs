@@ -43,7 +43,7 @@ fn syscalls(run: &Run) -> equic_lab::measure::Calls {
     equic_lab::measure::all_calls(&run.syscalls)
 }
 
-/// The rows of the table of all arms.
+/// The metrics in the table of all arms, one per row.
 pub(super) const MEASURED: [Measured; 19] = [
     Measured {
         name: "requests/s, whole experiment, harmonic mean",

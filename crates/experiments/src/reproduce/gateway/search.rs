@@ -29,7 +29,7 @@ const FEWEST_WINDOWS: f64 = 4.0;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
     /// Answered requests per second of the sequential clients before the attack: the median of
-    /// windows. The next field is the mean rate under attack.
+    /// windows. `attacked_per_s` is the mean rate under attack.
     pub before_per_s: f64,
     pub attacked_per_s: f64,
     /// Longest time in which no sequential client got a response, in seconds.

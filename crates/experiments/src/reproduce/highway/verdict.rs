@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(buffers(&[]), None);
         // This gain is significant, but smaller than one percent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
-        // With too few rounds there is no interval, so no gain is shown, however large it is.
+        // If there are too few rounds for an interval, no gain counts as shown, however large it
+        // is.
         let few = Change { interval: None, ..more };
         assert!(ask(&[("a", few)]).contains("unknown"));
         assert_eq!(few.words(), "+30 % (no interval)");

@@ -56,7 +56,8 @@ pub(super) struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub name: String,
-    /// Number of connections over all seeds. The next field is the number of completed connections.
+    /// Number of connections over all seeds. `completed` is the number of connections that
+    /// completed.
     pub connections: usize,
     pub completed: usize,
     /// Completion time of the connections that completed, in seconds.
@@ -67,8 +68,8 @@ pub(super) struct Flow {
     pub goodput: Option<Mean>,
 }
 
-/// A mean over seeds with its 95 % interval. If the sample has no interval, both ends of it are the
-/// mean.
+/// A mean over seeds with its 95 % interval. If the sample has no interval, its lower and upper
+/// bound are the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mean {
     pub mean: f64,

@@ -136,7 +136,7 @@ impl Part {
 pub(super) struct Grid {
     /// The file.
     pub text: String,
-    /// Number of runs of this grid. The next field is the number of runs of the complete grid.
+    /// Number of runs of this grid. `of` is the number of runs of the complete grid.
     pub runs: usize,
     pub of: usize,
     /// The axes with their values in this grid, and the number of values in the complete grid.

@@ -66,7 +66,7 @@ fn completion(row: Option<&Row>) -> String {
     }
 }
 
-/// Formats a mean, and its interval unless both ends are the mean.
+/// Formats a mean. Adds the interval unless its lower and upper bound are the mean.
 fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
     let [low, high] = [mean.low, mean.high].map(&how);
     if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
@@ -247,7 +247,7 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     text
 }
 
-/// Describes what the cells of a part's table contain.
+/// Describes the content of the cells in a part's table.
 const fn contents(part: Part) -> &'static str {
     match part {
         Part::Within => "Jain's fairness index of two connections",

@@ -23,8 +23,8 @@ pub(super) struct Finding {
     pub claim: &'static str,
     /// The figure that the thesis gives.
     pub figure: &'static str,
-    /// Verdict for today's QUIC compared with today's TCP, or `None` if it was not measured. The
-    /// next field is the verdict for Google's QUIC compared with ns-3's TCP of the thesis' time.
+    /// Verdict for today's QUIC compared with today's TCP, or `None` if it was not measured. `then`
+    /// is the verdict for Google's QUIC compared with ns-3's TCP of the thesis' time.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
     /// The TCP that Google's QUIC is compared with in the field `then`.

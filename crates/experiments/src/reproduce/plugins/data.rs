@@ -87,7 +87,7 @@ pub(super) struct RealTime {
     pub late_ms: [f64; 4],
 }
 
-/// Requests over one path.
+/// Requests over one path, with each kind of timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Requests {
     /// Mean round-trip time, in milliseconds.
@@ -155,8 +155,7 @@ pub(super) enum MarkingName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AckPaths {
     pub bytes: u64,
-    /// Rate of each path to the client, in bits per second. The next field has the rates to the
-    /// server.
+    /// Rate of each path to the client, in bits per second. `up` has the rates to the server.
     pub down: [u64; 2],
     pub up: [u64; 2],
     /// True if the server asks for fewer acknowledgements (ACK_FREQUENCY).
